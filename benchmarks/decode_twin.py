@@ -87,7 +87,7 @@ def _check(recipe: Any) -> None:
                 raise ValueError(f"its models need {name}.{key}: {value}")
         if part.activation == "swiglu":
             raise ValueError("its models have no gated feed-forward layers")
-    if recipe.tie != "all":
+    if recipe.tie_embeddings != "all":
         raise ValueError("its tables are written here for tie_embeddings: all alone")
 
 

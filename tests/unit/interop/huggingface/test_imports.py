@@ -219,5 +219,5 @@ def test_pickled_and_sharded_weights_are_the_same_weights(nllb: Both, tmp_path: 
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     index["weight_map"]["x"] = "../x.safetensors"
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ModelError, match="outside of its folder"):
+    with pytest.raises(ModelError, match="not a file of its folder"):
         read_weights(tmp_path)
