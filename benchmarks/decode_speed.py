@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from decode_engines import export
 from decode_model import make_model
-from systems import SIZES, Size, facts, has_tiles
+from systems import SIZES, Size, end, facts, has_tiles
 
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import SPECIALS
@@ -47,6 +47,7 @@ CHECKED = 8  # sentences that all systems must agree on
 CLOSE, WRONG = 1e-3, 0.05  # log-probabilities: what rounding explains, and what it cannot
 NAMES = {"ours": "transduce", "hf": "Hugging Face", "hf-static": "Hugging Face, static cache"}
 NAMES["ct2"] = "CTranslate2"
+UP = "left out"  # what --minutes left no time for, as the command said
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,9 @@ class Section:
             specs += [Spec("ct2", "float32"), Spec("ct2", "int8")]
             specs[1:1] = [Spec("ours", "bfloat16")] * has_tiles() + [Spec("ours", "int8")]
         wanted = self.arguments.systems.split(",") if self.arguments.systems else None
-        return [spec for spec in specs if wanted is None or {spec.system, spec.name} & set(wanted)]
+        without = set(self.arguments.without.split(","))
+        chosen = [s for s in specs if wanted is None or {s.system, s.name} & set(wanted)]
+        return [spec for spec in chosen if not {spec.system, spec.name} & without]
 
     def cells(self) -> list[Cell]:
         only = self.arguments.only.split(";") if self.arguments.only else None
@@ -431,7 +434,7 @@ class Section:
                 }
                 self.rows.append(row)
                 if time.monotonic() > self.ends:
-                    row["error"] = "left out: the time was up"
+                    row["error"] = f"{UP}: the time was up"
                     continue
                 try:
                     entries.append(self._enter(team, cell, row))
@@ -609,6 +612,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--sizes", default="small,base", help="of base and small")
     parser.add_argument("--systems", help='such as "ours,hf,ct2 int8"; default: all')
+    parser.add_argument("--without", default="", help='such as "ct2,hf": not compared with')
     parser.add_argument("--only", help='columns of the table: "greedy, 1;beam 4, 64"; default: all')
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="for real sentences")
     parser.add_argument("--languages", nargs=2, default=["en", "de"], help="of --model")
@@ -634,6 +638,7 @@ def main() -> None:
     wanted += [("base", "static")] if arguments.static and on_gpu else []
     wanted += [(arguments.model.name, "real")] if arguments.model else []
     ends = time.monotonic() + 60 * (arguments.minutes or (3 if on_gpu else 5))
+    missing: dict[str, str] = {}
     for place, (name, kind) in enumerate(wanted):
         # A large model takes about three times as long as a small one.
         shares = [1 if size in ("small", "tiny") else 3 for size, _ in wanted[place:]]
@@ -646,9 +651,18 @@ def main() -> None:
                     load(arguments.model).save(folder)
                 else:
                     make_model(_size(name, on_gpu), folder)
-                Section(arguments, name, kind, folder, until).run()
-            except Exception:
+                section = Section(arguments, name, kind, folder, until)
+                section.run()
+                missing |= section.left_out
+                missing |= {
+                    f"{row['system']} {row['precision']}, {row['cell']}": row["error"]
+                    for row in section.rows
+                    if not row.get("error", UP).startswith(UP)
+                }
+            except Exception as error:
                 traceback.print_exc()  # the other sections still count
+                missing[f"{name}, {kind}"] = type(error).__name__
+    end(missing)
 
 
 def _size(name: str, on_gpu: bool) -> Size:

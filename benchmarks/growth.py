@@ -211,7 +211,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--size", help="base, small or tiny; default: base, small on a CPU")
-    parser.add_argument("--systems", help="of ours, marian and torch; default: all installed")
+    parser.add_argument("--systems", help="of ours, marian and torch; default: all")
+    parser.add_argument("--without", default="", help="such as marian: not compared with")
     parser.add_argument("--tokens", type=int, help="target tokens a batch")
     parser.add_argument("--longest", type=int, help="default: 8192, 1024 on a CPU")
     parser.add_argument("--largest", type=int, default=256_000, help="vocabulary")
@@ -232,7 +233,7 @@ def main() -> None:
         return
     arguments.device = device = pick_device(arguments.device)
     gpu = device.type == "cuda"
-    arguments.systems = arguments.systems or ",".join(["ours", *peers()])
+    arguments.systems = arguments.systems or ",".join(["ours", *peers(arguments.without)])
     arguments.size = arguments.size or ("base" if gpu else "small")
     arguments.tokens = arguments.tokens or (16_384 if gpu else 2_048)
     arguments.longest = arguments.longest or (8192 if gpu else 1024)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from systems import facts
+from systems import end, facts
 
 from transduce.cores import count_cores
 from transduce.errors import ModelError
@@ -40,7 +40,7 @@ EXPORTS: list[tuple[str, str | None]] = [
 
 
 def compared(
-    model: Path, files: tuple[Path | None, Path | None], limit: int
+    model: Path, files: tuple[Path | None, Path | None], limit: int, without: str
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The report of every export, and why others could not be made."""
     rows: list[dict[str, Any]] = []
@@ -48,6 +48,8 @@ def compared(
     with tempfile.TemporaryDirectory() as scratch:
         for to, quantize in EXPORTS:
             name = f"{to} {quantize or 'float32'}"
+            if {to, name} & set(without.split(",")):
+                continue
             place = Path(scratch) / name.replace(" ", "-")
             try:
                 _, parity = export_folder(
@@ -75,11 +77,12 @@ def main() -> None:
     parser.add_argument("--source", type=Path, metavar="FILE")
     parser.add_argument("--target", type=Path, metavar="FILE")
     parser.add_argument("--limit", type=int, default=1014)
+    parser.add_argument("--without", default="", help='such as "onnx,ctranslate2 bfloat16"')
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     network = load(arguments.model).network
     files = (arguments.source, arguments.target)
-    rows, left_out = compared(arguments.model, files, arguments.limit)
+    rows, left_out = compared(arguments.model, files, arguments.limit, arguments.without)
     found = facts(torch.device("cpu")) | {"cores": count_cores(), "bfloat16": has_bfloat16()}
     for package in ("ctranslate2", "onnxruntime"):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -92,6 +95,7 @@ def main() -> None:
         "rows": rows,
     }
     arguments.out.write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
+    end(left_out)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import math
 import platform
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,12 +83,22 @@ class System:
     step: Callable[[Any], Tensor]
 
 
-def peers() -> list[str]:
-    """The peers that are installed; torch's own always is."""
-    found = importlib.util.find_spec("transformers") is not None
-    if not found:
-        print("transformers is not installed: Marian is left out.", flush=True)
-    return ["marian", "torch"] if found else ["torch"]
+def peers(without: str) -> list[str]:
+    """The peers to compare with, but for those named in `without`, with commas between them.
+
+    Ends the program where one is not installed: a table that lacks a row looks like a whole one.
+    """
+    chosen = [name for name in ("marian", "torch") if name not in without.split(",")]
+    if "marian" in chosen and importlib.util.find_spec("transformers") is None:
+        end({"marian": "transformers is not installed"})
+    return chosen
+
+
+def end(missing: Mapping[str, str]) -> None:
+    """End with a failure where something was not measured; `missing`: what, and why."""
+    if missing:
+        told = "; ".join(f"{name}: {why}" for name, why in missing.items())
+        sys.exit(f"Not measured: {told}. Leave out what you do not need with --without NAME.")
 
 
 def build_system(

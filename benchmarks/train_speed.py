@@ -31,6 +31,7 @@ from systems import (
     Spec,
     System,
     build_system,
+    end,
     facts,
     flops,
     has_tiles,
@@ -260,7 +261,7 @@ class Section:
                 "precision": spec.precision,
             }
             if time.monotonic() > self.arguments.deadline:
-                self.rows.append(row | {"error": "left out: the time was up"})
+                self.rows.append(row | {"error": f"{UP}: the time was up"})
                 print(f"  {spec.name}: left out, the time is up", flush=True)
                 continue
             dynamic = self.kind == "real"
@@ -369,12 +370,16 @@ class Section:
             print(f"ours / the fastest peer ({fastest}): {ratio:.2f}", flush=True)
 
 
+UP = "left out"  # what --minutes left no time for, as the command said
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--sizes", help="of base and small; default: both, small on a CPU")
     parser.add_argument("--kinds", default="synthetic,real")
-    parser.add_argument("--systems", help="of ours, marian and torch; default: all installed")
+    parser.add_argument("--systems", help="of ours, marian and torch; default: all")
+    parser.add_argument("--without", default="", help="such as marian: not compared with")
     parser.add_argument(
         "--modes",
         help="how the peers run: eager, compiled, graphs (compiled, with CUDA graphs); default: "
@@ -395,7 +400,7 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     arguments.device = device = pick_device(arguments.device)
     on_gpu = device.type == "cuda"
-    arguments.systems = arguments.systems or ",".join(["ours", *peers()])
+    arguments.systems = arguments.systems or ",".join(["ours", *peers(arguments.without)])
     arguments.sizes = arguments.sizes or ("base,small" if on_gpu else "small")
     arguments.rounds = arguments.rounds or (7 if on_gpu else 4)
     arguments.tokens = arguments.tokens or TOKENS[device.type]
@@ -408,14 +413,24 @@ def main() -> None:
     torch.set_float32_matmul_precision("high" if on_gpu else "highest")
     # Else the compiler would give up on the eighth model of one process and run it eagerly.
     torch._dynamo.config.recompile_limit = 64
+    missing: dict[str, str] = {}
     for name, kind in itertools.product(arguments.sizes.split(","), arguments.kinds.split(",")):
         if kind == "real" and not (arguments.data / "train.en.gz").exists():
-            print(f"There is no train.en.gz in {arguments.data}: real batches are left out.")
+            why = f"there is no train.en.gz in {arguments.data}; see --data, or --kinds synthetic"
+            missing["real batches"] = why
             continue
         try:
-            Section(arguments, SIZES[name], kind).run()
-        except Exception:
+            section = Section(arguments, SIZES[name], kind)
+            section.run()
+            missing |= {
+                f"{row['system']} {row['mode']} {row['precision']}": row["error"]
+                for row in section.rows
+                if not row.get("error", UP).startswith(UP)
+            }
+        except Exception as error:
             traceback.print_exc()  # the other sections still count
+            missing[f"{name}, {kind}"] = type(error).__name__
+    end(missing)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from transduce.serving.languages import Detector, name_of
+from transduce.serving.languages import Detector, choose_detector, name_of
+from transduce.serving.languages.detect import lingua_codes
 
 SENTENCES = {
     "en": "A man in a blue shirt is standing on a ladder and cleaning a window.",
@@ -53,3 +59,51 @@ def test_names_are_english() -> None:
     assert name_of("de") == "German"
     assert name_of("pt-BR") == "Portuguese (BR)"
     assert name_of("mdw") == "mdw"
+
+
+@pytest.fixture
+def lingua(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A stand-in for the package, which knows three languages."""
+
+    def language(code: str) -> Any:
+        return SimpleNamespace(iso_code_639_1=SimpleNamespace(name=code))
+
+    class Builder:
+        @classmethod
+        def from_all_languages(cls) -> Builder:
+            return cls()
+
+        def build(self) -> Builder:
+            return self
+
+        def compute_language_confidence_values(self, text: str) -> list[Any]:
+            values = {"EN": 0.2, "DE": 0.7, "FR": 0.1}
+            return [SimpleNamespace(language=language(c), value=v) for c, v in values.items()]
+
+    known = SimpleNamespace(all=lambda: [language(code) for code in ("EN", "DE", "FR")])
+    package = SimpleNamespace(LanguageDetectorBuilder=Builder, Language=known)
+    monkeypatch.setitem(sys.modules, "lingua", package)  # type: ignore[arg-type]
+    lingua_codes.cache_clear()
+    yield
+    lingua_codes.cache_clear()
+
+
+@pytest.mark.usefixtures("lingua")
+def test_lingua_is_used_where_it_knows_all_languages() -> None:
+    detector = choose_detector(["en-GB", "de"])
+    assert detector.engine == "lingua"
+    first, second = detector.detect("anything")
+    assert (first.language, first.confidence) == ("de", 70.0)
+    assert (second.language, second.confidence) == ("en-GB", 20.0)
+    assert detector.detect("12:30 !?") == []
+    assert choose_detector(["en", "mdw"]).engine == "n-grams"
+    assert choose_detector([]).engine == "n-grams"
+
+
+def test_without_lingua_profiles_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lingua", None)
+    lingua_codes.cache_clear()
+    detector = choose_detector(["en", "de"])
+    lingua_codes.cache_clear()
+    assert detector.engine == "n-grams"
+    assert detector.detect(SENTENCES["en"])[0].language == "en"

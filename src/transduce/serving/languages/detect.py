@@ -16,8 +16,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 from unicodedata import combining, name, normalize
 
 PROFILES = Path(__file__).with_name("profiles.txt")
@@ -73,7 +74,10 @@ class Profile:
 
 
 class Detector:
-    """Tells which of some languages a text is in."""
+    """Tells which of some languages a text is in, by the profiles."""
+
+    engine = "n-grams"
+    """What it goes by, to tell a user."""
 
     def __init__(
         self, languages: Iterable[str], vocabularies: Mapping[str, Iterable[str]] | None = None
@@ -106,11 +110,57 @@ class Detector:
         found = {code: Profile.of(grams) for code, grams in read_profiles()}
         for language in self.languages:
             if language not in found:
-                known = found.get(language.replace("_", "-").partition("-")[0].lower())
+                known = found.get(base_of(language))
                 found[language] = known or profile_of_vocabulary(
                     self._vocabularies.get(language, ())
                 )
         return found
+
+
+class LinguaDetector(Detector):
+    """The same by lingua, https://github.com/pemistahl/lingua-py, for the languages it knows."""
+
+    engine = "lingua"
+
+    def detect(self, text: str) -> list[Detected]:
+        """Probabilities are among all languages that lingua knows."""
+        if not any(True for _ in n_grams(text[:ENOUGH])):
+            return []
+        values = self._lingua.compute_language_confidence_values(text[:ENOUGH])
+        found = {one.language.iso_code_639_1.name.lower(): float(one.value) for one in values}
+        detected = [Detected(code, found[base_of(code)]) for code in self.languages]
+        return sorted(detected, key=lambda one: -one.probability)
+
+    @cached_property
+    def _lingua(self) -> Any:
+        from lingua import LanguageDetectorBuilder
+
+        return LanguageDetectorBuilder.from_all_languages().build()
+
+
+def choose_detector(
+    languages: Iterable[str], vocabularies: Mapping[str, Iterable[str]] | None = None
+) -> Detector:
+    """lingua's, where it is installed (the extra `languages`) and knows all of the languages; else
+    the one by profiles, which can be given any language."""
+    chosen = list(languages)
+    known = bool(chosen) and all(base_of(code) in lingua_codes() for code in chosen)
+    return (LinguaDetector if known else Detector)(chosen, vocabularies)
+
+
+@cache
+def lingua_codes() -> frozenset[str]:
+    """The codes of the languages that lingua knows; none where it is not installed."""
+    try:
+        from lingua import Language
+    except ImportError:
+        return frozenset()
+    return frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
+
+
+def base_of(code: str) -> str:
+    """A code without its region: en of en-GB."""
+    return code.replace("_", "-").partition("-")[0].lower()
 
 
 def n_grams(text: str) -> Iterator[str]:

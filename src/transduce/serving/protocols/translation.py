@@ -16,7 +16,7 @@ from transduce.serving.documents import Segments
 from transduce.serving.documents.alignment import Alignment, alignment_of
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, TooLarge
-from transduce.serving.languages import Detected, Detector
+from transduce.serving.languages import Detected, Detector, choose_detector
 from transduce.serving.models import Catalogue, Served
 from transduce.tasks.transduce import Transducer
 
@@ -176,7 +176,7 @@ def _detector(models: Catalogue) -> Detector:
         for one in models.values()
         if one.pair and not one.takes_audio
     }
-    return Detector(targets_of(models), vocabularies)
+    return choose_detector(targets_of(models), vocabularies)
 
 
 def has_attention(served: Served) -> bool:
