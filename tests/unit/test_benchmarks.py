@@ -62,7 +62,7 @@ NEED_CORPORA = {
 """They train, or need a trained model with its corpus: here they only tell their options."""
 NO_OPTIONS = {"reading.py", "tokenise.py"}
 """They need a corpus too, and have no options: they are only imported."""
-FAST = {"recipes.py", "parity.py"}
+FAST = {"recipes.py"}
 
 
 def run(folder: Path, name: str, options: list[str]) -> subprocess.CompletedProcess[str]:
