@@ -9,7 +9,8 @@ import pytest
 
 import odd_imports
 import optional
-from transduce.errors import TransduceError
+from transduce.errors import ModelError, TransduceError
+from transduce.interop.imports import g2p_en
 from transduce.interop.imports.registry import import_model
 
 optional.skip_without("transformers")
@@ -48,3 +49,16 @@ def test_refused(whole: dict[str, Path], tmp_path: Path, case: odd_imports.Case)
     assert sentence.isprintable()
     assert len(sentence) < 600
     assert [path.name for path in tmp_path.iterdir()] == ["odd"]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: no memory")])
+def test_memory_that_runs_out(
+    whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def exhausted(path: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(g2p_en, "_read_arrays", exhausted)
+    with pytest.raises(ModelError, match="not enough memory to import"):
+        import_model(whole["g2p_en"], tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
