@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from transduce.errors import ModelError
 
@@ -62,7 +62,8 @@ def read_pickle(stream: BinaryIO) -> Any:
     """
     machine = _Machine()
     try:
-        for count, (operation, argument, _) in enumerate(pickletools.genops(_Limited(stream))):
+        limited = cast(BinaryIO, _Limited(stream))  # all that is asked of it
+        for count, (operation, argument, _) in enumerate(pickletools.genops(limited)):
             if count >= MOST:
                 raise ModelError(f"its pickle has more than {MOST:,} operations")
             machine.do(operation.name, argument)
