@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.part is not None:
-        {"encode": encode, "plan": plan}[asked.part](asked.folder, asked.pairs)
+        {"encode": encode, "plan": plan}[asked.part](asked.output, asked.pairs)
         return
     print(f"{asked.pairs:,} pairs; {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
