@@ -1,11 +1,12 @@
-"""Language detection: our profiles of character n-grams beside lingua, on texts new to both.
+"""Language detection: our profiles of character n-grams beside lingua, on held-out articles.
 
     python benchmarks/language_detection.py FOLDER [--folds 5] [--without lingua] [--json OUT]
 
 FOLDER has paragraphs.tsv.xz of the Universal Declaration of Human Rights (code, segment, text).
 Profiles are counted in all articles but every fifth, on which both are then measured, five times;
 both choose among the same languages, those that both know. A text is a paragraph, its first three
-words, or its longest word. lingua has its own models, of other texts.
+words, or its longest word. lingua has its own models; whether they
+saw these articles is not known.
 """
 
 from __future__ import annotations
