@@ -234,7 +234,7 @@ class GenerativeModel(SearchCopies):
         self,
         source: str,
         *,
-        prefix: str = "",
+        prefix: str | Sequence[str] | None = "",
         exclude: constraints.Phrases = None,
         ensemble: Sequence[GenerativeModel] = (),
         **settings: Any,

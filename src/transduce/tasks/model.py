@@ -17,6 +17,7 @@ from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.attention import Reading
+from transduce.decoding.constraints.read import Phrases
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
 from transduce.decoding.lens import TOP, Labels, NextTokens, RunLens, lenses_on
@@ -49,8 +50,8 @@ class RunKeywords(DecodingKeywords, total=False):
 
     attention: bool
     prefix: str | Sequence[str] | None
-    include: Sequence[str] | Sequence[Sequence[str]] | None
-    exclude: Sequence[str] | Sequence[Sequence[str]] | None
+    include: Phrases
+    exclude: Phrases
     ensemble: Sequence[Any]
     rerank: Any
     language_model: Any
