@@ -70,13 +70,13 @@ def test_heads_at_a_glance_and_one_of_them(browser: Browser, page: Look, tmp_pat
     assert thumbs == 3 * 2 * 2 + 1, "three kinds, two layers, two heads; and the rollout"
     browser.wait_for(lambda: browser.run(COUNT_COLORS, ".thumb canvas") > 5, "a map is drawn")
     browser.screenshot(tmp_path / "glance.png")
-    browser.click('[aria-label="Decoder self-attention, layer 2"] .thumb:last-child')
+    browser.click('[aria-label="Decoder self-attention, layer 1"] .thumb:last-child')
     assert browser.text('[role=tab][aria-selected="true"]') == "Head view"
     panel = "#view-head"
     assert value(browser, f"{panel} select[name=kind]") == "decoder"
     assert value(browser, f"{panel} select[name=layer]") == "1"
     assert value(browser, f"{panel} select[name=head]") == "1"
-    assert "layer 2, head 2: entropy" in browser.text(f"{panel} .about")
+    assert "layer 1, head 1: entropy" in browser.text(f"{panel} .about")
     browser.choose(f"{panel} select[name=kind]", "cross")
     browser.choose(f"{panel} select[name=layer]", "0")
     browser.choose(f"{panel} select[name=head]", "1")

@@ -23,6 +23,9 @@ const WHY = {
   open: () => "unfinished: search stopped because it could no longer enter the n-best list, or at the length limit",
 };
 
+/** The place of a hypothesis in the n-best list, and its score. */
+const standing = (node) => `${node.place + 1}: ${fixed(node.score)}`;
+
 class BeamPlane extends Plane {
   constructor(beam) {
     super("The beam as a tree, a column a step; arrow keys walk along it");
@@ -55,7 +58,11 @@ class BeamPlane extends Plane {
       this.nodes.push(...shown);
       this.lines = Math.max(this.lines, shown.length - 1);
     }
-    this.column = widest(this.nodes.map((node) => node.token), 110) + 34;
+    const ends = this.nodes.filter((node) => node.place !== null);
+    // What ended has its place and score beside it, before the next column begins.
+    this.column = Math.max(
+      widest(this.nodes.map((node) => node.token), 110) + 34,
+      widest(ends.map((node) => node.token), 110) + widest(ends.map(standing), 110) + 12);
   }
 
   show() { this.resize(); }
@@ -96,7 +103,7 @@ class BeamPlane extends Plane {
       const wide = context.measureText(text).width;
       if (faint) context.fillRect(px - x, py - y, wide, 1);
       if (node.fate === "banned") context.fillRect(px - x, py - y - 3, wide, 1);
-      if (node.place !== null) context.fillText(`${node.place + 1}: ${fixed(node.score)}`, px + wide + 8 - x, py - y);
+      if (node.place !== null) context.fillText(standing(node), px + wide + 8 - x, py - y);
       if (node === this.over) context.strokeRect(px - 3 - x, py - 9 - y, wide + 6, 18);
       context.globalAlpha = 1;
     }
