@@ -31,6 +31,11 @@ ins { color: var(--good); text-decoration: none; border-bottom: 2px solid var(--
 pre { background: var(--card); padding: .8rem; overflow-x: auto; font-size: .85rem;
   max-height: 30rem; } details > summary { cursor: pointer; }
 h1, h2, p, figcaption, summary { overflow-wrap: anywhere; } figure { max-width: 100%; }
+@media (max-width: 480px) {
+  body { padding: 1rem .8rem; font-size: 14px; } h1 { font-size: 1.3rem; }
+  table { font-size: 12px; width: 100%; } th, td { padding: .2rem .25rem; }
+  td.text { min-width: 4em; } .card { padding: .5rem .5rem; }
+}
 @media print {
   body { max-width: none; } .card, pre { background: none; } pre { max-height: none; }
   pre { white-space: pre-wrap; } tr, figure { break-inside: avoid; }
