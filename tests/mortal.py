@@ -53,9 +53,10 @@ class Death:
         return self.countdown == 0
 
     def strike(self, **facts: Any) -> NoReturn:
-        self.report.write_bytes(
-            json.dumps({"file": self.file, "place": self.place, **facts}).encode()
-        )
+        # Renamed when it is whole: this process may be ended by others meanwhile.
+        part = self.report.with_name(f"{self.report.name}.{os.getpid()}")
+        part.write_bytes(json.dumps({"file": self.file, "place": self.place, **facts}).encode())
+        os.replace(part, self.report)  # noqa: PTH105 (Path.replace is watched)
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.kill(os.getpid(), signal.SIGKILL)
