@@ -93,7 +93,7 @@ def strike(lives: Lives, command: list[str], output: Path, draw: random.Random) 
         for _ in range(2):
             time.sleep(draw.random() * 0.03)
             workers = children(process)
-            struck[0] += bool(workers) and kill(workers[-1])
+            struck[0] += bool(workers) and kill(draw.choice(workers))
         if turn < 3:
             time.sleep(draw.random() * 0.03)
             struck[1] += kill(process)
