@@ -1,4 +1,4 @@
-"""merge, export, evaluate and import, killed at many moments: the same command then does its work.
+"""merge, export and evaluate, killed at many moments: the same command then does its work.
 
 What they write is complete or not there, and nothing of a killed one stays.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from language import language_model
 from lives import Lives
 from tiny_models import tiny
 from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
@@ -60,7 +61,10 @@ def prepared(name: str, folder: Path) -> tuple[list[str], Path]:
         files = ["--source", str(folder / "a.txt"), "--target", str(folder / "b.txt")]
         more = ["--report", "--items", str(folder / "items.jsonl"), "--workers", "1"]
         return ["evaluate", str(folder / "model"), *files, *more], folder
-    shutil.copytree(MODELS / "language_model", folder / "model")
+    part = {"layers": 1, "heads": 2, "feed_forward": 16, "norm": "rms", "positions": "rotary"}
+    model = language_model(decoder={**part, "activation": "swiglu"})
+    model.network.float()
+    model.save(folder / "model")
     command = ["export", str(folder / "model"), "--to", "huggingface"]
     if name == "export":
         return command, folder
