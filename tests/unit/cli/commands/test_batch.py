@@ -466,8 +466,9 @@ def test_a_change_in_the_middle_of_an_input_is_noticed(
     path.write_text("\n".join([*lines[:30_000], "ba", *lines[30_001:]]), "utf-8")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
-    assert "in.txt has changed" in sentence(job("in.txt"))
-    more = ["--shard", "0/1000"]  # without --input: the worker of a shard looks
+    more = ["--shard", "0/1000"]
+    assert "in.txt has changed" in sentence(job("in.txt", *more))
+    # Without --input, the worker of a shard looks.
     told = transduce("batch", folder, "--output", tmp_path / "out", *more)
     assert "in.txt has changed since the job" in told.err
     assert parts(tmp_path, ".txt") == []

@@ -32,7 +32,9 @@ def test_a_report_that_is_there_has_the_new_scores(
     model = tmp_path / "model"
     shutil.copytree(folder, model)
     (model / "metrics.json").unlink(missing_ok=True)
-    typed = ("evaluate", model, "--split", "valid", f"data.folder={folder}")
+    pairs = tmp_path / "pairs.tsv"
+    shutil.copy(folder / "valid.tsv", pairs)
+    typed = ("evaluate", model, "--source", pairs)
     assert transduce(*typed).status == 0
     assert not (model / "report.html").exists()  # nobody has asked for one
     (model / "metrics.json").unlink()
