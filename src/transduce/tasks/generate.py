@@ -254,7 +254,7 @@ class GenerativeModel(SearchCopies):
         call: Call,
         own: CallContext | None = None,
         *,
-        prefix: str = "",
+        prefix: str | Sequence[str] | None = "",
         exclude: constraints.Phrases = None,
         ensemble: Sequence[GenerativeModel] = (),
         **settings: Any,
