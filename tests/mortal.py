@@ -34,7 +34,8 @@ class Death:
     - pause: as written, and instead of dying it waits, for others to strike;
     - line: a part of a line is in the log (`kind` of record);
     - hold: so many lines are in the log, and it waits until it is let go, or killed: however slow
-      those who look at it are, it does not end before that.
+      those who look at it are, it does not end before that;
+    - change: before the next change of any file or folder below the folder `file`.
 
     With `full`, the disk has no more space there, and nobody dies.
     """
@@ -52,9 +53,10 @@ class Death:
         return self.countdown == 0
 
     def strike(self, **facts: Any) -> NoReturn:
-        self.report.write_bytes(
-            json.dumps({"file": self.file, "place": self.place, **facts}).encode()
-        )
+        # Renamed when it is whole: this process may be ended by others meanwhile.
+        part = self.report.with_name(f"{self.report.name}.{os.getpid()}")
+        part.write_bytes(json.dumps({"file": self.file, "place": self.place, **facts}).encode())
+        os.replace(part, self.report)  # noqa: PTH105 (Path.replace is watched)
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -86,6 +88,8 @@ def arm(death: Death) -> None:
     """Put the death where the program writes."""
     if death.place == "middle":
         _die_while_writing(death)
+    elif death.place == "change":
+        _die_at_a_change(death)
     elif death.place in ("line", "hold"):
         _die_while_logging(death)
     else:
@@ -132,6 +136,21 @@ def _die_while_writing(death: Death) -> None:
     safetensors.torch.save_file = save
     tokenised.write_arrays = cache
     Path.write_text = write  # type: ignore[method-assign, assignment]
+
+
+def _die_at_a_change(death: Death) -> None:
+    changes = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod")
+    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+    def look(event: str, given: tuple[Any, ...]) -> None:
+        if event not in changes and not (event == "open" and (given[2] or 0) & writing):
+            return
+        if str(given[0]).startswith(death.file):
+            death.countdown -= 1
+            if death.countdown == 0:
+                death.strike(event=event, name=str(given[0]))
+
+    sys.addaudithook(look)
 
 
 def _die_while_renaming(death: Death) -> None:

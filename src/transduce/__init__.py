@@ -42,8 +42,18 @@ _WHERE = {
 }
 
 
+_PACKAGES = ("models", "nn", "recipe", "tasks")
+
+
+def __dir__() -> list[str]:
+    own = [name for name in globals() if name.startswith("__")]
+    return sorted({*own, *__all__, *_PACKAGES})
+
+
 def __getattr__(name: str) -> Any:
     # Imported lazily: torch takes seconds to import, and not every use needs it.
     if name in _WHERE:
         return getattr(import_module(f"transduce.{_WHERE[name]}"), name)
+    if name in _PACKAGES:
+        return import_module(f"transduce.{name}")
     raise AttributeError(f"module 'transduce' has no attribute {name!r}")

@@ -8,11 +8,12 @@ filtered.
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import TextIOWrapper
+from io import TextIOBase, TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ class Filtered:
         return getattr(self.rich_proxied_file, name)
 
 
+class Closed(TextIOBase):
+    """In place of a standard output that is closed, as after `>&-`: nothing is lost silently."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "it is closed")
+
+
 @contextmanager
 def guarded() -> Iterator[None]:
     """Standard output filtered if it is a terminal, standard error always."""
@@ -61,7 +69,9 @@ def guarded() -> Iterator[None]:
         # UTF-8 as for input, whatever the locale says; an unpaired surrogate must not stop the
         # output.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if sys.stdout is not None and sys.stdout.isatty():
+    if sys.stdout is None:
+        sys.stdout = Closed()
+    elif sys.stdout.isatty():
         sys.stdout = Filtered(sys.stdout)
     if sys.stderr is not None:
         sys.stderr = Filtered(sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import transduce
 from tiny_models import tiny
 from tiny_sounds import audio_model, noise
 from transduce import recipe
@@ -64,19 +66,49 @@ def at_ease(browser: Browser) -> None:
     assert all(url.startswith("file:") and url.endswith("look.html") for url in asked), asked
 
 
+def test_a_single_head_is_shown_with_its_names(browser: Browser, tmp_path: Path) -> None:
+    model = transduce.load(Path(__file__).parents[1] / "fixtures" / "models" / "lstm")
+    opened(browser, look(model, ["ab"], beam=3), tmp_path)
+    assert browser.text('[role=tab][aria-selected="true"]') == "Head view"
+    assert "layer 0, head 0: entropy" in browser.text("#view-head .about")
+    assert browser.run("return document.querySelectorAll('.thumb').length") == 0
+
+
+LABELS = """
+  const drawn = [], fill = CanvasRenderingContext2D.prototype.fillText;
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    drawn.push([Math.round(y), x, x + this.measureText(text).width, text]);
+    return fill.call(this, text, x, y);
+  };
+  document.querySelector("#tab-beam").click();
+  window.dispatchEvent(new Event("resize"));
+  return new Promise((end) => setTimeout(() => end(drawn), 300));
+"""
+
+
+def test_labels_of_the_beam_do_not_overlap(browser: Browser, tmp_path: Path) -> None:
+    """Also where tokens are single letters, and what ended has its score beside it."""
+    opened(browser, look(tiny(banned=True), ["iroh made tea"], beam=3, max_length=4), tmp_path)
+    drawn = {tuple(one) for one in browser.run(LABELS)}
+    assert any(text.startswith("1: ") for *_, text in drawn), "the best one's score is in sight"
+    lines = sorted(drawn)
+    for (y, _, end, text), (other, start, _, following) in itertools.pairwise(lines):
+        assert other != y or start >= end, f"{text} and {following} overlap"
+
+
 def test_heads_at_a_glance_and_one_of_them(browser: Browser, page: Look, tmp_path: Path) -> None:
     opened(browser, page, tmp_path)
     thumbs = browser.run("return document.querySelectorAll('.thumb').length")
     assert thumbs == 3 * 2 * 2 + 1, "three kinds, two layers, two heads; and the rollout"
     browser.wait_for(lambda: browser.run(COUNT_COLORS, ".thumb canvas") > 5, "a map is drawn")
     browser.screenshot(tmp_path / "glance.png")
-    browser.click('[aria-label="Decoder self-attention, layer 2"] .thumb:last-child')
+    browser.click('[aria-label="Decoder self-attention, layer 1"] .thumb:last-child')
     assert browser.text('[role=tab][aria-selected="true"]') == "Head view"
     panel = "#view-head"
     assert value(browser, f"{panel} select[name=kind]") == "decoder"
     assert value(browser, f"{panel} select[name=layer]") == "1"
     assert value(browser, f"{panel} select[name=head]") == "1"
-    assert "layer 2, head 2: entropy" in browser.text(f"{panel} .about")
+    assert "layer 1, head 1: entropy" in browser.text(f"{panel} .about")
     browser.choose(f"{panel} select[name=kind]", "cross")
     browser.choose(f"{panel} select[name=layer]", "0")
     browser.choose(f"{panel} select[name=head]", "1")

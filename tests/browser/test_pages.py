@@ -150,6 +150,17 @@ def test_light_dark_narrow_and_printed(
     browser.emulate("Emulation.clearDeviceMetricsOverride")
 
 
+@pytest.mark.parametrize("name", ["compare", "report"])
+def test_nothing_is_cut_on_a_telephone(browser: Browser, folder: Path, name: str) -> None:
+    opened(browser, folder / f"{name}.html")
+    size = {"height": 900, "deviceScaleFactor": 1, "mobile": True}
+    browser.emulate("Emulation.setDeviceMetricsOverride", width=390, **size)
+    cut = "return [...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.clientWidth)"
+    assert max(browser.run(cut)) <= 1
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    browser.emulate("Emulation.clearDeviceMetricsOverride")
+
+
 @pytest.mark.parametrize("name", ["ablate", "report"])
 def test_folded_parts_open_by_mouse_and_key(browser: Browser, folder: Path, name: str) -> None:
     opened(browser, folder / f"{name}.html")

@@ -75,6 +75,8 @@ def test_lines_are_found_and_written(command: Command, place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "17 lines read" in done.stdout
     assert "not read: line 4, 12, 13" in done.stdout
+    assert "without text: " in done.stdout  # before two of the lines
+    assert "warning" not in done.stderr
     told = json.loads((place / "talk" / "segments.json").read_text("utf-8"))["utterances"]
     errors = []
     for one, span in zip(told, truth, strict=True):

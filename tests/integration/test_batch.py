@@ -194,23 +194,22 @@ def test_a_command_that_is_interrupted_says_how_to_go_on(
 @pytest.mark.timeout(1800)
 def test_a_hundred_thousand_lines_and_ten_kills(tmp_path: Path) -> None:
     pattern = write_lines(tmp_path, 50_000, seed=2)
-    settings = ["--shard-lines", 2000, "--workers", 2]
+    settings = ["--shard-lines", 500, "--workers", 2]
     start = [sys.executable, "-m", "transduce"]
     subprocess.run([*start, *batch(pattern, tmp_path / "whole", *settings)], check=True)
-    draw = random.Random(3)
     kills = {"worker": 0, "command": 0}
     while True:
         process = subprocess.Popen([*start, *batch(pattern, tmp_path / "out", *settings)])
         before = finished(tmp_path / "out")
         while process.poll() is None and sum(kills.values()) < 10:
+            # One of 200 shards is finished between two kills: there are enough, on any machine.
             if finished(tmp_path / "out") == before:
-                time.sleep(0.01)
+                time.sleep(0.002)
                 continue
-            time.sleep(draw.random())
             before = finished(tmp_path / "out")
             workers = children(process.pid)
-            if draw.random() < 0.6 and workers:
-                kills["worker"] += kill(draw.choice(workers))
+            if sum(kills.values()) % 3 and workers:
+                kills["worker"] += kill(workers[-1])
             elif process.poll() is None:
                 process.kill()
                 kills["command"] += 1
@@ -238,56 +237,3 @@ def test_workers_that_load_the_model_themselves(tmp_path: Path) -> None:
     run_locally(jobs[1], jobs[1].shards, 2, "cpu", open_decoder(MODEL, settings, "cpu"))
     assert finished(tmp_path / "spawned") == 6
     assert content(tmp_path / "spawned") == content(tmp_path / "forked")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_on_ray_with_killed_actors(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray", reason="needs ray: pip install 'transduce[ray]'")
-    from transduce.batch_inference.job import Settings, open_job
-    from transduce.batch_inference.ray import run_on_ray
-
-    pattern = write_lines(tmp_path, 4000)
-    whole = batch(pattern, tmp_path / "whole", "--shard-lines", 500, "--workers", 2)
-    subprocess.run([sys.executable, "-m", "transduce", *whole], check=True)
-    settings = Settings(shard_lines=500)
-    job = open_job(MODEL, [pattern], tmp_path / "out", settings, lambda: None, print)
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    killer = subprocess.Popen([sys.executable, "-c", KILLER, str(tmp_path / "out")])
-    try:
-        run_on_ray(job, job.shards, 2, "cpu")
-    finally:
-        ray.shutdown()
-        killer.kill()  # unless it has ended
-    assert killer.wait() == 0, "fewer actors were killed than planned"
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
-
-
-# Kills three of the processes that decode, each after one more shard is finished.
-KILLER = """
-import os, signal, sys, time
-from pathlib import Path
-
-folder, before, killed = Path(sys.argv[1]), 0, 0
-
-
-def decodes(process):
-    opened = [os.readlink(link) for link in process.glob("fd/*")]
-    name = process.joinpath("cmdline").read_bytes()
-    return name.startswith(b"ray::ShardDecoder") and any(str(folder) in one for one in opened)
-
-
-while killed < 3:
-    time.sleep(0.01)
-    finished = len(list(folder.glob("part-*")))
-    if finished <= before:
-        continue
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if decodes(process):
-                os.kill(int(process.name), signal.SIGKILL)
-                before, killed = finished, killed + 1
-                break
-        except OSError:
-            pass
-"""

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -402,3 +403,39 @@ def test_a_folder_is_held_by_one(tmp_path: Path) -> None:
         assert (first, second) == (True, False)
     with held(tmp_path) as again:
         assert again
+
+
+def test_a_folder_is_replaced_when_the_new_one_is_whole(tmp_path: Path) -> None:
+    place = tmp_path / "before"  # a name that is used within
+    for text in ("first", "second"):
+        with storage.replaced_folder(place) as new:
+            (new / "file").write_text(text)
+            assert not place.exists() or (place / "file").read_text() != text
+        assert (place / "file").read_text() == text
+    with suppress(KeyError), storage.replaced_folder(place) as new:
+        (new / "file").write_text("third")
+        raise KeyError
+    assert (place / "file").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["before"]
+
+
+def test_what_was_put_aside_is_taken_back(tmp_path: Path) -> None:
+    """A kill between the two renames, of a folder and of one that was replaced after all."""
+    for name in ("gone", "there"):
+        aside = tmp_path / f".transduce-{name}.part" / "before" / name
+        aside.mkdir(parents=True)
+        (aside / "file").write_text("old")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("new")
+    storage.remove_stale(tmp_path)
+    assert (tmp_path / "gone" / "file").read_text() == "old"
+    assert (tmp_path / "there" / "file").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gone", "there"]
+
+
+def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    left = tmp_path / ".transduce-old.part"
+    left.mkdir()
+    (left / "half").write_text("ha")
+    storage.write_text(tmp_path / "file", "whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

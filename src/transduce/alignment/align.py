@@ -8,7 +8,7 @@ before its first sound, and after its last.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,8 @@ PENALTIES = MismatchPenalties(insertion=-2.0, deletion=-6.0, line_deletion=-4.0)
 LONG_PAUSE = 0.8  # seconds: no sound of speech is so quiet for so long
 MARGIN = 0.3  # seconds at its ends in which soft speech is possible
 NOTHING = -20.0  # log p of a token in a pause
+UNTOLD = 0.5  # seconds of sound without text that are worth telling
+FITTING = 0.5  # of the lines are found where model, text and recording go together
 LEAST = 0.1  # lowest confidence of a line that counts as read
 
 
@@ -60,6 +62,14 @@ class Aligned:
     audio: Path
     seconds: float
     utterances: tuple[Utterance, ...]
+    untold: tuple[tuple[float, float], ...] = ()
+    """From when to when there is speech, or another sound, of which the text has nothing."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether so many lines were found that model, text and recording go together."""
+        spoken = {one.number for one in self.utterances if one.text.strip()}
+        return len({one.number for one in self.read}) >= FITTING * len(spoken)
 
     @property
     def read(self) -> list[Utterance]:
@@ -85,7 +95,25 @@ def align_recording(
     except ValueError as error:
         raise DataError(f"{audio} cannot be aligned: {error}") from None
     clock = _Clock(model, path, loud, seconds)
-    return Aligned(audio, seconds, tuple(clock.utterances(lines, starts.tolist())))
+    utterances = tuple(clock.utterances(lines, starts.tolist()))
+    return Aligned(audio, seconds, utterances, tuple(_untold(loud, utterances)))
+
+
+def _untold(
+    loud: NDArray[np.bool_], utterances: Sequence[Utterance]
+) -> Iterator[tuple[float, float]]:
+    """Where it is loud for a while and no line is read, in seconds."""
+    rest = loud.copy()
+    for one in utterances:
+        if one.read:
+            rest[max(0, round((one.start - MARGIN) / HOP)) : round((one.end + MARGIN) / HOP)] = (
+                False
+            )
+    begin = 0
+    for start, end in [*_pauses(rest, LONG_PAUSE), (len(rest), len(rest))]:
+        if rest[begin:start].sum() * HOP >= UNTOLD:
+            yield round(begin * HOP, 2), round(start * HOP, 2)
+        begin = end
 
 
 def _silence(log_probs_SV: Tensor, model: SpeechModel, loud: NDArray[np.bool_]) -> None:

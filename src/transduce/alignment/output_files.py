@@ -104,6 +104,7 @@ def _as_json(aligned: Aligned) -> dict[str, Any]:
         "audio": str(aligned.audio),
         "seconds": round(aligned.seconds, 3),
         "utterances": utterances,
+        "without_text": [{"start": start, "end": end} for start, end in aligned.untold],
     }
 
 

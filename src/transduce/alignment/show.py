@@ -182,3 +182,14 @@ def _print_summary(aligned: Aligned, folder: Path) -> None:
     if unread:
         more = ", …" if len(unread) > 20 else ""
         print(f"  not read: line {', '.join(unread[:20])}{more}")
+    if aligned.untold:
+        spans = [f"{start:.1f}-{end:.1f}" for start, end in aligned.untold]
+        more = ", …" if len(spans) > 20 else ""
+        print(f"  speech or other sound without text: {', '.join(spans[:20])}{more} s")
+    if not aligned.fits:
+        print(
+            f"transduce: warning: only {lines:,} of {lines + len(unread):,} lines were found in "
+            f"{aligned.audio}; the text may be of another recording, or the model of another "
+            f"language or kind of speech (try it: transduce run MODEL {aligned.audio})",
+            file=sys.stderr,
+        )

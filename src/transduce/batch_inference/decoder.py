@@ -46,6 +46,11 @@ class Decoder:
         self.given = given
         self.tags = tags
 
+    @property
+    def needs_source(self) -> bool:
+        """Whether a blank source has an empty output; a language model continues it."""
+        return bool(getattr(self.model, "needs_source", True))
+
     def check(self) -> None:
         """Raise an error for settings that the model does not have, before there is any work."""
         self.model.run([], **self.given)

@@ -7,15 +7,15 @@ import glob
 import gzip
 import json
 import lzma
-import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from transduce.checksums import digest_of
 from transduce.data.text.csv_rows import problem_of
 from transduce.data.text.files import MOST_BYTES, open_compressed
 from transduce.errors import DataError
@@ -25,7 +25,6 @@ BOM = b"\xef\xbb\xbf"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 TABLES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 NUMBERED = {"tsv": "tabs", "csv": "commas"}  # formats whose columns may be numbers
-ENDS = 1 << 16  # bytes at each end of a file that identify it, with its size
 DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 SAMPLE = 1000  # lines of a JSONL file that give the columns of Parquet and TSV output
 
@@ -34,25 +33,39 @@ Column = str | int
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file and what identifies its content, without a pass over all of it."""
+    """A file and what identifies its content."""
 
     path: str
-    size: int
     sha256: str
-    """Of its size, its first and its last bytes."""
+    """Of the whole file."""
+    stamp: str = field(compare=False)
+    """Its size and times: while they are the same, the file need not be read again."""
 
     @classmethod
-    def identify(cls, path: str) -> InputFile:
-        """Raises DataError where it cannot be read."""
+    def identify(cls, path: str, known: InputFile | None = None) -> InputFile:
+        """The file as it is now, read only where it has another stamp than the `known` one.
+
+        Raises DataError where it cannot be read.
+        """
         try:
-            with Path(path).open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                found = sha256(f"{size}\n".encode() + file.read(ENDS))
-                file.seek(max(0, size - ENDS))
-                found.update(file.read(ENDS))
+            stamp = _stamp(path)
+            if known is not None and known.stamp == stamp:
+                return known
+            return cls(path, _digest(path, stamp), stamp)
         except OSError as error:
             raise DataError(_unreadable(path, error)) from None
-        return cls(path, size, found.hexdigest())
+
+
+def _stamp(path: str) -> str:
+    found = Path(path).stat()
+    # Unlike the time of modification, that of the last change of status cannot be set back.
+    return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+
+
+@cache
+def _digest(path: str, stamp: str) -> str:
+    """SHA-256 of a file, read once for each stamp by a process and those forked from it."""
+    return digest_of(Path(path))
 
 
 @dataclass(frozen=True)
@@ -65,8 +78,8 @@ class Table:
     """The column of sources; None for text."""
     names: tuple[str, ...] = ()
     """The columns that are carried through to the output."""
-    header: bool = False
-    """Whether each TSV or CSV file begins with a line of column names."""
+    header: str = ""
+    """The line of column names that each TSV or CSV file begins with, as it is; "" without."""
 
     @property
     def place(self) -> int:
@@ -144,7 +157,8 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
                 f"is no column {chosen} (counted from 0); choose another with --column"
             )
         if first is None:
-            first = Table(kind, chosen, names, isinstance(chosen, str) and kind in NUMBERED)
+            has_header = isinstance(chosen, str) and kind in NUMBERED
+            first = Table(kind, chosen, names, _first_line(path) if has_header else "")
         elif kind != "jsonl" and names != first.names:
             raise DataError(
                 f"the columns of {path} ({', '.join(names)}) are not those of {paths[0]} "
@@ -162,14 +176,24 @@ def _names(path: str, kind: str, column: Column) -> tuple[str, ...]:
         return column_names(path, str(column))
     with opened(path) as file:
         if kind in NUMBERED:
-            line = file.readline(MOST_BYTES).removeprefix(BOM).rstrip(b"\r\n")
+            line = _text_of(file)
             try:
-                fields = split_cells(line.decode("utf-8", "replace"), kind) if line else []
+                fields = split_cells(line, kind) if line else []
             except csv.Error as error:
                 raise DataError(f"{path}:1: {problem_of(error)}") from None
             numbers = isinstance(column, int)
             return tuple(f"column{i}" if numbers else name for i, name in enumerate(fields))
         return tuple(_keys(file))
+
+
+def _first_line(path: str) -> str:
+    with opened(path) as file:
+        return _text_of(file)
+
+
+def _text_of(file: BinaryIO) -> str:
+    line = file.readline(MOST_BYTES).removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
+    return line.decode("utf-8", "replace")
 
 
 def split_cells(line: str, kind: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -10,16 +11,21 @@ from typing import Any
 
 from transduce.batch_inference.inputs import InputFile, Table, find_inputs, read_table
 from transduce.batch_inference.model_digest import digest_of_model
-from transduce.batch_inference.shards import Shard, cut
+from transduce.batch_inference.rows import GROUP_LINES
+from transduce.batch_inference.shards import Part, Shard, cut, joined
 from transduce.batch_inference.writers import ENDINGS, Cells
 from transduce.errors import CheckpointError, DataError
 from transduce.storage import locked, make_folder, remove_stale, write_text
 
 MANIFEST = "manifest.json"
 ERRORS, CLAIMS = "errors", ".claims"
-VERSION = 1
-LINES = 100_000
-"""Lines of a shard, by default."""
+VERSION = 2
+MOST_LINES = 100_000
+"""Lines of a shard, at most, where their number is not chosen."""
+FEWEST_LINES = 32
+"""Lines of a shard for a CPU, at least: fewer are not worth a file."""
+SHARDS = 16
+"""Shards for each worker: what a kill costs, and how long the last worker is waited for."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,8 @@ class Settings:
     format: str | None = None
     """None: that of the input."""
     scores: bool = False
-    shard_lines: int = LINES
+    shard_lines: int | None = None
+    """Lines of a shard at most; None: by the size of the inputs and the number of workers."""
 
     @property
     def models(self) -> list[str]:
@@ -101,7 +108,7 @@ class Job:
     def check_input(self, number: int) -> str:
         """The path of an input. Raises DataError where its content has changed."""
         before = self.inputs[number]
-        if InputFile.identify(before.path) != before:
+        if InputFile.identify(before.path, before) != before:
             raise DataError(
                 f"{before.path} has changed since the job in {self.folder} was started; restore "
                 f"it, or choose another --output"
@@ -121,12 +128,15 @@ def open_job(
     settings: Settings,
     prepare: Callable[[], object],
     say: Callable[[str], object],
+    workers: int = 1,
+    fewest: int = FEWEST_LINES,
 ) -> Job:
     """The job of a folder: planned now, or the one that is there, if it is the same.
 
     `prepare` is called before a plan is made: it raises an error for a model or settings that
     cannot be used. Without patterns the job must be there, and settings that are not given are its
-    own. Raises DataError where the folder holds something else.
+    own. `workers` is how many processes the plan is made for, `fewest` the lines that a shard has
+    at least. Raises DataError where the folder holds something else.
     """
     path = folder / MANIFEST
     if not patterns and not path.is_file():
@@ -134,9 +144,14 @@ def open_job(
     if not path.is_file():
         _check_empty(folder)
     digests = [digest_of_model(Path(one)) for one in (str(model), *settings.models)]
-    inputs = [InputFile.identify(one) for one in find_inputs(patterns)] if patterns else []
-    if path.is_file():
-        return _continued(read_job(folder), digests, inputs, settings)
+    there = read_job(folder) if path.is_file() else None
+    known = {one.path: one for one in there.inputs} if there else {}
+    inputs: list[InputFile] = []
+    for one in find_inputs(patterns) if patterns else []:
+        say(f"reading {one}")
+        inputs.append(InputFile.identify(one, known.get(one)))
+    if there is not None:
+        return _continued(there, digests, inputs, settings)
     table = read_table([one.path for one in inputs], settings.column)
     form = settings.format or table.kind
     if form not in ENDINGS:
@@ -148,7 +163,7 @@ def open_job(
     with locked(path):
         if path.is_file():  # another process was faster
             return _continued(read_job(folder), digests, inputs, settings)
-        shards = _plan(inputs, table, settings.shard_lines, say)
+        shards = _plan(inputs, table, settings.shard_lines, workers, fewest, say)
         job = Job(folder, str(model.absolute()), digests, settings, table, inputs, shards)
         for name in (ERRORS, CLAIMS):
             make_folder(folder / name)
@@ -157,16 +172,33 @@ def open_job(
 
 
 def _plan(
-    inputs: list[InputFile], table: Table, most: int, say: Callable[[str], object]
+    inputs: list[InputFile],
+    table: Table,
+    most: int | None,
+    workers: int,
+    fewest: int,
+    say: Callable[[str], object],
 ) -> list[Shard]:
-    shards: list[Shard] = []
-    for number, file in enumerate(inputs):
-        say(f"counting the lines of {file.path} ({number + 1} of {len(inputs)} files)")
-        for offset, first, lines in cut(file.path, table, most):
-            shards.append(Shard(len(shards), number, offset, first, lines))
-    if not shards:
+    parts: list[list[Part]] = []
+    for number, file in enumerate(inputs, start=1):
+        say(f"counting the lines of {file.path} ({number} of {len(inputs)} files)")
+        parts.append(list(cut(file.path, table, most or GROUP_LINES)))
+    if most is None:
+        found = shard_size(sum(part[2] for of_file in parts for part in of_file), workers, fewest)
+        if found < GROUP_LINES or table.kind == "parquet":
+            parts = [list(cut(file.path, table, found)) for file in inputs]
+        else:
+            parts = [list(joined(of_file, found // GROUP_LINES)) for of_file in parts]
+    placed = [(number, part) for number, of_file in enumerate(parts) for part in of_file]
+    if not placed:
         raise DataError(f"{inputs[0].path} has no lines; give files with at least one line")
-    return shards
+    return [Shard(count, number, *part) for count, (number, part) in enumerate(placed)]
+
+
+def shard_size(lines: int, workers: int, fewest: int) -> int:
+    """Lines of a shard: several shards for each worker, of whole groups where they are large."""
+    found = min(MOST_LINES, max(fewest, math.ceil(lines / (workers * SHARDS))))
+    return found if found < GROUP_LINES else found // GROUP_LINES * GROUP_LINES
 
 
 def _check_empty(folder: Path) -> None:

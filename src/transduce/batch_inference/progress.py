@@ -12,6 +12,7 @@ from transduce.batch_inference.job import CLAIMS, Job
 from transduce.batch_inference.shards import Shard
 
 TERMINAL, PLAIN = 1.0, 30.0  # seconds between two lines, on a terminal and elsewhere
+FIRST = 5.0  # seconds before the first line elsewhere: whether it works, and how long it takes
 
 
 class Progress:
@@ -60,7 +61,7 @@ class Progress:
     def tell(self, force: bool = False) -> None:
         """Show a line, unless one was shown a moment ago."""
         now = self.clock()
-        pause = TERMINAL if self.terminal else PLAIN
+        pause = TERMINAL if self.terminal else FIRST if self.told == self.begin else PLAIN
         if self.stream is None or (now - self.told < pause and not force):
             return
         self.told = now

@@ -20,6 +20,7 @@ from transduce.errors import DataError
 GROUP_LINES = 2048
 GROUP_BYTES = 1 << 23
 CHUNK = 1 << 20
+BLANK = " \t\r\n"  # between the parts of JSON
 
 EMPTY = "the source is empty"
 NOT_UTF8 = "the line is not UTF-8"
@@ -34,7 +35,9 @@ class Row:
     source: str
     problem: str
     fields: Any = None
-    """A list in the order of Table.names, or the object of a JSONL line."""
+    """A list in the order of Table.names; of a JSONL line the JSON of each key, as it is there."""
+    whole: str = ""
+    """The line of a TSV, CSV or JSONL file as it is, where it is well-formed."""
 
 
 @dataclass(slots=True)
@@ -100,12 +103,10 @@ def _skip(file: BinaryIO, offset: int) -> None:
         offset -= len(skipped)
 
 
-def _checked(line: int, source: str, fields: Any, problem: str = "") -> Row:
-    if not problem and not source.strip():
-        problem = EMPTY
-    elif not problem and len(source) > LONGEST:
+def _checked(line: int, source: str, fields: Any, problem: str = "", whole: str = "") -> Row:
+    if not problem and len(source) > LONGEST:
         problem = f"the source has {len(source):,} characters; at most {LONGEST:,} are read"
-    return Row(line, "" if problem else source, problem, fields)
+    return Row(line, "" if problem else source, problem, fields, whole)
 
 
 def _text_row(line: int, raw: bytes | None, table: Table) -> Row:
@@ -135,32 +136,57 @@ def _cells_row(line: int, raw: bytes | None, table: Table) -> Row:
     fields = (fields + [""] * width)[:width]
     if not problem and count != width and raw.strip():
         problem = f"the line has {count} columns, but the first line of the input has {width}"
-    return _checked(line, fields[table.place], fields, problem)
+    whole = text if not problem and count == width else ""
+    return _checked(line, fields[table.place], fields, problem, whole)
 
 
 def _jsonl_row(line: int, raw: bytes | None, table: Table) -> Row:
     if raw is None:
         return _checked(line, "", {}, _over_long())
     if not raw.strip():
-        return _checked(line, "", {})
+        return _checked(line, "", {}, EMPTY)
     try:
-        record = json.loads(raw.decode("utf-8"))
+        whole = raw.decode("utf-8").strip(BLANK)
+        record = json.loads(whole)
     except UnicodeDecodeError:
         return _checked(line, "", {}, NOT_UTF8)
     except (ValueError, RecursionError) as error:
         return _checked(line, "", {}, f"the line is not valid JSON ({error})")
     if not isinstance(record, dict):
         return _checked(line, "", {}, "the line is not a JSON object, as in {...}")
+    fields = json_of_keys(whole)
     value = record.get(str(table.column))
     if str(table.column) not in record:
-        return _checked(line, "", record, f"there is no key {table.column}")
+        return _checked(line, "", fields, f"there is no key {table.column}", whole)
     if value is None:
-        return _checked(line, "", record)
+        return _checked(line, "", fields, EMPTY, whole)
     if not isinstance(value, str):
-        return _checked(line, "", record, f"the value of {table.column} is not text")
+        return _checked(line, "", fields, f"the value of {table.column} is not text", whole)
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        return _checked(line, "", record, SURROGATE)
-    return _checked(line, value, record)
+        return _checked(line, "", fields, SURROGATE, whole)
+    return _checked(line, value, fields, "", whole)
+
+
+def json_of_keys(text: str) -> dict[str, str]:
+    """The JSON text of each value of a valid JSON object: Python would write 1e-7 as 1e-07."""
+    decode = json.JSONDecoder().raw_decode
+    found: dict[str, str] = {}
+    place = _after_blanks(text, 1)
+    while text[place] != "}":
+        key, place = decode(text, place)
+        start = _after_blanks(text, _after_blanks(text, place) + 1)  # behind the colon
+        _, place = decode(text, start)
+        found[key] = text[start:place]
+        place = _after_blanks(text, place)
+        if text[place] == ",":
+            place = _after_blanks(text, place + 1)
+    return found
+
+
+def _after_blanks(text: str, place: int) -> int:
+    while text[place] in BLANK:
+        place += 1
+    return place
 
 
 def _over_long() -> str:
@@ -173,7 +199,8 @@ def _parquet_groups(path: str, table: Table, shard: Shard) -> Iterator[Group]:
         fields = plain_rows(batch)
         rows = []
         for source, of_row in zip(texts_of(batch, str(table.column)), fields, strict=True):
-            problem = damage or (NOT_UTF8 if source == "\udcff" else "")
+            wrong = NOT_UTF8 if source == "\udcff" else "" if source is not None else EMPTY
+            problem = damage or wrong
             rows.append(_checked(number, source or "", of_row, problem))
             number += 1
         yield Group(rows, batch)

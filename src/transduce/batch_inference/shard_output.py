@@ -10,7 +10,7 @@ from typing import Any
 
 from transduce.batch_inference.decoder import Decoded, Decoder
 from transduce.batch_inference.job import Job
-from transduce.batch_inference.rows import Group, Row, read_groups
+from transduce.batch_inference.rows import EMPTY, Group, Row, read_groups
 from transduce.batch_inference.shards import Shard
 from transduce.batch_inference.writers import writer_of
 from transduce.storage import write_file, write_text
@@ -47,6 +47,8 @@ def decode_group(job: Job, group: Group, decoder: Decoder) -> list[Decoded]:
     names = job.cells.names
     for row in group.rows:
         _check_keys(row, names)
+        if decoder.needs_source and not row.problem and not row.source.strip():
+            row.problem = EMPTY
     filled = [row for row in group.rows if not row.problem]
     found = iter(decoder.decode([row.source for row in filled]) if filled else [])
     decoded = [Decoded(problem=row.problem) if row.problem else next(found) for row in group.rows]
@@ -61,7 +63,8 @@ def _check_keys(row: Row, names: list[str]) -> None:
     """An object of a JSONL file that has a key of the output already is a bad row."""
     if isinstance(row.fields, dict) and (taken := [name for name in names if name in row.fields]):
         row.problem = row.problem or f"the line has a key {taken[0]} already"
-        del row.fields[taken[0]]
+        row.fields = {key: text for key, text in row.fields.items() if key not in taken}
+        row.whole = ""
 
 
 def _entry(path: str, row: Row, one: Decoded) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from transduce.batch_inference.inputs import BOM, UTF16, Table, check_one_line_records, opened
@@ -25,8 +25,12 @@ class Shard(NamedTuple):
     lines: int
 
 
-def cut(path: str, table: Table, most: int) -> Iterator[tuple[int, int, int]]:
-    """Cut a file into ranges of at most `most` lines: the first byte, the first line, how many.
+Part = tuple[int, int, int]
+"""Lines of a file: the first byte, the first line, how many."""
+
+
+def cut(path: str, table: Table, most: int) -> Iterator[Part]:
+    """Cut a file into parts of at most `most` lines.
 
     For Parquet, whole row groups where they fit. Raises DataError.
     """
@@ -39,10 +43,10 @@ def cut(path: str, table: Table, most: int) -> Iterator[tuple[int, int, int]]:
     if table.kind == "csv":
         check_one_line_records(path)
     with opened(path) as file:
-        yield from _cut_text(file, path, most, table.header)
+        yield from _cut_text(file, path, most, bool(table.header))
 
 
-def _cut_text(file: BinaryIO, path: str, most: int, header: bool) -> Iterator[tuple[int, int, int]]:
+def _cut_text(file: BinaryIO, path: str, most: int, header: bool) -> Iterator[Part]:
     begin = file.read(2)
     if begin in UTF16:
         raise DataError(
@@ -94,6 +98,13 @@ def _packed(sizes: list[int], most: int) -> Iterator[tuple[int, int]]:
             first, rows = first + most, rows - most
     if rows:
         yield first, rows
+
+
+def joined(parts: Sequence[Part], count: int) -> Iterator[Part]:
+    """So many consecutive parts of a file as one."""
+    for place in range(0, len(parts), count):
+        some = parts[place : place + count]
+        yield some[0][0], some[0][1], sum(lines for _, _, lines in some)
 
 
 def share(shards: int, task: int, tasks: int) -> range:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from transduce.batch_inference.inputs import NUMBERED, Table
 from transduce.batch_inference.parquet import ParquetTable
-from transduce.batch_inference.rows import Group
+from transduce.batch_inference.rows import BLANK, Group, Row
 from transduce.errors import DataError
 
 ENDINGS = {"text": ".txt", "tsv": ".tsv", "csv": ".csv", "jsonl": ".jsonl", "parquet": ".parquet"}
@@ -60,27 +61,40 @@ class _Text:
 
     def write(self, group: Group, outputs: list[list[Any]]) -> None:
         for text, *scores in outputs:
-            self.file.write("\t".join([*map(_cell, scores), " ".join(text.splitlines())]) + "\n")
+            self.file.write("\t".join(map(_added, [*scores, text])) + "\n")
 
 
 class _Tsv:
+    """Columns of an input in the same format are written as they are there, byte for byte."""
+
+    kind = "tsv"
+
     def __init__(self, file: TextIO, table: Table, cells: Cells) -> None:
         self.file, self.table = file, table
-        if table.header or table.kind not in NUMBERED:
+        if table.header and table.kind == self.kind:
+            self.file.write(table.header)
+            self.line(["", *cells.names])
+        elif table.header or table.kind not in NUMBERED:
             self.line([*table.names, *cells.names])
 
     def write(self, group: Group, outputs: list[list[Any]]) -> None:
         for row, added in zip(group.rows, outputs, strict=True):
-            self.line([*in_order(row.fields, self.table.names), *added])
+            if row.whole and self.table.kind == self.kind:
+                self.file.write(row.whole)
+                self.line(["", *map(_added, added)])
+            else:
+                text_of = _carried(self.table)
+                carried = [text_of(v) for v in in_order(row.fields, self.table.names)]
+                self.line([*map(_one_line, carried), *map(_added, added)])
 
-    def line(self, values: list[Any]) -> None:
-        self.file.write("\t".join(map(_cell, values)) + "\n")
+    def line(self, cells: list[str]) -> None:
+        self.file.write("\t".join(cell.replace("\t", " ") for cell in cells) + "\n")
 
 
 class _Csv(_Tsv):
-    def line(self, values: list[Any]) -> None:
-        # One line per row, as in the input; tabs in a cell are kept.
-        cells = [_cell(value, tabs=True) for value in values]
+    kind = "csv"
+
+    def line(self, cells: list[str]) -> None:
         csv.writer(self.file, lineterminator="\n").writerow(cells)
 
 
@@ -90,17 +104,20 @@ class _Jsonl:
 
     def write(self, group: Group, outputs: list[list[Any]]) -> None:
         for row, added in zip(group.rows, outputs, strict=True):
-            fields = row.fields
-            named = fields if isinstance(fields, dict) else dict(self._pairs(fields))
-            record = {**named, **dict(zip(self.cells.names, added, strict=True))}
-            # Escaped where a line of the input has half of a surrogate pair, which is not UTF-8.
-            text = json.dumps(record, ensure_ascii=False, default=str)
-            if any("\ud800" <= letter <= "\udfff" for letter in text):
-                text = json.dumps(record, default=str)
-            self.file.write(text + "\n")
+            ours = zip(self.cells.names, map(_json, added), strict=True)
+            same = row.whole if self.table.kind == "jsonl" else ""
+            begin = same.removesuffix("}").rstrip(BLANK)
+            if not begin:
+                begin = "{" + ", ".join(f"{_json(key)}: {text}" for key, text in self._carried(row))
+            comma = "" if begin == "{" else ", "
+            members = ", ".join(f"{_json(key)}: {text}" for key, text in ours)
+            self.file.write(f"{begin}{comma}{members}}}\n")
 
-    def _pairs(self, fields: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-        return zip(self.table.names, fields, strict=True)
+    def _carried(self, row: Row) -> Iterable[tuple[str, str]]:
+        """Each key and the JSON of its value."""
+        if isinstance(row.fields, dict):
+            return row.fields.items()
+        return zip(self.table.names, map(_json, row.fields), strict=True)
 
 
 class _Parquet:
@@ -110,7 +127,8 @@ class _Parquet:
     def write(self, group: Group, outputs: list[list[Any]]) -> None:
         rows = []
         if group.batch is None:
-            rows = [[_string(v) for v in in_order(r.fields, self.table.names)] for r in group.rows]
+            text_of = _carried(self.table)
+            rows = [[text_of(v) for v in in_order(r.fields, self.table.names)] for r in group.rows]
         self.parquet.write(group.batch, rows, outputs)
 
 
@@ -137,17 +155,53 @@ def in_order(fields: Any, names: Sequence[str]) -> list[Any]:
     return [fields.get(name) for name in names] if isinstance(fields, dict) else list(fields)
 
 
-def _string(value: Any) -> str | None:
-    """A value of a JSONL object in a column of text."""
-    if value is None:
+def _carried(table: Table) -> Callable[[Any], str | None]:
+    """A function from a value of a column of the input to its text; None for null."""
+    return _text_of_json if table.kind == "jsonl" else _text_of
+
+
+def _text_of_json(json_text: str | None) -> str | None:
+    """The text of a JSON string; another value as it is written there."""
+    if json_text is None or json_text == "null":
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return _utf8(json.loads(json_text)) if json_text.startswith('"') else json_text
 
 
-def _cell(value: Any, tabs: bool = False) -> str:
-    """A value in a TSV file, where tabs and line breaks separate; in a CSV file, with its tabs."""
+def _text_of(value: Any) -> str | None:
+    """The text of a cell of TSV or CSV, or of a value of Parquet: numbers to their last digit."""
+    if value is None or isinstance(value, str):
+        return value
+    return _json(value) if isinstance(value, list | dict | bool) else str(value)
+
+
+def _added(value: Any) -> str:
+    """An output or a score in a cell, on one line."""
     if isinstance(value, float):
-        return f"{value:.4f}" if math.isfinite(value) else ""
-    text = _string(value) or ""
-    return " ".join((text if tabs else text.replace("\t", " ")).splitlines())
+        return f"{value:.4f}"
+    return " ".join(str(value or "").splitlines())
+
+
+def _one_line(text: str | None) -> str:
+    return re.sub(r"\r\n?|\n", " ", text or "")
+
+
+def _json(value: Any) -> str:
+    """JSON, which has neither NaN nor infinity; dates and the like as text."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, default=str)
+    # Escaped where there is half of a surrogate pair, which is not UTF-8.
+    return text if text == _utf8(text) else json.dumps(value, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return {key: _finite(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -97,7 +97,9 @@ def read_requests(
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
         given = {name: of_lines for name, of_lines in constraints.items() if any(of_lines)}
-        yield {"sources": [with_tags(line["source"], tags) for line in lines], **given}
+        sources = [line["source"] for line in lines]
+        tagged = [with_tags(text, tags) if text.strip() else text for text in sources]
+        yield {"sources": tagged, **given}
 
 
 def run_in_order(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:

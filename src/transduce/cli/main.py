@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 import traceback
 import warnings
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -163,7 +165,8 @@ def _run() -> NoReturn:
 
 def _drop_output() -> None:
     """Redirect standard output to /dev/null: writing the rest would fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(io.UnsupportedOperation):  # it was closed from the beginning
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(code: int) -> NoReturn:

@@ -12,7 +12,7 @@ import typer
 
 from transduce.errors import TransduceError, TransduceWarning
 
-WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def user_message(error: BaseException) -> str | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import TypedDict
 
 from transduce.errors import ModelError
 
@@ -166,6 +167,36 @@ class Settings:
             raise ModelError(
                 f"nbest is {self.nbest}, but mbr has only {self.samples} samples; raise samples"
             )
+
+
+class DecodingKeywords(TypedDict, total=False):
+    """The fields of `Settings` as keywords, which editors and type checkers read."""
+
+    beam: int | None
+    nbest: int
+    length_penalty: float | None
+    coverage_penalty: float | None
+    patience: float | None
+    groups: int
+    diversity: float
+    sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+    mbr: str | None
+    samples: int
+    no_repeat_ngram: int | None
+    min_length: int
+    max_length: int | None
+    only: Sequence[str] | None
+    unknown: bool
+    geometric: bool
+    rerank_weight: float
+    scores: bool
+    ctc_weight: float | None
+    lm_weight: float
+    chunk_ms: float | None
 
 
 def _require(fits: bool, name: str, value: object, range_: str) -> None:

@@ -47,8 +47,8 @@ def heat_map(
     )
     lines = [
         f'<g transform="translate({left:.1f} {top:.1f}) scale({cell})">'
-        f'<rect width="{S}" height="{T}" fill="none" stroke="var(--line)" stroke-width=".06"/>'
-        f'<g fill="var(--accent)">{cells}</g></g>'
+        f'<rect width="{S}" height="{T}" fill="none" stroke="var(--hair)" stroke-width=".06"/>'
+        f'<g fill="var(--bar)">{cells}</g></g>'
     ]
     for place, label in enumerate(rows):
         lines.append(_text(left - 5, top + (place + 0.5) * cell + 4, label, "end"))
@@ -91,7 +91,7 @@ def curves(
     for tick in _ticks(low_y, high_y):
         _, y = at(low_x, tick)
         drawn.append(
-            f'<path d="M{left} {y:.1f}H{width - 12}" stroke="var(--line)"/>'
+            f'<path d="M{left} {y:.1f}H{width - 12}" stroke="var(--hair)"/>'
             f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
         )
     for tick in _ticks(low_x, high_x):

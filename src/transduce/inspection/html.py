@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from transduce.inspection.page import palette
 from transduce.inspection.prompts import Comparison
 from transduce.storage import make_folder, write_text
 
@@ -52,6 +53,7 @@ def write_prompts(comparison: Comparison, path: Path) -> None:
 def _filled(template: str, data: dict[str, Any]) -> str:
     page = resources.files("transduce.inspection").joinpath(template).read_text("utf-8")
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    page = page.replace("__PALETTE__", palette())
     return page.replace("__DATA__", "".join(_UNSAFE.get(sign, sign) for sign in written))
 
 

@@ -7,45 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from importlib import resources
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1d2430; --faint: #667; --line: #d7dbe2; --paper: #fff;
-  --panel: #f5f6f9; --accent: #6b2c91; --good: #1b6e50; --bad: #b03060; --first: #3b6fb6;
-  --second: #c2571a; --third: #2f7f5f; --fourth: #8a5fb0; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e7ee; --faint: #9aa3b2; --line: #3a4150;
-  --paper: #14171d; --panel: #1d222b; --accent: #c79ae6; --good: #6fcfa5; --bad: #f08bb0;
-  --first: #82aee8; --second: #f0a06a; --third: #7fcfae; --fourth: #c5a2e6; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.5rem; max-width: 72rem; color: var(--ink);
   background: var(--paper); font: 15px/1.5 system-ui, "Noto Sans", sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-p { margin: .4rem 0; max-width: 46rem; } .faint { color: var(--faint); }
+p { margin: .4rem 0; max-width: 46rem; } .faint { color: var(--soft); }
 table { border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
+th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--hair); text-align: right;
   vertical-align: top; } th { font-weight: 600; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
 td.text { unicode-bidi: plaintext; overflow-wrap: anywhere; min-width: 5.5em; }
 .scroll { overflow-x: auto; } .better { color: var(--good); } .worse { color: var(--bad); }
 figure { margin: .5rem 1.2rem .5rem 0; display: inline-block; vertical-align: top; }
-figcaption { color: var(--faint); font-size: .85rem; max-width: 30rem; }
+figcaption { color: var(--soft); font-size: .85rem; max-width: 30rem; }
 svg { display: block; max-width: 100%; height: auto; } svg text { fill: var(--ink); }
-.card { background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
+.card { background: var(--card); border: 1px solid var(--hair); border-radius: 6px;
   padding: .7rem 1rem; margin: .8rem 0; overflow-x: auto; break-inside: avoid; }
 del { color: var(--bad); text-decoration: none; border-bottom: 2px solid var(--bad); }
 ins { color: var(--good); text-decoration: none; border-bottom: 2px solid var(--good); }
-pre { background: var(--panel); padding: .8rem; overflow-x: auto; font-size: .85rem;
+pre { background: var(--card); padding: .8rem; overflow-x: auto; font-size: .85rem;
   max-height: 30rem; } details > summary { cursor: pointer; }
 h1, h2, p, figcaption, summary { overflow-wrap: anywhere; } figure { max-width: 100%; }
+@media (max-width: 480px) {
+  body { padding: 1rem .8rem; font-size: 14px; } h1 { font-size: 1.3rem; }
+  table { font-size: 12px; width: 100%; } th, td { padding: .2rem .25rem; }
+  td.text { min-width: 4em; } .card { padding: .5rem .5rem; }
+}
 @media print {
-  :root { color-scheme: light; --ink: #1d2430; --faint: #667; --line: #d7dbe2; --paper: #fff;
-    --accent: #6b2c91; --good: #1b6e50; --bad: #b03060; --first: #3b6fb6; --second: #c2571a;
-    --third: #2f7f5f; --fourth: #8a5fb0; }
   body { max-width: none; } .card, pre { background: none; } pre { max-height: none; }
   pre { white-space: pre-wrap; } tr, figure { break-inside: avoid; }
   svg { print-color-adjust: exact; }
   details::details-content { display: block; content-visibility: visible; height: auto; }
 }
 """
+
+
+def palette() -> str:
+    """The colours of all pages, as CSS."""
+    folder = resources.files("transduce.inspection").joinpath("look", "web")
+    return folder.joinpath("palette.css").read_text("utf-8")
 
 
 class Markup(str):
@@ -87,7 +90,7 @@ def whole_page(title: str, lead: str, sections: Sequence[Markup]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
+        f"<title>{escape(title)}</title><style>{palette()}{STYLE}</style></head><body>"
         f"<h1>{escape(title)}</h1>{paragraph(lead, 'faint')}{''.join(sections)}</body></html>\n"
     )
 

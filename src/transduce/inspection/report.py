@@ -98,7 +98,10 @@ def _scores(metrics: dict[str, Any]) -> list[Markup]:
         best = ", ".join(f"{key} {value:.4g}" for key, value in training["best"].items())
         said.append(paragraph(f"Best in validation: {best}, at update {training['best_step']:,}."))
     if not rows:
-        return [*said, paragraph("Not evaluated yet: run `transduce evaluate --report`.", "faint")]
+        return [
+            *said,
+            paragraph("Not evaluated yet. transduce evaluate writes the scores here.", "faint"),
+        ]
     return [*said, table(["set", "metric", "items", "value", "95 % interval"], rows, text=2)]
 
 

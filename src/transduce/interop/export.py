@@ -23,7 +23,7 @@ from transduce.interop.measure import measure_in_subprocess
 from transduce.interop.parity import REPORT, NotCompared, Parity, compare
 from transduce.interop.whisper.put_in_place import Compared, export_whisper
 from transduce.recipe import Corpus, ParallelFiles, with_overrides
-from transduce.storage import make_folder, temporary_folder
+from transduce.storage import replaced_folder
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.transduce import Model, Transducer, load
 from transduce.tasks.whisper import WhisperModel
@@ -109,16 +109,11 @@ def _put_in_place(
 ) -> Exported:
     """Convert in a temporary folder, and only then replace what was there."""
     _check_place(place, to, overwrite)
-    make_folder(place.parent)
-    with temporary_folder(place.parent) as work:
-        part = work / "export"
+    with replaced_folder(place) as part:
         parity = convert(part)
         parity.write(part)
         list_files(part, *strangers(part))
         _check_place(place, to, overwrite)  # again, as comparing may have taken long
-        if place.exists():
-            place.replace(work / "before")
-        part.replace(place)
     return place, parity
 
 
@@ -152,7 +147,7 @@ def _compared(
 ) -> Parity:
     items = items_of(pairs, model.recipe.data.multiple_references)
     sources = [item.source for item in items]
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=exported.parent) as scratch:  # where a kill leaves nothing
         before = measure_in_subprocess(model_folder, None, pairs, sources, Path(scratch))
         if engine == "huggingface":
             after = measure_in_subprocess(

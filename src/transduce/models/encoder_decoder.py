@@ -9,6 +9,7 @@ from transduce.data.batches.packing import Packed
 from transduce.data.tokens.tokenizer import PAD
 from transduce.errors import ModelError
 from transduce.models.call_context import NO_CONTEXT, CallContext, KeptAttention
+from transduce.models.check_input import check_ids, check_lengths, check_pairs
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder
 from transduce.models.encoders import ConformerEncoder, Encoder, RecurrentEncoder
@@ -116,7 +117,10 @@ class EncoderDecoder(TrainableNetwork):
         target_BT: Tensor,
         context: CallContext = NO_CONTEXT,
     ) -> Tensor:
-        """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's."""
+        """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's.
+
+        These are the decoder's last states, before the output head; for logits call `logits`.
+        """
         memory = self.encode(source_BS, lengths_B, **context.keywords)
         features_BTD: Tensor = self.decoder(target_BT, memory)
         return features_BTD
@@ -128,7 +132,15 @@ class EncoderDecoder(TrainableNetwork):
         target_BT: Tensor,
         context: CallContext = NO_CONTEXT,
     ) -> Tensor:
-        """Teacher forcing: logits_BTV of the token after each of target_BT's (from BEGIN on)."""
+        """Teacher forcing: logits_BTV of the token after each of target_BT's (from BEGIN on).
+
+        Raises ModelError for lengths, ids or numbers of rows that do not fit.
+        """
+        if not source_BS.is_floating_point():  # waveforms have no ids
+            check_ids("source_BS", source_BS, self.front.table.num_embeddings)
+        check_lengths(source_BS, lengths_B)
+        check_pairs(source_BS, target_BT)
+        check_ids("target_BT", target_BT, self.decoder.embedding.table.num_embeddings)
         features_BTD = self(source_BS, lengths_B, target_BT, **context.keywords)
         logits_BTV: Tensor = self.head(features_BTD)
         return logits_BTV

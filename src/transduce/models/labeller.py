@@ -8,6 +8,7 @@ from torch import Tensor
 from transduce.data.batches.packing import Packed
 from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.check_input import check_lengths
 from transduce.models.encoder_decoder import Head, packs_all
 from transduce.models.encoders import Encoder
 from transduce.models.memory import Memory, padding_mask
@@ -59,7 +60,11 @@ class Labeller(TrainableNetwork):
     def logits(
         self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
     ) -> Tensor:
-        """Of every label: [B, S, V] of each token, or with pooling [B, 1, V] of the source."""
+        """Of every label: [B, S, V] of each token, or with pooling [B, 1, V] of the source.
+
+        Raises ModelError for lengths that do not fit.
+        """
+        check_lengths(source_BS, lengths_B)
         logits_BSV: Tensor = self.head(self(source_BS, lengths_B, **context.keywords))
         return logits_BSV
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.batches.packing import Packed
+from transduce.models.check_input import check_ids
 from transduce.models.decoders import Decoder, DecoderState, TransformerDecoder
 from transduce.models.encoder_decoder import Head, hooked_step, output_head
 from transduce.models.hooks import is_watched
@@ -24,12 +25,19 @@ class LanguageModelNetwork(TrainableNetwork):
         self.head = head
 
     def forward(self, target_BT: Tensor) -> Tensor:
-        """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's."""
+        """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's.
+
+        These are the decoder's last states, before the output head; for logits call `logits`.
+        """
         features_BTD: Tensor = self.decoder(target_BT)
         return features_BTD
 
     def logits(self, target_BT: Tensor) -> Tensor:
-        """Teacher forcing: logits_BTV of the token after each of target_BT's (from BEGIN on)."""
+        """Teacher forcing: logits_BTV of the token after each of target_BT's (from BEGIN on).
+
+        Raises ModelError for ids that the vocabulary does not have.
+        """
+        check_ids("target_BT", target_BT, self.decoder.embedding.table.num_embeddings)
         logits_BTV: Tensor = self.head(self(target_BT))
         return logits_BTV
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PREFIX, SUFFIX = ".transduce-", ".part"  # names of the temporary folders
+BEFORE = "before"  # a folder in them: what `replaced_folder` has put aside
 DAY = 86_400.0  # seconds
 METADATA = "transduce"  # the key of a safetensors header that holds our metadata and checksums
 
@@ -134,9 +135,10 @@ def locked(path: Path) -> Iterator[None]:
 def temporary_folder(folder: Path) -> Iterator[Path]:
     """A new hidden temporary folder for one writer, removed at the end.
 
-    It is locked, so that `remove_stale` can see that it is in use. Raises OSError if it cannot be
-    made.
+    It is locked, so that `remove_stale` can see that it is in use. What killed writers have left
+    beside it is removed. Raises OSError if it cannot be made.
     """
+    _remove_stale_once(folder.absolute())
     while True:
         part = Path(tempfile.mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
         try:
@@ -159,10 +161,37 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
                 os.close(handle)
 
 
+@contextmanager
+def replaced_folder(place: Path) -> Iterator[Path]:
+    """A new folder to fill, which replaces `place` when it is complete; not after an error.
+
+    A kill between the two renames leaves what was there in the temporary folder, from where
+    `remove_stale` takes it back. Raises CheckpointError where a folder cannot be made.
+    """
+    place = Path(os.path.abspath(place))  # noqa: PTH100 (a link is replaced, not what it points to)
+    make_folder(place.parent)
+    with temporary_folder(place.parent) as work:
+        new = work / "new"
+        new.mkdir()
+        yield new
+        if place.exists():
+            (work / BEFORE).mkdir()
+            place.replace(work / BEFORE / place.name)
+        new.replace(place)
+    _flush_folder(place.parent)
+
+
+@cache
+def _remove_stale_once(folder: Path) -> None:
+    """Those of a folder that has thousands of files, say, are not looked for at each of them."""
+    remove_stale(folder)
+
+
 def remove_stale(folder: Path) -> None:
     """Remove temporary folders of writers that were killed, but none that are in use.
 
-    Without locks, anything younger than a day may be in use.
+    What such a writer had put aside and not yet replaced is put back. Without locks, anything
+    younger than a day may be in use.
     """
     for part in folder.glob(f"{PREFIX}*{SUFFIX}"):
         with suppress(OSError):
@@ -174,6 +203,9 @@ def remove_stale(folder: Path) -> None:
                 finally:
                     os.close(handle)
             if free or (free is None and time.time() - part.stat().st_mtime > DAY):
+                for kept in (part / BEFORE).glob("*"):
+                    if not (folder / kept.name).exists():
+                        kept.replace(folder / kept.name)
                 _remove(part)
 
 

@@ -191,8 +191,10 @@ class AudioInputModel(Model):
                 f"a source must be an audio file or samples with their sample rate, not "
                 f"{type(source).__name__}: {source!r:.40}"
             )
-        if rate is None or rate <= 0:
+        if rate is None:
             raise ModelError("samples need their sample rate; give it, as in rate=16000")
+        if rate <= 0:
+            raise ModelError(f"rate is {rate}; it must be above 0, the samples per second of audio")
         return [], AudioSegment.of_samples(source, rate, self.audio.sample_rate)
 
     def _cut(self, source: str, tags: tuple[str, ...]) -> SegmentedRecording:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.data.text.tags import without_blank
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
@@ -84,7 +85,8 @@ class Classifier(Model, task="classify"):
     def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]:
         """The ids of sources; truncation as in training gives no warning."""
         data, room = self.recipe.data, max_length_of(self.recipe.model.encoder)
-        rows, lengths = encode_truncated(self.source_tokens, sources, self.recipe, room, MIN_LABEL)
+        given = without_blank(sources)
+        rows, lengths = encode_truncated(self.source_tokens, given, self.recipe, room, MIN_LABEL)
         if data.overlong == "truncate" and data.max_length <= room:
             return [ids[: data.max_length] for ids in rows], {}
         return rows, truncation_warnings(lengths)

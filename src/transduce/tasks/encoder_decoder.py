@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.text.tags import with_tags
+from transduce.data.text.tags import with_tags, without_blank
 from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, UNKNOWN, Tokens
 from transduce.decoding.attention import Reading
@@ -117,7 +117,7 @@ class Transducer(GenerativeModel, task="transduce"):
         if target_language is not None:
             given = [prefix or ""] if isinstance(prefix, str | None) else list(prefix)
             in_language(["x"], self.target_tokens, target_language, "target")
-            given = [with_tags(text, [target_language]) for text in given]
+            given = [with_tags(text, [target_language]) if text.strip() else "" for text in given]
             prefix = given[0] if isinstance(prefix, str | None) else given
         return super()._run(sources, call, own, prefix=prefix, **settings)
 
@@ -200,7 +200,8 @@ class Transducer(GenerativeModel, task="transduce"):
     ) -> tuple[Ids, dict[int, str]]:
         """The ids of sources, truncated where too long, and warnings for those."""
         room = min(_max_lengths(model)[0] for model in (self, *ensemble)) - 1
-        rows, lengths = encode_truncated(self.source_tokens, sources, self.recipe, room)
+        given = without_blank(sources)
+        rows, lengths = encode_truncated(self.source_tokens, given, self.recipe, room)
         return rows, truncation_warnings(lengths)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, Unpack
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,10 +17,12 @@ from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.attention import Reading
+from transduce.decoding.constraints.read import Phrases
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
 from transduce.decoding.lens import TOP, Labels, NextTokens, RunLens, lenses_on
 from transduce.decoding.output import Output, Score
+from transduce.decoding.settings import DecodingKeywords
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
 from transduce.models.call_context import NO_CONTEXT, CallContext
@@ -41,6 +43,30 @@ Change = Callable[[Any], Any]
 """Changes a network in place, or returns another one to use instead."""
 
 ONE_STRING = "run takes a list of sources; for a single string call the model itself"
+
+
+class RunKeywords(DecodingKeywords, total=False):
+    """The keywords of `run`, of all tasks; `run` of the class of a task tells which it takes."""
+
+    attention: bool
+    prefix: str | Sequence[str] | None
+    include: Phrases
+    exclude: Phrases
+    ensemble: Sequence[Any]
+    rerank: Any
+    language_model: Any
+    observer: Any
+    source_language: str | None
+    target_language: str | None
+    rate: int | None
+    tags: Sequence[str]
+    language: str | None
+    task: str | None
+    times: bool
+    timestamps: bool | None
+    prompt: str
+    previous_text: bool
+    fallback: bool
 
 
 class Origin(NamedTuple):
@@ -93,6 +119,23 @@ class Model:
         """Worker processes for long lists of sources, on a CPU; best one per core."""
         self.compute_in("auto")
 
+    def __repr__(self) -> str:
+        model = self.recipe.model
+        sides = {side: getattr(model, side, None) for side in ("encoder", "decoder")}
+        kinds = {side: one.kind for side, one in sides.items() if one is not None}
+        family = ", ".join(dict.fromkeys(kinds.values()))
+        if len(set(kinds.values())) > 1:
+            family = ", ".join(f"{kind} {side}" for side, kind in kinds.items())
+        parameters = sum(weight.numel() for weight in self.network.parameters())
+        size = f"weights in {self.engine.name}" if self.engine else f"{parameters:,} parameters"
+        source, target = len(self.source_tokens), len(self.target_tokens)
+        one = "encoder" not in kinds or self.recipe.audio is not None
+        tokens = f"{target:,} tokens" if one else f"{source:,} source and {target:,} target tokens"
+        place = f", from {self.origin.folder}" if self.origin else ""
+        return (
+            f"<{type(self).__name__}, task {self.recipe.task}: {family}, {size}, {tokens}{place}>"
+        )
+
     @classmethod
     def create(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Self:
         """An untrained model for a recipe."""
@@ -139,11 +182,11 @@ class Model:
 
     # ------------------------------------------------------------------------------- use
 
-    def __call__(self, source: str, **settings: Any) -> str:
+    def __call__(self, source: str, **settings: Unpack[RunKeywords]) -> str:
         """The best output's text for one source."""
         return self.run([source], **settings)[0].text
 
-    def run(self, sources: Sequence[str], **settings: Any) -> list[Output]:
+    def run(self, sources: Sequence[str], **settings: Unpack[RunKeywords]) -> list[Output]:
         """One output per source, in order; the settings depend on the task."""
         raise NotImplementedError
 
@@ -151,7 +194,7 @@ class Model:
         """An output as the command line prints it."""
         return output.text
 
-    def stream(self, source: str, **settings: Any) -> Iterator[str]:
+    def stream(self, source: str, **settings: Unpack[RunKeywords]) -> Iterator[str]:
         """Stream the output of one source as it is generated."""
         self._unsupported("stream its output")
 
@@ -271,6 +314,22 @@ class Model:
     def device(self) -> torch.device:
         """The device that the model is on."""
         return torch.device("cpu") if self.engine else next(self.network.parameters()).device
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters of its network, for an optimizer or to count them."""
+        self._refuse_engine("show its weights")
+        return self.network.parameters()
+
+    def eval(self) -> Self:
+        """Set its network to evaluation mode; `run`, `stream` and `score` do that by themselves."""
+        self.network.eval()
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Set its network to training mode, with dropout, or with mode=False to evaluation mode."""
+        self._refuse_engine("learn")
+        self.network.train(mode)
+        return self
 
     def to(self, device: str | torch.device) -> Self:
         """Move the model to a device, such as "cuda"."""

@@ -52,9 +52,10 @@ class Log:
             threading.excepthook = _unless_tensorboard(threading.excepthook)
             # purge_step hides what an earlier run wrote after that step.
             after = self.resume_step + 1 if self.resume_step else 0
-            self._tensorboard = SummaryWriter(
-                str(self.folder / "tensorboard"), purge_step=after, flush_secs=20
-            )
+            folder = self.folder / "tensorboard"
+            if folder.is_symlink():
+                raise OSError(f"{folder} is a symbolic link, and nothing is written through it")
+            self._tensorboard = SummaryWriter(str(folder), purge_step=after, flush_secs=20)
         except ModuleNotFoundError:
             self._print_line(
                 f"The log is {self.path}; for TensorBoard files beside it: "

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from transduce.alignment.align import _Clock
+from transduce.alignment import align
+from transduce.alignment.align import Utterance, _Clock
 from transduce.alignment.lines import Line
+from transduce.data.audio.silence import HOP
 from transduce.nn.ctc.alignment import Alignment
 
 FRAMES = 60
@@ -65,3 +67,14 @@ def test_a_line_of_which_nothing_was_heard() -> None:
     some = clock([0.5, 0.5], {})
     some.path.first_U[:] = -1
     assert read(some, 2) == (False, 0.0)
+
+
+def test_sound_that_no_line_has() -> None:
+    """Loud from 1 to 3 s (a line), from 5 to 6.5, with a breath, and for a moment at 9 s."""
+    loud = np.zeros(round(12 / HOP), dtype=bool)
+    for start, end in ((1.0, 3.0), (5.0, 5.6), (5.9, 6.5), (9.0, 9.1)):
+        loud[round(start / HOP) : round(end / HOP)] = True
+    read, not_read = Utterance(1, "we", 1.1, 2.9, 0.8), Utterance(2, "we", 5.0, 6.5, 0.05)
+    assert list(align._untold(loud, [read, not_read])) == [(5.0, 6.5)]
+    assert list(align._untold(loud, [])) == [(1.0, 3.0), (5.0, 6.5)]
+    assert list(align._untold(np.ones_like(loud), [])) == [(0.0, 12.0)]

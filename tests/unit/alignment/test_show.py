@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tiny_sounds import phone_model
 from transduce.alignment import show
+from transduce.alignment.align import Aligned, Utterance
 from transduce.alignment.lines import Line
 from transduce.errors import DataError
 from transduce.tasks import SpeechModel
@@ -33,6 +35,24 @@ def test_the_language_that_a_model_learnt(
     monkeypatch.setattr(show, "read_version", gone)
     assert show._learnt_language(model(spoken.replace("LANGUAGE", "eng"))) is None
     assert capsys.readouterr().err == ""
+
+
+def test_a_model_that_does_not_fit_and_sound_without_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def lines(read: int, of: int) -> tuple[Utterance, ...]:
+        heard = [Utterance(n, "we", n, n + 0.5, 0.9) for n in range(1, read + 1)]
+        return (*heard, *(Utterance(n, "we") for n in range(read + 1, of + 1)), Utterance(99, " "))
+
+    show._print_summary(Aligned(Path("talk.wav"), 60.0, lines(2, 5)), Path("out"))
+    told = capsys.readouterr()
+    assert "warning: only 2 of 5 lines were found in talk.wav" in told.err
+    assert "without text" not in told.out
+    untold = ((3.0, 4.25), (50.0, 60.0))
+    show._print_summary(Aligned(Path("talk.wav"), 60.0, lines(3, 5), untold), Path("out"))
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "speech or other sound without text: 3.0-4.2, 50.0-60.0 s" in told.out
 
 
 def test_words_without_an_interval_are_told(capsys: pytest.CaptureFixture[str]) -> None:

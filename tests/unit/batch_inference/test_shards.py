@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from transduce.batch_inference import rows, shards
-from transduce.batch_inference.inputs import Table
+from transduce.batch_inference import job, rows, shards
+from transduce.batch_inference.inputs import InputFile, Table
 from transduce.batch_inference.shards import Shard, cut, parse_share, share
 from transduce.errors import DataError
 
@@ -58,14 +60,14 @@ def test_each_line_is_in_one_shard(
 def test_files_without_rows_have_no_shard(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "in.tsv"
     path.write_bytes(content)
-    table = Table("tsv", "s", ("s", "t"), True) if b"s" in content else TEXT
+    table = Table("tsv", "s", ("s", "t"), "s\tt") if b"s" in content else TEXT
     assert list(cut(str(path), table, 2)) == []
 
 
 def test_a_header_is_in_no_shard(tmp_path: Path) -> None:
     path = tmp_path / "in.tsv"
     path.write_bytes(b"s\tt\na\t1\nb\t2\nc\t3")
-    found = read(path, Table("tsv", "s", ("s", "t"), True), 2)
+    found = read(path, Table("tsv", "s", ("s", "t"), "s\tt"), 2)
     assert [(row.line, row.source) for row in found] == [(2, "a"), (3, "b"), (4, "c")]
 
 
@@ -79,6 +81,71 @@ def test_row_groups_are_kept_together_where_they_fit(sizes: list[int], most: int
     if sizes and max(sizes) <= most:
         ends = {sum(sizes[: i + 1]) for i in range(len(sizes))}
         assert all(first + rows - 1 in ends for first, rows in found)
+
+
+@pytest.mark.parametrize(
+    ("lines", "workers", "fewest", "size"),
+    [
+        (1, 2, 32, 32),
+        (1024, 2, 32, 32),
+        (1025, 2, 32, 33),
+        (20_000, 2, 32, 625),
+        (20_000, 1, 2048, 2048),
+        (65_504, 2, 32, 2047),
+        (65_536, 2, 32, 2048),
+        (1_000_000, 2, 32, 15 * 2048),
+        (1_000_000_000, 8, 32, 48 * 2048),
+    ],
+)
+def test_the_size_of_shards(lines: int, workers: int, fewest: int, size: int) -> None:
+    assert job.shard_size(lines, workers, fewest) == size
+
+
+@pytest.mark.parametrize("group", [4, 8, 64])
+@pytest.mark.parametrize("ending", [".txt", ".gz", ".tsv"])
+def test_a_plan_covers_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: int, ending: str
+) -> None:
+    """Also where it is made of larger parts, and over several files."""
+    monkeypatch.setattr(job, "GROUP_LINES", group)
+    monkeypatch.setattr(job, "SHARDS", 3)
+    table = Table("tsv", "s", ("s", "t"), "s\tt") if ending == ".tsv" else TEXT
+    files = []
+    for name, count in (("a", 50), ("b", 3), ("c", 47)):
+        lines = [f"{name}{number}" for number in range(count)]
+        if ending == ".tsv":
+            lines = ["s\tt", *(f"{line}\tx" for line in lines)]
+        data = "\n".join(lines).encode()
+        (tmp_path / (name + ending)).write_bytes(gzip.compress(data) if ending == ".gz" else data)
+        files.append(InputFile.identify(str(tmp_path / (name + ending))))
+    plan = job._plan(files, table, None, 2, 2, print)
+    assert [shard.number for shard in plan] == list(range(len(plan)))
+    size = {4: 16, 8: 16, 64: 17}[group]  # 100 lines over 6, in whole groups
+    assert max(shard.lines for shard in plan) == size
+    found = [
+        row.source
+        for shard in plan
+        for one in rows.read_groups(files[shard.file].path, table, shard)
+        for row in one.rows
+    ]
+    expected = [("a", 50), ("b", 3), ("c", 47)]
+    assert found == [f"{name}{number}" for name, count in expected for number in range(count)]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(record=st.dictionaries(st.text(), JSON, max_size=4), space=st.sampled_from(["", " ", "\t "]))
+def test_the_json_of_each_key(record: dict[str, Any], space: str) -> None:
+    marks = (f"{space},{space}", f"{space}:{space}")
+    text = json.dumps(record, separators=marks)
+    text = "{" + space + text[1:-1] + space + "}"
+    found = rows.json_of_keys(text)
+    assert found == {key: json.dumps(value, separators=marks) for key, value in record.items()}
 
 
 @given(count=st.integers(0, 500), tasks=st.integers(1, 700))
@@ -116,7 +183,7 @@ def test_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
 def test_csv_rows_of_a_shard(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_text('s,t\n"a, b",1\n"c ""d""",2\n"e"f,3\ng,h,4\ni,5\n')
-    found = read(path, Table("csv", "s", ("s", "t"), True), 2)
+    found = read(path, Table("csv", "s", ("s", "t"), "s\tt"), 2)
     assert [row.source for row in found] == ["a, b", 'c "d"', "", "", "i"]
     assert [bool(row.problem) for row in found] == [False, False, True, True, False]
     assert "closing quote" in found[2].problem

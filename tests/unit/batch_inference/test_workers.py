@@ -83,6 +83,17 @@ def test_progress_counts_lines_and_tells_the_time_left(tmp_path: Path) -> None:
     assert stream.getvalue().endswith("4/4 shards, 400/400 lines (100 %), 30 lines/s\n")
 
 
+def test_progress_in_a_file_begins_soon(tmp_path: Path) -> None:
+    job, now, stream = job_in(tmp_path), [0.0], io.StringIO()
+    progress = Progress(job, job.shards, stream, lambda: now[0])
+    told = []
+    for second in range(1, 70):
+        now[0] = float(second)
+        progress.tell()
+        told.append(stream.getvalue().count("\n"))
+    assert [told.index(count) + 1 for count in (1, 2, 3)] == [5, 35, 65]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (3599, "1 h 0 min"), (9000, "2 h 30 min"),

@@ -69,6 +69,8 @@ def test_what_is_no_list_of_audio() -> None:
             model.run(source)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="samples need their sample rate"):
         model.run([samples])
+    with pytest.raises(ModelError, match="rate is -1; it must be above 0"):
+        model.run([samples], rate=-1)
     with pytest.raises(ModelError, match="not int: 7"):
         model.run([7])  # type: ignore[list-item]
 

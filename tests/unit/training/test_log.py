@@ -99,6 +99,20 @@ def test_tensorboard_reads_it(tmp_path: Path) -> None:
     assert scalars(tmp_path, "train/lr")[0][1] == pytest.approx(3e-4)
 
 
+def test_tensorboard_is_not_written_through_a_link(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "tensorboard").symlink_to(elsewhere)
+    with Progress(run, 10, terminal=False) as progress:
+        progress.log(record(1))
+    assert "is a symbolic link" in capsys.readouterr().err
+    assert list(elsewhere.iterdir()) == []
+
+
 @pytest.mark.parametrize("cause", ["folder", "package"])
 def test_training_goes_on_without_tensorboard(
     tmp_path: Path,

@@ -103,7 +103,10 @@ def batch(
         str | None,
         typer.Option("--format", help="text, tsv, csv, jsonl or parquet. Default: as the input."),
     ] = None,
-    shard_lines: Annotated[int, typer.Option(min=1, help="Maximum lines per shard.")] = 100_000,
+    shard_lines: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum lines per shard. Default: by input size and --workers."),
+    ] = None,
     tag: Tag = None,
     prefix: Prefix = "",
     include: Include = None,
@@ -145,7 +148,8 @@ def batch(
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from transduce.batch_inference.decoder import open_decoder
-    from transduce.batch_inference.job import Settings, open_job
+    from transduce.batch_inference.job import FEWEST_LINES, Settings, open_job
+    from transduce.batch_inference.rows import GROUP_LINES
     from transduce.batch_inference.shards import parse_share, share
     from transduce.cli.input import check_tags
     from transduce.errors import DataError
@@ -184,10 +188,17 @@ def batch(
             loaded.append(found)
         return loaded[0]
 
-    job = open_job(model, file or [], output, settings, prepare, _now_and_then())
+    if engine == "slurm":
+        workers = workers or SLURM_TASKS
+    elif engine == "local":
+        workers = workers or _processes(place)
+    # A GPU decodes a whole group at once; shards of less would not fill it.
+    fewest = FEWEST_LINES if place == "cpu" else GROUP_LINES
+    planned = workers or count_cores(), fewest
+    job = open_job(model, file or [], output, settings, prepare, _now_and_then(), *planned)
     settings = job.settings
     if engine == "slurm":
-        _write_slurm(job, workers or SLURM_TASKS, device)
+        _write_slurm(job, workers, device)
         return
     shards = [job.shards[number] for number in share(len(job.shards), task, tasks)]
     todo = [one for one in shards if not job.is_finished(one)]
@@ -207,7 +218,10 @@ def batch(
                 shared = None
                 loaded.clear()
             keep_loaded()
-            run_locally(job, shards, workers or _processes(place), place, shared)
+            lines = sum(one.lines for one in todo)
+            count = min(workers, len(todo))
+            _say(f"{lines:,} lines in {len(todo):,} shards; worker processes: {count}")
+            run_locally(job, shards, workers, place, shared)
     except KeyboardInterrupt:
         _say("stopped; the same command goes on from the finished shards")
         raise

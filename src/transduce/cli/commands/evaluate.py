@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,10 @@ from transduce.cli.commands.options import (
     Workers,
     count_processes,
 )
+
+if TYPE_CHECKING:
+    from transduce.evaluation.result import Evaluation
+    from transduce.tasks import Model
 
 
 def evaluate(
@@ -77,7 +81,6 @@ def evaluate(
     from transduce.evaluation.item_results import write_item_results
     from transduce.hardware import pick_device
     from transduce.hub.locate import in_hub_cache
-    from transduce.inspection.model_card import write_card
     from transduce.interop.engine import exported_folder, open_model
     from transduce.storage import check_free
     from transduce.tasks.transduce import load
@@ -110,17 +113,30 @@ def evaluate(
         beam=beam,
         length_penalty=length_penalty,
     )
-    if items is not None:
-        write_item_results(items, transducer, evaluation)
     if cached:
         print("transduce: the model is in the hub's cache: no results are kept", file=sys.stderr)
-        return
-    if evaluation.name != split:
-        print(f"transduce: saved as {evaluation.name} in {folder}", file=sys.stderr)
-    if report and transducer.engine is None:
-        from transduce.inspection.report import write_report
+    else:
+        if evaluation.name != split:
+            print(f"transduce: saved as {evaluation.name} in {folder}", file=sys.stderr)
+        if transducer.engine is None:
+            _write_pages(transducer, model, evaluation, report, overwrite)
+    # Last: a command that was killed before can be repeated without --overwrite.
+    if items is not None:
+        write_item_results(items, transducer, evaluation)
 
-        problem = write_report(transducer, model, evaluation, overwrite)
-        print(f"transduce: {problem or f'the report is {model}/report.html'}", file=sys.stderr)
-    if transducer.engine is None and (notice := write_card(transducer, model)):
+
+def _write_pages(
+    model: Model, folder: Path, evaluation: Evaluation, report: bool, overwrite: bool
+) -> None:
+    """The report, where it is asked for or is there already, and the card, with the new scores."""
+    from transduce.checksums import is_ours
+    from transduce.inspection.model_card import write_card
+    from transduce.inspection.report import write_report
+    from transduce.tasks.folder import RUN_REPORT
+
+    if report or is_ours(folder / RUN_REPORT):
+        problem = write_report(model, folder, evaluation, overwrite)
+        if report:
+            print(f"transduce: {problem or f'the report is {folder}/report.html'}", file=sys.stderr)
+    if notice := write_card(model, folder):
         print(f"transduce: {notice}", file=sys.stderr)

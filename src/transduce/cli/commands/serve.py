@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -87,5 +88,6 @@ def serve(
     catalogue = open_models(models, device, precision, adapter or [])
     engine = Engine(catalogue, settings.limits, chunk_ms=chunk_ms)
     keep_loaded()
-    print(f"serving {', '.join(engine.catalogue)} at {url_of(listening)}", flush=True)
+    with suppress(OSError):  # a server needs no standard output
+        print(f"serving {', '.join(engine.catalogue)} at {url_of(listening)}", flush=True)
     serve_until_stopped(build_app(engine, settings), listening)

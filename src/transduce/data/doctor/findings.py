@@ -125,7 +125,9 @@ def pairs_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
             "warning" if len(odd) > 0.01 * len(sources) else "note",
             f"with an unusual length ratio (in {split.unit})",
             odd,
-            "Check whether they are translations of each other.",
+            "Check whether they belong together."
+            if split.audio is None
+            else "Check whether the transcript is of this recording, and of all of it.",
         )
     found += _finding(
         split,

@@ -15,6 +15,11 @@ def with_tags(source: str, tags: Iterable[str]) -> str:
     return "".join(f"<{tag}> " for tag in tags) + source
 
 
+def without_blank(sources: Iterable[str]) -> list[str]:
+    """Sources as a model reads them: one of nothing but blanks is an empty one."""
+    return [source if source.strip() else "" for source in sources]
+
+
 def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
     """The known tags that a source begins with, and the rest of it."""
     tags: list[str] = []

@@ -16,6 +16,7 @@ from transduce.inspection.model_card import write_card
 from transduce.models.lens.attention import attentions
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.recipe import ConformerEncoder, Recipe, TransformerDecoder, TransformerEncoder
+from transduce.storage import replaced_folder
 from transduce.tasks.folder import WEIGHTS, holds_run, update_metrics
 from transduce.tasks.transduce import Model
 
@@ -124,7 +125,8 @@ def save_pruned(
     if output.exists() and (holds_run(output) or any(output.iterdir())):
         raise ModelError(f"{output} is not empty: give another --output for the pruned model")
     smaller = pruned(model, off)
-    smaller.save(output)
+    with replaced_folder(output) as new:
+        smaller.save(new)
     some = list(sources[:TIMED])
     seconds = _fastest([model, smaller], some)
     found = Saved(

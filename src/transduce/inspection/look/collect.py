@@ -231,7 +231,7 @@ def _cells(seen: Seen) -> list[dict[str, Any]]:
 def _cell(name: str) -> str:
     """encoder.recurrent.cells.0.forget: cell 1 forget."""
     number, _, gate = name.partition(".recurrent.cells.")[2].partition(".")
-    return f"cell {int(number) + 1} {gate}".strip()
+    return f"cell {int(number)} {gate}".strip()
 
 
 def _steps(model: Model, seen: Seen) -> list[dict[str, Any]]:

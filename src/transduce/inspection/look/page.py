@@ -57,7 +57,7 @@ EXPORTS = (
     "shade",
     "theme",
 )
-STYLES = ("look.css",)
+STYLES = ("palette.css", "look.css")
 # In a <script> only these could end it or be read as more than data.
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 

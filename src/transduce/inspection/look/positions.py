@@ -94,7 +94,7 @@ def _biased(bias: BucketedBias, count: int) -> Shown:
         "of each head (rows)",
         "It is learned for buckets of distances, and all layers share it.",
         _numbers(values_HR),
-        [f"head {head + 1}" for head in range(bias.heads)],
+        [f"head {head}" for head in range(bias.heads)],
         [f"{distance:+d}" for distance in range(1 - count, last + 1)],
     )
 
@@ -108,7 +108,7 @@ def _relative(parts: dict[str, RelativeAttention], count: int) -> Shown:
         distances_RHK = part.distance_projection(distances_RD).unflatten(1, (part.heads, -1))
         scores_HR = torch.einsum("hk,rhk->hr", part.distance_bias_HK, distances_RHK)
         scores.append(_numbers(scores_HR / math.sqrt(part.head_width)))
-        rows += [f"{short_name(name)}, head {head + 1}" for head in range(part.heads)]
+        rows += [f"{short_name(name)}, head {head}" for head in range(part.heads)]
     # Distances fall from count − 1 (the key is far before) to −(count − 1) (far after).
     columns = [f"{-distance:+d}" for distance in range(count - 1, -count, -1)]
     return _shown(

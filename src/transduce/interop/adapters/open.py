@@ -7,6 +7,7 @@ from pathlib import Path
 from transduce.errors import ModelError
 from transduce.hub.locate import resolve_model
 from transduce.interop.adapters.peft import CONFIG, read_peft, write_peft
+from transduce.storage import replaced_folder
 from transduce.tasks.adapters.folder import Adapter, read_adapter
 from transduce.tasks.folder import WEIGHTS, holds_run
 from transduce.tasks.transduce import Model, load
@@ -45,6 +46,8 @@ def merge_folder(adapter: Path, output: Path, base: Path | None = None) -> Model
     """
     if holds_run(output):
         raise ModelError(f"{output} already holds a model; choose another --output")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ModelError(f"{output} is not empty; choose another --output")
     path = resolve_model(adapter)
     if (path / CONFIG).is_file() and not (path / WEIGHTS).is_file():
         if base is None:
@@ -60,5 +63,6 @@ def merge_folder(adapter: Path, output: Path, base: Path | None = None) -> Model
     # The folder holds a whole model: its recipe no longer needs the one beneath it.
     train = model.recipe.train.model_copy(update={"start": None, "adapter": None})
     model.recipe = model.recipe.model_copy(update={"train": train})
-    model.save(output)
+    with replaced_folder(output) as folder:
+        model.save(folder)
     return model

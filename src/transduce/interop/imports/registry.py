@@ -13,7 +13,7 @@ from transduce.interop.imports.huggingface import write_origin
 from transduce.interop.imports.languages import set_languages
 from transduce.memory import out_of_memory
 from transduce.registry import load_installed, register
-from transduce.storage import make_folder, temporary_folder
+from transduce.storage import replaced_folder
 from transduce.tasks.model import Model
 
 # Asked in this order; each is a module of this package with the functions of `Format`.
@@ -94,12 +94,8 @@ def import_model(
         name = parse_address(str(source)).repository.rpartition("/")[2]
         model.recipe = model.recipe.model_copy(update={"name": name})
     set_languages(model, *languages)
-    make_folder(output.parent)
-    with temporary_folder(output.parent) as work:
-        model.save(work / "model")
+    with replaced_folder(output) as folder:
+        model.save(folder)
         if model.imported is not None:
-            write_origin(work / "model", model.imported, path)
-        if output.is_dir():
-            output.rmdir()
-        (work / "model").replace(output)
+            write_origin(folder, model.imported, path)
     return model, found.NAME

@@ -9,7 +9,7 @@ from transduce.checksums import list_files, strangers
 from transduce.errors import ModelError
 from transduce.interop.parity import REPORT
 from transduce.interop.whisper.export import export
-from transduce.storage import make_folder, temporary_folder, write_json
+from transduce.storage import replaced_folder, write_json
 from transduce.tasks.whisper import WhisperModel
 
 
@@ -31,13 +31,8 @@ def export_whisper(
             f"{found} was changed since the export and would be removed: move it, give another "
             f"--output, or --overwrite"
         )
-    make_folder(place.parent)
-    with temporary_folder(place.parent) as work:
-        part = work / "export"
+    with replaced_folder(place) as part:
         compared = Compared(export(model, part, to, quantize))
         write_json(part / REPORT, {"engine": to, "weights_equal": compared.weights})
         list_files(part, *strangers(part))
-        if place.exists():
-            place.replace(work / "before")
-        part.replace(place)
     return place, compared

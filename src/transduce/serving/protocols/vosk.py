@@ -21,6 +21,7 @@ from transduce.serving.live.engine import LiveEngine
 from transduce.serving.live.stream import pcm16
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.live import Transcript
+from transduce.tasks.live.session import MAX_RATE, MIN_RATE
 
 PREFIXES = ("/vosk",)
 RATE = 8_000  # that of vosk-server where the client names none
@@ -97,8 +98,12 @@ class VoskConversation(Conversation):
         if not isinstance(config, dict):
             raise BadRequest('config must be an object, as in {"config": {"sample_rate": 16000}}')
         rate = config.get("sample_rate", self._rate)
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or rate != int(rate):
-            raise BadRequest(f"sample_rate is {rate!r:.40}; it must be a whole number, as 16000")
+        number = isinstance(rate, int | float) and not isinstance(rate, bool)
+        if not number or not MIN_RATE <= rate <= MAX_RATE or rate != int(rate):
+            raise BadRequest(
+                f"sample_rate is {rate!r:.40}; it must be a whole number from {MIN_RATE:,} to "
+                f"{MAX_RATE:,}, as 16000"
+            )
         if self.stream is not None and rate != self._rate:
             raise BadRequest("sample_rate can only be set before the audio; send reset first")
         model = config.get("model", self._model)

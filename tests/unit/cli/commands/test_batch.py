@@ -124,6 +124,83 @@ def test_columns_of_a_table_are_carried_through(
     assert told == [[str(n), s, t] for n, (s, t) in enumerate(zip(SOURCES, expected, strict=True))]
 
 
+CELLS = [
+    "17.123456789", "1e-7", "1.10", "1e400", "-0.0", "007", " a ", "", "NaN", "x\u2028y", "\x0b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("ending", [".tsv", ".csv"])
+def test_carried_columns_are_the_same_bytes(
+    tmp_path: Path, job: Any, ending: str, end: str
+) -> None:
+    mark = {".tsv": "\t", ".csv": ","}[ending]
+    cells = [*CELLS, *(['"1,5"', '"say ""a"""', "b\tc"] if ending == ".csv" else ['"', "a,b"])]
+    head = "id" + mark + ('"note, long"' if ending == ".csv" else '"note"') + mark + "word"
+    lines = [f"{n}{mark}{cell}{mark}ab" for n, cell in enumerate(cells)]
+    (tmp_path / f"in{ending}").write_bytes(end.join(["\ufeff" + head, *lines]).encode())
+    assert job(f"in{ending}", "--column", "word", "--scores").status == 0
+    files = [path.read_bytes().decode().split("\n") for path in parts(tmp_path, ending)]
+    assert all(file[-1] == "" for file in files)
+    assert {file[0] for file in files} == {f"{head}{mark}output{mark}score"}
+    told = [line for file in files for line in file[1:-1]]
+    assert [line.rsplit(mark, 2)[0] for line in told] == lines
+    assert errors(tmp_path) == []
+
+
+def test_carried_keys_are_the_same_bytes(tmp_path: Path, job: Any) -> None:
+    values = [
+        "17.123456789", "1e-7", "1.10", "1e400", "-0.0", "1E+2", '"\\u00e9\\/"', "[1.0,  2e3]",
+        '{"output": 1e-7}', "null", '"\\ud800"', '"}"', "123456789012345678901234567890",
+    ]  # fmt: skip
+    lines = [f'{{"v" :{value},"source": "ab"' for value in values]
+    (tmp_path / "in.jsonl").write_text("".join(f" {line} }} \r\n" for line in lines), "utf-8")
+    assert job("in.jsonl").status == 0
+    told = joined(tmp_path, ".jsonl").splitlines()
+    assert [line.rpartition(', "output": ')[0] for line in told] == lines
+    strict: Any = {"parse_constant": pytest.fail}
+    assert all(json.loads(line, **strict)["output"] for line in told)
+    # In a table each value is as it was written there, and a string is its text.
+    shutil.rmtree(tmp_path / "out")
+    assert job("in.jsonl", "--format", "tsv").status == 0
+    rows = [line.split("\t") for line in joined(tmp_path, ".tsv").splitlines()]
+    shown = {'"\\u00e9\\/"': "\xe9/", "null": "", '"\\ud800"': "?", '"}"': "}"}
+    assert [row[0] for row in rows if row[0] != "v"] == [shown.get(v, v) for v in values]
+    shutil.rmtree(tmp_path / "out")
+    assert job("in.jsonl", "--format", "csv").status == 0
+    assert "\n17.123456789,ab," in joined(tmp_path, ".csv")
+    assert "\n1e-7,ab," in joined(tmp_path, ".csv")
+
+
+def test_objects_of_a_bad_line_keep_their_other_keys(tmp_path: Path, job: Any) -> None:
+    (tmp_path / "in.jsonl").write_text(
+        '{"source": "a", "n": 1.10, "output": 2, "score": 3}\n{"source": "b"}\n{}\n', "utf-8"
+    )
+    (tmp_path / "more.jsonl").write_text('{"source": "b"}\n', "utf-8")
+    (tmp_path / "in.jsonl").rename(tmp_path / "z.jsonl")  # not the one that gives the columns
+    more = ["--input", tmp_path / "z.jsonl", "--scores"]
+    assert job("more.jsonl", *more).status == 0
+    told = joined(tmp_path, ".jsonl").splitlines()
+    assert told[1] == '{"source": "a", "n": 1.10, "output": "", "score": null}'
+    assert told[3] == '{"output": "", "score": null}'
+    assert ["already" in one["reason"] for one in errors(tmp_path)] == [True, False]
+
+
+def test_numbers_of_parquet_have_all_their_digits(tmp_path: Path, job: Any) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    from pyarrow import parquet
+
+    many = {"source": ["a", "b"], "x": [17.123456789, 1e-7], "y": [[1.5, float("nan")], None]}
+    parquet.write_table(pyarrow.table(many), tmp_path / "in.parquet")
+    assert job("in.parquet", "--format", "tsv").status == 0
+    rows = [line.split("\t") for line in joined(tmp_path, ".tsv").splitlines()]
+    assert [row[1:3] for row in rows[1:]] == [["17.123456789", "[1.5, null]"], ["1e-07", ""]]
+    shutil.rmtree(tmp_path / "out")
+    assert job("in.parquet", "--format", "jsonl").status == 0
+    found = [json.loads(line) for line in joined(tmp_path, ".jsonl").splitlines()]
+    assert [(one["x"], one["y"]) for one in found] == [(17.123456789, [1.5, None]), (1e-7, None)]
+
+
 def test_a_table_without_header(
     transduce: Transduce, folder: Path, tmp_path: Path, job: Any
 ) -> None:
@@ -178,6 +255,27 @@ def test_bad_lines_of_text_cost_a_row(
     assert list(told) == [2, 3, 4, 5, 6, 7]
     for line, word in {2: "UTF-8", 3: "empty", 5: "100,001 char", 6: "800 tokens"}.items():
         assert word in told[line] or "characters" in told[line]
+
+
+def test_blank_lines_are_for_batch_what_they_are_for_run(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    """A model that needs a source has nothing to say; a language model continues blanks."""
+    language_model = folder.with_name("language_model")
+    (tmp_path / "in.txt").write_text("\n  \nab\n\u00a0\n", "utf-8")
+    for model, given in ((folder, []), (language_model, ["--max-length", 3, "--format", "jsonl"])):
+        assert job("in.txt", *given, model=model).status == 0
+        settings = [*given[:2], "--json"]
+        told = transduce("run", model, "--input", tmp_path / "in.txt", *settings).lines
+        expected = [json.loads(line)["text"] for line in told]
+        if given:
+            lines = joined(tmp_path, ".jsonl").splitlines()
+            found = [json.loads(line)["output"] for line in lines]
+        else:
+            found = joined(tmp_path).splitlines()
+        assert found == expected
+        assert [one["line"] for one in errors(tmp_path)] == ([] if given else [1, 2, 4])
+        shutil.rmtree(tmp_path / "out")
 
 
 def test_rows_of_another_width_cost_a_row(tmp_path: Path, job: Any) -> None:
@@ -358,6 +456,40 @@ def test_an_input_that_changes_stops_the_job(
     assert len(parts(tmp_path, ".txt")) == 2
 
 
+def test_a_change_in_the_middle_of_an_input_is_noticed(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    path, lines = tmp_path / "in.txt", ["ab"] * 60_000
+    path.write_text("\n".join(lines), "utf-8")
+    assert job("in.txt", "--engine", "slurm").status == 0  # a plan, and no work
+    before = path.stat()
+    path.write_text("\n".join([*lines[:30_000], "ba", *lines[30_001:]]), "utf-8")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    more = ["--shard", "0/1000"]
+    assert "in.txt has changed" in sentence(job("in.txt", *more))
+    # Without --input, the worker of a shard looks.
+    told = transduce("batch", folder, "--output", tmp_path / "out", *more)
+    assert "in.txt has changed since the job" in told.err
+    assert parts(tmp_path, ".txt") == []
+    path.write_text("\n".join(lines), "utf-8")  # restored, with other times
+    assert transduce("batch", folder, "--output", tmp_path / "out", *more).status == 0
+    assert len(parts(tmp_path, ".txt")) == 20
+
+
+def test_shards_by_default_suit_the_input_and_the_workers(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES * 40), "utf-8")
+    given = ["--input", tmp_path / "in.txt", "--output", tmp_path / "out", "--workers", 2]
+    ended = transduce("batch", folder, *given)
+    assert ended.status == 0, ended.err
+    assert "280 lines in 9 shards; worker processes: 2" in ended.err
+    assert len(parts(tmp_path, ".txt")) == 9
+    assert joined(tmp_path).splitlines() == texts(transduce, folder) * 40
+    assert transduce("batch", folder, *given, "--workers", 5).status == 0  # the plan stays
+
+
 def test_a_full_disk_is_one_sentence_and_the_job_goes_on(
     transduce: Transduce, folder: Path, tmp_path: Path, job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,7 +505,9 @@ def test_a_full_disk_is_one_sentence_and_the_job_goes_on(
         pytest.skip("needs /proc to see which file is written")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        told = sentence(job("in.txt"))
+        ended = job("in.txt")
+    assert ended.status == 2
+    told = ended.err.splitlines()[-1]
     assert "part-000001.txt could not be written (No space left on device)" in told
     assert "free some space" in told
     assert not list((tmp_path / "out").glob(".transduce-*"))

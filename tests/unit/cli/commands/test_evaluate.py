@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,29 @@ def test_evaluate_scores_writes_and_renews_the_card(
     assert "exact match" in ended.out
     assert len((folder / "valid.hypotheses.txt").read_text().split("\n")) == 4
     assert "| valid | 3 | per (lower is better) |" in (folder / "README.md").read_text()
+
+
+def test_a_report_that_is_there_has_the_new_scores(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    from transduce.inspection.report import write_report
+    from transduce.tasks.transduce import load
+
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    (model / "metrics.json").unlink(missing_ok=True)
+    pairs = tmp_path / "pairs.tsv"
+    shutil.copy(folder / "valid.tsv", pairs)
+    typed = ("evaluate", model, "--source", pairs)
+    assert transduce(*typed).status == 0
+    assert not (model / "report.html").exists()  # nobody has asked for one
+    (model / "metrics.json").unlink()
+    write_report(load(model), model)
+    assert "Not evaluated yet" in (model / "report.html").read_text("utf-8")
+    assert transduce(*typed).status == 0
+    page = (model / "report.html").read_text("utf-8")
+    assert "Not evaluated yet" not in page
+    assert "`" not in page.partition("Recipe")[0]
 
 
 def test_evaluate_where_the_corpus_has_moved(

@@ -180,6 +180,26 @@ def test_an_answer_does_not_wait_for_the_next_question(folder: Path) -> None:
     assert process.returncode == 0
 
 
+def test_an_output_that_is_closed(folder: Path) -> None:
+    typed = f"{sys.executable} -m transduce run {folder} ab >&-"
+    ended = subprocess.run(["sh", "-c", typed], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr == "transduce: standard output cannot be written: it is closed\n"
+
+
+BLANK = ["", " ", "\t ", "\u00a0\u3000"]
+
+
+def test_a_line_of_blanks_is_an_empty_one(transduce: Transduce) -> None:
+    model = Path(__file__).parents[3] / "fixtures" / "models" / "translate"
+    told = transduce("run", model, "--json", *BLANK, "ab")
+    found = [json.loads(line) for line in told.lines]
+    assert [one["text"] for one in found[:-1]] == [""] * len(BLANK)
+    assert found[-1]["text"]
+    assert told.err == ""
+    assert transduce("run", model, *BLANK, "--beam", 1).lines == [""] * len(BLANK)
+
+
 def test_a_reader_that_has_seen_enough(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("abc\n" * 3000)
     # Started as a person does it: what Python says at its end counts too.

@@ -129,7 +129,7 @@ def test_gates_of_recurrent_networks() -> None:
         found_1GS = unpacked(cells["values"])
         assert found_1GS.shape == (1, len(cells["rows"]), len(page["axes"][cells["columns"]]))
         assert found_1GS.max() > 0.1
-    assert "cell 1 forget gate" in page["cells"][0]["rows"]
+    assert "cell 0 forget gate" in page["cells"][0]["rows"]
     assert {part["kind"] for part in page["attention"]} == {"cross"}
 
 

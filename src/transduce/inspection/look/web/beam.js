@@ -23,6 +23,9 @@ const WHY = {
   open: () => "unfinished: search stopped because it could no longer enter the n-best list, or at the length limit",
 };
 
+/** The place of a hypothesis in the n-best list, and its score. */
+const standing = (node) => `${node.place + 1}: ${fixed(node.score)}`;
+
 class BeamPlane extends Plane {
   constructor(beam) {
     super("The beam as a tree, a column a step; arrow keys walk along it");
@@ -55,17 +58,22 @@ class BeamPlane extends Plane {
       this.nodes.push(...shown);
       this.lines = Math.max(this.lines, shown.length - 1);
     }
-    this.column = widest(this.nodes.map((node) => node.token), 110) + 34;
+    // What ended has its place and score beside it, before the next column begins.
+    this.left = [0, 14]; // of each column; that of the root is not drawn
+    for (let depth = 1; depth < columns.length; depth++) {
+      const ended = columns[depth].filter((node) => node.place !== null);
+      const scores = ended.length ? widest(ended.map(standing), 110) + 8 : 0;
+      this.left.push(this.left[depth] + widest(columns[depth].map((node) => node.token), 110) + Math.max(34, scores));
+    }
   }
 
   show() { this.resize(); }
 
   measure() {
-    const deepest = this.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
-    return [(deepest + 1) * this.column + 90, (this.lines + 1) * LINE + 12];
+    return [this.left.at(-1) + 20, (this.lines + 1) * LINE + 12];
   }
 
-  at(node) { return [(node.depth - 1) * this.column + 14, node.line * LINE + 15]; }
+  at(node) { return [this.left[node.depth], node.line * LINE + 15]; }
 
   draw(context, x, y) {
     context.fillStyle = theme.color("paper");
@@ -75,7 +83,7 @@ class BeamPlane extends Plane {
       if (!node.up) continue;
       const [px, py] = this.at(node);
       const [ux, uy] = this.at(node.up);
-      if (px < x - this.column || ux > x + this.wide) continue;
+      if (this.left[node.depth + 1] < x || ux > x + this.wide) continue;
       const best = node.path === 0;
       const faint = GONE.includes(node.fate);
       context.strokeStyle = theme.color(best ? "accent" : "soft");
@@ -96,7 +104,7 @@ class BeamPlane extends Plane {
       const wide = context.measureText(text).width;
       if (faint) context.fillRect(px - x, py - y, wide, 1);
       if (node.fate === "banned") context.fillRect(px - x, py - y - 3, wide, 1);
-      if (node.place !== null) context.fillText(`${node.place + 1}: ${fixed(node.score)}`, px + wide + 8 - x, py - y);
+      if (node.place !== null) context.fillText(standing(node), px + wide + 8 - x, py - y);
       if (node === this.over) context.strokeRect(px - 3 - x, py - 9 - y, wide + 6, 18);
       context.globalAlpha = 1;
     }
@@ -118,7 +126,7 @@ class BeamPlane extends Plane {
     const [x, y] = [px + this.scroller.scrollLeft, py + this.scroller.scrollTop];
     const found = this.nodes.find((node) => {
       const [left, top] = this.at(node);
-      return node.up && x >= left - 4 && x < left + this.column - 8 && Math.abs(y - top) <= LINE / 2;
+      return node.up && x >= left - 4 && x < this.left[node.depth + 1] - 8 && Math.abs(y - top) <= LINE / 2;
     });
     if (found !== this.over) this.read(found || null);
   }
@@ -137,7 +145,7 @@ class BeamPlane extends Plane {
     event.stopPropagation();
     this.read(moves[event.key]());
     const [x, y] = this.at(this.over);
-    if (x < this.scroller.scrollLeft || x > this.scroller.scrollLeft + this.wide - this.column) this.scroller.scrollLeft = x - this.wide / 3;
+    if (x < this.scroller.scrollLeft || this.left[this.over.depth + 1] > this.scroller.scrollLeft + this.wide) this.scroller.scrollLeft = x - this.wide / 3;
     if (y < this.scroller.scrollTop || y > this.scroller.scrollTop + this.high - LINE) this.scroller.scrollTop = y - this.high / 2;
   }
 }

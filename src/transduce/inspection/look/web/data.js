@@ -76,8 +76,8 @@ class Group {
 
   name(layer, head) {
     if (this.kind === "rollout") return this.title;
-    const ofLayer = layer < 0 ? "mean of layers" : `layer ${layer + 1}`;
-    return `${this.title}, ${ofLayer}, ${head < 0 ? "mean of heads" : `head ${head + 1}`}`;
+    const ofLayer = layer < 0 ? "mean of layers" : `layer ${layer}`;
+    return `${this.title}, ${ofLayer}, ${head < 0 ? "mean of heads" : `head ${head}`}`;
   }
 
   /** The weights of a layer and a head; -1 is the mean of all. */

@@ -5,7 +5,8 @@ const THUMB = 88;
 const glanceView = {
   id: "glance",
   title: "Heads at a glance",
-  when: (looks) => looks.some((look) => look.groups.length),
+  // A single head has its own view, with names; the rollout is not a head.
+  when: (looks) => looks.some((look) => look.groups.reduce((sum, group) => sum + group.parts.reduce((all, _, layer) => all + group.heads(layer), 0), 0) > 1),
   build(looks, shared) {
     const seen = new IntersectionObserver((entries) => {
       for (const entry of entries) {
@@ -27,8 +28,8 @@ const glanceView = {
 function glanceGroup(group, seen, open) {
   const grid = make("div", { class: "glance" });
   for (let layer = 0; layer < group.layers; layer++) {
-    const row = make("div", { class: "row", role: "group", "aria-label": `${group.title}, layer ${layer + 1}` });
-    if (group.kind !== "rollout" && group.kind !== "pool") row.append(make("span", { class: "layer" }, `layer ${layer + 1}`));
+    const row = make("div", { class: "row", role: "group", "aria-label": `${group.title}, layer ${layer}` });
+    if (group.kind !== "rollout" && group.kind !== "pool") row.append(make("span", { class: "layer" }, `layer ${layer}`));
     for (let head = 0; head < group.heads(layer); head++) {
       row.append(thumb(group, layer, head, seen, open));
     }
@@ -47,7 +48,7 @@ function thumb(group, layer, head, seen, open) {
   const one = make("button", {
     type: "button", class: "thumb", "aria-label": `Enlarge ${group.name(layer, head)}`,
     title: group.name(layer, head), onclick: () => open(layer, head),
-  }, canvas, make("span", { "aria-hidden": "true" }, group.kind === "rollout" ? "" : String(head + 1)));
+  }, canvas, make("span", { "aria-hidden": "true" }, group.kind === "rollout" ? "" : String(head)));
   one.paint = () => {
     const size = rows * columns;
     const values = part.values.subarray(head * size, (head + 1) * size);

@@ -26,12 +26,12 @@ const headView = {
 
 /** Which layers and heads of a group there are to choose from; -1 is the mean. */
 function layerOptions(group) {
-  const some = Array.from({ length: group.layers }, (_, i) => [i, `layer ${i + 1}`]);
+  const some = Array.from({ length: group.layers }, (_, i) => [i, `layer ${i}`]);
   return group.layers > 1 ? [[-1, "mean of layers"], ...some] : some;
 }
 
 function headOptions(group, layer) {
-  const some = Array.from({ length: group.heads(layer) }, (_, i) => [i, `head ${i + 1}`]);
+  const some = Array.from({ length: group.heads(layer) }, (_, i) => [i, `head ${i}`]);
   return some.length > 1 ? [[-1, "mean of heads"], ...some] : some;
 }
 
