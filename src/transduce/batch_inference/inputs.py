@@ -8,6 +8,7 @@ import gzip
 import json
 import lzma
 import os
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from transduce.data.text.columns import without_header
 from transduce.data.text.csv_rows import problem_of
 from transduce.data.text.files import MOST_BYTES, open_compressed
-from transduce.errors import DataError
+from transduce.errors import DataError, TransduceWarning
 from transduce.storage import expanded
 
 BOM = b"\xef\xbb\xbf"
@@ -27,6 +29,7 @@ TABLES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"
 NUMBERED = {"tsv": "tabs", "csv": "commas"}  # formats whose columns may be numbers
 ENDS = 1 << 16  # bytes at each end of a file that identify it, with its size
 DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+ADVICE = ("give --column 0", "choose a column by its name with --column")
 SAMPLE = 1000  # lines of a JSONL file that give the columns of Parquet and TSV output
 
 Column = str | int
@@ -129,8 +132,11 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
     if kind in NUMBERED and str(chosen).isdecimal():
         chosen = int(chosen)
     first: Table | None = None
+    header = isinstance(chosen, str) and kind in NUMBERED
+    if kind in NUMBERED and column is None:
+        header = _has_header(paths[0], kind)
     for path in paths:
-        names = _names(path, kind, chosen)
+        names = _names(path, kind, chosen, header)
         if not names:
             continue  # an empty file
         if isinstance(chosen, str) and chosen not in names:
@@ -144,7 +150,7 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
                 f"is no column {chosen} (counted from 0); choose another with --column"
             )
         if first is None:
-            first = Table(kind, chosen, names, isinstance(chosen, str) and kind in NUMBERED)
+            first = Table(kind, chosen, names, header)
         elif kind != "jsonl" and names != first.names:
             raise DataError(
                 f"the columns of {path} ({', '.join(names)}) are not those of {paths[0]} "
@@ -155,7 +161,25 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
     return first
 
 
-def _names(path: str, kind: str, column: Column) -> tuple[str, ...]:
+def _has_header(path: str, kind: str) -> bool:
+    """Whether a file begins with column names, where no column is chosen; says what is assumed."""
+
+    def warn(sentence: str) -> None:
+        warnings.warn(sentence, TransduceWarning, stacklevel=1)
+
+    def records() -> Iterator[tuple[int, list[str]]]:
+        with opened(path) as file:
+            for number, raw in enumerate(iter(lambda: file.readline(MOST_BYTES), b""), start=1):
+                line = raw.removeprefix(BOM).rstrip(b"\r\n").decode("utf-8", "replace")
+                try:
+                    yield number, split_cells(line, kind)
+                except csv.Error:
+                    return  # it is reported when it is its turn
+
+    return without_header(path, records(), None, warn, ADVICE)[0] is not None
+
+
+def _names(path: str, kind: str, column: Column, header: bool) -> tuple[str, ...]:
     if kind == "parquet":
         from transduce.batch_inference.parquet import column_names
 
@@ -167,8 +191,7 @@ def _names(path: str, kind: str, column: Column) -> tuple[str, ...]:
                 fields = split_cells(line.decode("utf-8", "replace"), kind) if line else []
             except csv.Error as error:
                 raise DataError(f"{path}:1: {problem_of(error)}") from None
-            numbers = isinstance(column, int)
-            return tuple(f"column{i}" if numbers else name for i, name in enumerate(fields))
+            return tuple(name if header else f"column{i}" for i, name in enumerate(fields))
         return tuple(_keys(file))
 
 

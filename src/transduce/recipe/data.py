@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from transduce.recipe.corpus import Corpus, File, Mixture, Named
+from transduce.recipe.corpus import (
+    Columns,
+    Corpus,
+    File,
+    Mixture,
+    Named,
+    ParallelFiles,
+    files_of,
+    percentages,
+)
 from transduce.recipe.section import InvalidValue, Section, Share
 
 CODE = "^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
@@ -135,6 +145,29 @@ class Data(Section):
         """Whether some training corpora are drawn more often than others."""
         weights = [one.weight for one in self.train.of] if isinstance(self.train, Mixture) else []
         return self.temperature != 1.0 or any(weight != 1.0 for weight in weights)
+
+    @model_validator(mode="after")
+    def _check_splits(self) -> Self:
+        """No pair may be in two parts of one file."""
+        given = {"train": self.train, "valid": self.valid, "test": self.test}
+        parts = [
+            (name, part)
+            for name, corpus in given.items()
+            for part in (corpus.of if isinstance(corpus, Mixture) else [corpus])
+            if isinstance(part, Columns | ParallelFiles)
+        ]
+        for (name, one), (other, two) in combinations(parts, 2):
+            if name == other or files_of(one) != files_of(two) or one.split == two.split is None:
+                continue
+            (begin, end), (start, stop) = (percentages(of.split or "0-100%") for of in (one, two))
+            if begin < stop and start < end:
+                raise InvalidValue(
+                    f"{other}.split",
+                    f"is {two.split or 'missing'}, which overlaps data.{name} ({one.split or 'all'}"
+                    f" of the same file); give each another part, such as "
+                    f"0-80% and 80-100%",
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_mixing(self) -> Self:
