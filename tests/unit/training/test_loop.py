@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from itertools import combinations, count, islice, takewhile
+from itertools import combinations, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -296,20 +296,74 @@ def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path:
     ]
 
 
-@pytest.mark.parametrize(("minutes", "steps"), [(0.5, 3), (1.0, 6)])
-def test_a_run_ends_after_its_minutes(
+def passing(monkeypatch: pytest.MonkeyPatch, update: float, validation: float) -> list[float]:
+    """A clock on which updates and validations take so many seconds."""
+    now = [100.0]
+    monkeypatch.setattr(loop, "wall_clock", lambda: now[0])
+    once, measure = loop.Run._update, loop.Run._measure
+
+    def updated(self: loop.Run, updates: Any) -> None:
+        now[0] += update
+        once(self, updates)
+
+    def measured(self: loop.Run) -> dict[str, float]:
+        now[0] += validation
+        return measure(self)
+
+    monkeypatch.setattr(loop.Run, "_update", updated)
+    monkeypatch.setattr(loop.Run, "_measure", measured)
+    return now
+
+
+@pytest.mark.parametrize(
+    ("minutes", "startup", "validation", "every", "steps", "over"),
+    [
+        (1.0, 0.0, 0.0, 1000, 6, 0.0),
+        (1.0, 25.0, 0.0, 1000, 4, 5.0),  # start-up counts
+        (1.0, 0.0, 8.0, 1000, 6, 8.0),  # the first validation is not foreseen
+        (1.0, 0.0, 8.0, 2, 4, -4.0),  # 10 10 8 10 10 8: the rest is too short for another two
+        (2.0, 0.0, 10.0, 4, 9, 0.0),  # time for the last validation is kept
+    ],
+)
+def test_minutes_are_of_wall_clock_from_the_start_with_validation(
     make: Callable[..., Recipe],
     scored: Callable[..., Scores],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     minutes: float,
+    startup: float,
+    validation: float,
+    every: int,
     steps: int,
+    over: float,
 ) -> None:
     scored(*range(100))
-    clock = count(0.0, 10.0)  # every look at it takes ten seconds
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
-    recipe = make(train={"minutes": minutes, "steps": 1000, "log_every": 1000})
-    assert train(recipe, tmp_path / "run").state.step == steps
+    now = passing(monkeypatch, 10.0, validation)
+    recipe = make(
+        train={"minutes": minutes, "steps": 1000, "log_every": 1000}, validation={"every": every}
+    )
+    assert train(recipe, tmp_path / "run", began=now[0] - startup).state.step == steps
+    assert now[0] - 100.0 + startup == pytest.approx(60 * minutes + over, abs=5.0)
+
+
+def test_resumed_the_minutes_of_all_commands_count(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scored(*range(100))
+    now = passing(monkeypatch, 10.0, 0.0)
+    short = make(train={"steps": 2, "minutes": 1.0, "log_every": 1000})
+    assert train(short, tmp_path / "run", began=now[0]).state.elapsed == 20.0
+    assert "1:00 of train.minutes are left: 0:00 went before" in capsys.readouterr().err
+    longer = make(train={"steps": 1000, "minutes": 1.0, "log_every": 1000})
+    found = train(longer, tmp_path / "run", resume=True, began=now[0] - 10.0)
+    assert "0:30 of train.minutes are left: 0:30 went before" in capsys.readouterr().err
+    assert (found.state.step, found.state.elapsed) == (5, 60.0)
+    train(longer, tmp_path / "run", resume=True, began=now[0])
+    assert "resume it with a larger train.minutes" in capsys.readouterr().err
 
 
 def test_validations_come_as_often_as_asked(
