@@ -243,7 +243,7 @@ def test_workers_that_load_the_model_themselves(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_on_ray_with_killed_actors(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray", reason="needs ray: pip install 'transduce[ray]'")
+    ray = pytest.importorskip("ray", reason="needs ray: pip install '.[ray]'")
     from transduce.batch_inference.job import Settings, open_job
     from transduce.batch_inference.ray import run_on_ray
 

@@ -144,7 +144,7 @@ class Named(Section):
 
 
 class Hub(Section):
-    """A dataset of the Hugging Face hub, or a local dataset folder; needs transduce[hub]."""
+    """A dataset of the Hugging Face hub, or a local dataset folder; needs pip install '.[hub]'."""
 
     hub: Annotated[str, "the name of a dataset"] = Field(description="dataset, such as wmt14")
     config: Annotated[str, "a name"] | None = Field(

@@ -113,7 +113,7 @@ class Train(Section):
         [],
         description="send the log also to Weights & Biases (wandb) or MLflow (mlflow), as their "
         "own settings say (WANDB_MODE=offline, MLFLOW_TRACKING_URI); needs pip install "
-        "'transduce[wandb]' or 'transduce[mlflow]'",
+        "'.[wandb]' or '.[mlflow]'",
     )
     save_every: PositiveFloat = Field(
         15.0,

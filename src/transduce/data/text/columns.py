@@ -201,7 +201,7 @@ def _parquet_rows(
     except ImportError as error:
         raise DataError(
             f"{name} is a Parquet file, which needs the package pyarrow, and that cannot be loaded "
-            f"here ({error}): pip install 'transduce[parquet]'"
+            f"here ({error}): pip install '.[parquet]'"
         ) from None
 
     line = 0
