@@ -14,7 +14,7 @@ from transduce.checksums import SUMS
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.trust import record_training_data
 from transduce.errors import TrainingError
-from transduce.hardware import describe
+from transduce.hardware import describe, threads_for
 from transduce.hub.locate import is_hub_address
 from transduce.inspection.model_card import write_card
 from transduce.memory import free_memory
@@ -84,7 +84,8 @@ def train(
     # A recipe made in Python needs to know where its files are, too.
     chosen = _absolute(resolve_data_folder(read_recipe(recipe, overrides), Path.cwd()))
     place = Path("runs") / chosen.name if folder is None else Path(folder)
-    with join(chosen.train.device) as ranks, ExitStack() as kept:
+    threads = threads_for(chosen.model.width, chosen.train.batch_tokens)
+    with join(chosen.train.device) as ranks, ExitStack() as kept, threads:
         return _train(chosen, place, resume, overwrite, change, ranks, kept, began)
 
 

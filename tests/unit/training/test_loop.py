@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transduce.data.batches.bucketing import Position
 from transduce.decoding.output import Output
+from transduce.hardware import training_threads
 from transduce.recipe import Recipe, parse_recipe
 from transduce.storage import read_tensors
 from transduce.tasks.transduce import Transducer
@@ -444,3 +445,36 @@ def test_a_validation_is_of_one_token_and_with_the_beam_of_the_recipe(
     tokens = sum(len(word) + 1 for word in WORDS[20:])  # and the end of each
     total = -sum(score.log_probability for score in scores)
     assert validated["loss"] == pytest.approx(total / tokens, rel=1e-3)
+
+
+def test_tiny_networks_train_on_one_thread_and_others_on_all(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert training_threads(32, 512, 8) == 1
+    assert training_threads(256, 4096, 8) == 8
+    assert training_threads(64, 2048, 8) == 8  # 2 ** 24 operations
+    assert training_threads(64, 2047, 8) == 1
+    assert training_threads(8, "auto", 8) == 8
+    scored(*range(100))
+    threads, during = [6], []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: threads.__setitem__(0, count))
+    once = loop.Run._update
+
+    def updated(self: loop.Run, updates: Any) -> None:
+        during.append(threads[0])
+        once(self, updates)
+
+    monkeypatch.setattr(loop.Run, "_update", updated)
+    recipe = make(train={"steps": 2})
+    for kept, used in (("", 1), ("6", 6)):  # what the user says counts
+        monkeypatch.setenv("OMP_NUM_THREADS", kept) if kept else monkeypatch.delenv(
+            "OMP_NUM_THREADS", raising=False
+        )
+        during.clear()
+        train(recipe, tmp_path / f"run{kept}")
+        assert set(during) == {used}
+        assert threads == [6]
