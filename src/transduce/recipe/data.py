@@ -31,6 +31,12 @@ class Tokens(Section):
         "label: the whole text is one token",
     )
     algorithm: Literal["bpe", "unigram"] = Field("bpe", description="subword algorithm")
+    punctuation: Literal["joined", "apart"] = Field(
+        "joined",
+        description="of subwords: apart makes each punctuation mark a token, so that small "
+        "vocabularies have no is. and is, beside is; joined: as SentencePiece, and as all recipes "
+        "were measured",
+    )
     size: PositiveInt = Field(8000, description="maximum vocabulary size")
     min_count: PositiveInt = Field(
         1, description="tokens that occur less often in the training data become unknown"
@@ -59,6 +65,10 @@ class Tokens(Section):
 
     @model_validator(mode="after")
     def _check_bpe_dropout(self) -> Self:
+        if self.punctuation == "apart" and self.level != "subword":
+            raise InvalidValue(
+                "punctuation", f"is apart, but level: {self.level} has no subwords; leave it out"
+            )
         if self.bpe_dropout and (self.level != "subword" or self.algorithm != "bpe"):
             raise InvalidValue(
                 "bpe_dropout",
