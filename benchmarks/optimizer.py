@@ -325,7 +325,7 @@ def summary(found: dict[str, Any]) -> list[str]:
         rate = best_rate(runs, name)
         own = [run for run in of(runs, name) if run["lr"] == rate]
         row = [name, f"{found['each'][name]:.4f}", f"{own[0]['steps']:,}", f"{rate:g}"]
-        row.append(mean_and_spread([run["valid"][-1][1] for run in own], 4))
+        row.append(mean_and_spread([run["valid"][-1][1] for run in own], 2))
         rows.append([*row, mean_and_spread([run["bleu"] for run in own], 1)] if scored else row)
     return ["| " + " | ".join(row) + " |" for row in rows]
 
@@ -338,7 +338,7 @@ def longer_runs(found: dict[str, Any]) -> list[str]:
             seconds = run["steps"] * found["each"]["adamw"]
             lines.append(
                 f"AdamW with {run['times']:g} times the updates ({run['steps']:,}, "
-                f"{seconds:.0f} s): loss {run['valid'][-1][1]:.4f}"
+                f"{seconds:.0f} s): loss {run['valid'][-1][1]:.2f}"
                 + ("" if run.get("bleu") is None else f", BLEU {run['bleu']:.1f}")
             )
     return lines

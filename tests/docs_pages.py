@@ -168,6 +168,11 @@ SPEECH = (
     " train.batch_tokens=600",
 )
 PAGES = {
+    "cleaning": Page(files={"my.yaml": MINE, "pairs.tsv": PAIRS}),
+    "how-to-train": Page(
+        files={"my.yaml": MINE, "pairs.tsv": PAIRS},
+        changes=((r"train\.minutes=5", f"train.minutes=5 {TINY}"),),
+    ),
     "README": Page(
         {"runs/demo": "translate"},
         {"pairs.tsv": PAIRS},

@@ -14,13 +14,16 @@ ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
     (
         "Guides",
         [
-            ("Translation", ["translation", "corpora"]),
+            ("Translation", ["translation", "corpora", "cleaning"]),
             ("Pronunciation", ["words"]),
             ("Speech", ["speech", "live-speech", "whisper", "udhr"]),
             ("Classification", ["classification"]),
             ("Tagging", ["tagging"]),
             ("Language models", ["language-models"]),
-            ("Training", ["training", "recipes", "tasks", "evaluation", "distillation"]),
+            (
+                "Training",
+                ["how-to-train", "training", "recipes", "tasks", "evaluation", "distillation"],
+            ),
             ("Fine-tuning", ["fine-tuning", "import", "import-other-formats"]),
             ("Decoding", ["decoding", "batch"]),
             ("Looking inside", ["looking-inside"]),
@@ -30,7 +33,7 @@ ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
         ],
     ),
     ("Lessons", [LESSONS]),
-    ("Results", ["results"]),
+    ("Results", ["results", "tried"]),
     ("API", [API]),
     (
         "Coming from",

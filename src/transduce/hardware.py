@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 
 from transduce.errors import HardwareError
+
+PARALLEL_FLOPS = 1 << 24  # of one product of a batch and a matrix: below, threads do not pay
 
 
 def pick_device(name: str) -> torch.device:
@@ -40,6 +45,28 @@ def pick_precision(name: str, device: torch.device, width: int) -> torch.dtype:
     tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     fast = width >= 256 and tiles()
     return torch.bfloat16 if fast else torch.float32
+
+
+def training_threads(width: int, batch_tokens: int | str, available: int) -> int:
+    """How many of the available CPU threads pay: with tiny matrices they only wait for each other.
+
+    The sizes decide, not a measurement, so that a run gives the same numbers each time.
+    """
+    if isinstance(batch_tokens, str) or 2 * width**2 * batch_tokens >= PARALLEL_FLOPS:
+        return available
+    return 1
+
+
+@contextmanager
+def threads_for(width: int, batch_tokens: int | str) -> Iterator[None]:
+    """Within, torch uses as many CPU threads as pay; what OMP_NUM_THREADS says is kept."""
+    before = torch.get_num_threads()
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(training_threads(width, batch_tokens, before))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def describe(device: torch.device) -> str:

@@ -28,7 +28,7 @@ from transduce.recipe.training import Teacher
 from transduce.tasks.folder import WRITTEN, update_metrics
 from transduce.tasks.language_model import LanguageModel
 
-pytest.importorskip("huggingface_hub", reason="needs transduce[hub]")
+pytest.importorskip("huggingface_hub", reason="needs pip install '.[hub]'")
 TRANSLATE = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
 
 

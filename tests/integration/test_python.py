@@ -55,6 +55,7 @@ def test_the_code_of_the_page_runs(
     shown = capsys.readouterr().out
     assert "unknown key train.stepps; did you mean train.steps?" in shown
     assert not Path("runs/never").exists()
+    assert names["trained"].state.best >= 90  # what the page tells its reader to expect
     assert names["score"].attention.shape == (2, 4, 5, 5)
     assert names["encoding"].states_BSD.shape == (2, 5, 32)
     assert names["encoding"].mask_BS.tolist() == [[True] * 5, [True] * 3 + [False] * 2]

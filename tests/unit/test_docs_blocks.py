@@ -109,7 +109,7 @@ def test_extras_that_are_to_be_installed_exist() -> None:
         extra
         for block in BLOCKS
         for command in block.commands
-        for extras in re.findall(r"transduce\[([\w,]+)\]", command)
+        for extras in re.findall(r"'\.\[([\w,]+)\]'", command)
         for extra in extras.split(",")
     ]
     assert named

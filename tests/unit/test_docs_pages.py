@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import json
 import re
 import shlex
 import sys
@@ -206,11 +207,58 @@ def test_the_blocks_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
     results = (ROOT / "docs" / "results.md").read_text("utf-8")
     text = (ROOT / "README.md").read_text("utf-8").split("## Results")[1]
-    figures = re.findall(r"(?<![\w.])\d{1,3}(?:,\d{3})+|\d+\.\d\d(?!\d)", text)
-    figures = [figure for figure in figures if figure != "2.16"]  # a version of UD
-    assert len(figures) > 7
-    for figure in figures:
-        assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", results), figure
+    measured = re.findall(r"(\d+\.\d+) ± (\d+\.\d+)", results)
+    rounded = {f"{float(mean):.1f} ± {float(spread):.1f}" for mean, spread in measured}
+    quality = re.findall(r"\d+\.\d ± \d\.\d", text)
+    assert len(quality) == 6
+    assert set(quality) <= rounded
+    speed = [*_speeds("real", "base"), *_speeds("synthetic", "base"), _ratio("greedy, 64")]
+    for sentence in speed:
+        assert sentence in " ".join(text.split()), sentence
+    others = re.sub(r"\d+\.\d ± \d\.\d|UD 2\.16|Apache-2\.0", "", " ".join(text.split()))
+    for sentence in speed:
+        others = others.replace(sentence, "")
+    assert not re.findall(r"\d+\.\d|\d,\d{3}", others)  # no other figure, without its spread
+
+
+def _rows(name: str, **of: str) -> dict[str, list[dict[str, Any]]]:
+    sections = json.loads((ROOT / "benchmarks" / "results" / name).read_text("utf-8"))["sections"]
+    section = next(one for one in sections if all(one[key] == of[key] for key in of))
+    ours = [row for row in section["rows"] if row["system"] == "ours"]
+    return {"ours": ours, "others": [row for row in section["rows"] if row["system"] != "ours"]}
+
+
+def _three_digits(figure: float) -> str:
+    return f"{float(f'{figure:.3g}'):,.0f}" if figure >= 1000 else f"{float(f'{figure:.3g}'):.3g}"
+
+
+def _speeds(kind: str, size: str) -> list[str]:
+    """What the README says of training: our speed, and how many times that of the fastest other."""
+    rows = _rows("train_speed_cuda.json", kind=kind, size=size)
+    (ours,) = rows["ours"]
+    other = max(rows["others"], key=lambda row: row["tokens_per_second"])
+    found = [_three_digits(ours[key]) for key in ("tokens_per_second", "slowest", "fastest")]
+    speed = f"{found[0]} target tokens per second ({found[1]} to {found[2]})"
+    if kind == "synthetic":
+        speed = f"{found[0]} ({found[1]} to {found[2]})"
+    return [speed, _times(ours, other)]
+
+
+def _times(ours: dict[str, Any], other: dict[str, Any]) -> str:
+    usual = ours["tokens_per_second"] / other["tokens_per_second"]
+    least, most = ours["slowest"] / other["fastest"], ours["fastest"] / other["slowest"]
+    return f"{_decimals(usual)} times ({_decimals(least)} to {_decimals(most)})"
+
+
+def _decimals(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}"
+
+
+def _ratio(cell: str) -> str:
+    rows = _rows("decode_speed_cuda.json", kind="exact", size="base")
+    (ours,) = [row for row in rows["ours"] if row["cell"] == cell]
+    (other,) = [row for row in rows["others"] if row["cell"] == cell]
+    return _times(ours, other)
 
 
 # ------------------------------------------------------------------------------- the built pages

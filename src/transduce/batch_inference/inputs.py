@@ -7,6 +7,7 @@ import glob
 import gzip
 import json
 import lzma
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from transduce.checksums import digest_of
+from transduce.data.text.columns import without_header
 from transduce.data.text.csv_rows import problem_of
 from transduce.data.text.files import MOST_BYTES, open_compressed
-from transduce.errors import DataError
+from transduce.errors import DataError, TransduceWarning
 from transduce.storage import expanded
 
 BOM = b"\xef\xbb\xbf"
@@ -26,6 +28,7 @@ UTF16 = (b"\xff\xfe", b"\xfe\xff")
 TABLES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 NUMBERED = {"tsv": "tabs", "csv": "commas"}  # formats whose columns may be numbers
 DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+ADVICE = ("give --column 0", "choose a column by its name with --column")
 SAMPLE = 1000  # lines of a JSONL file that give the columns of Parquet and TSV output
 
 Column = str | int
@@ -142,8 +145,11 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
     if kind in NUMBERED and str(chosen).isdecimal():
         chosen = int(chosen)
     first: Table | None = None
+    header = isinstance(chosen, str) and kind in NUMBERED
+    if kind in NUMBERED and column is None:
+        header = _has_header(paths[0], kind)
     for path in paths:
-        names = _names(path, kind, chosen)
+        names = _names(path, kind, chosen, header)
         if not names:
             continue  # an empty file
         if isinstance(chosen, str) and chosen not in names:
@@ -157,8 +163,7 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
                 f"is no column {chosen} (counted from 0); choose another with --column"
             )
         if first is None:
-            has_header = isinstance(chosen, str) and kind in NUMBERED
-            first = Table(kind, chosen, names, _first_line(path) if has_header else "")
+            first = Table(kind, chosen, names, _first_line(path) if header else "")
         elif kind != "jsonl" and names != first.names:
             raise DataError(
                 f"the columns of {path} ({', '.join(names)}) are not those of {paths[0]} "
@@ -169,7 +174,25 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
     return first
 
 
-def _names(path: str, kind: str, column: Column) -> tuple[str, ...]:
+def _has_header(path: str, kind: str) -> bool:
+    """Whether a file begins with column names, where no column is chosen; says what is assumed."""
+
+    def warn(sentence: str) -> None:
+        warnings.warn(sentence, TransduceWarning, stacklevel=1)
+
+    def records() -> Iterator[tuple[int, list[str]]]:
+        with opened(path) as file:
+            for number, raw in enumerate(iter(lambda: file.readline(MOST_BYTES), b""), start=1):
+                line = raw.removeprefix(BOM).rstrip(b"\r\n").decode("utf-8", "replace")
+                try:
+                    yield number, split_cells(line, kind)
+                except csv.Error:
+                    return  # it is reported when it is its turn
+
+    return without_header(path, records(), None, warn, ADVICE)[0] is not None
+
+
+def _names(path: str, kind: str, column: Column, header: bool) -> tuple[str, ...]:
     if kind == "parquet":
         from transduce.batch_inference.parquet import column_names
 
@@ -181,8 +204,7 @@ def _names(path: str, kind: str, column: Column) -> tuple[str, ...]:
                 fields = split_cells(line, kind) if line else []
             except csv.Error as error:
                 raise DataError(f"{path}:1: {problem_of(error)}") from None
-            numbers = isinstance(column, int)
-            return tuple(f"column{i}" if numbers else name for i, name in enumerate(fields))
+            return tuple(name if header else f"column{i}" for i, name in enumerate(fields))
         return tuple(_keys(file))
 
 

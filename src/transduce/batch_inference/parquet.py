@@ -18,7 +18,7 @@ def load_pyarrow(why: str) -> Any:
     except ImportError as error:
         raise DataError(
             f"{why} needs the package pyarrow, which cannot be loaded here ({error}): "
-            f"pip install 'transduce[parquet]'"
+            f"pip install '.[parquet]'"
         ) from None
     return pyarrow
 

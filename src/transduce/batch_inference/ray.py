@@ -39,7 +39,7 @@ def load_ray() -> Any:
     except ImportError as error:
         raise HardwareError(
             f"--engine ray needs the package ray, which cannot be loaded here ({error}): "
-            f"pip install 'transduce[ray]'"
+            f"pip install '.[ray]'"
         ) from None
     return ray
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,10 +12,10 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from transduce.data.text.columns import NUMBERED, read_rows, without_header
 from transduce.data.text.csv_rows import csv_records
-from transduce.data.text.tags import with_tags
-from transduce.data.text.unicode import composed
-from transduce.errors import DataError, ModelError
+from transduce.data.text.tags import known_tags, split_tags, with_tags
+from transduce.errors import DataError, ModelError, TransduceWarning
 from transduce.recipe import nearest
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 BYTES_AT_ONCE = 1 << 16
 MAX_LINE_BYTES = 1 << 26
+ADVICE = ("write a header above it", "remove it")  # where the first line is unclear
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -58,10 +60,10 @@ def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[lis
 def check_tags(model: Model, tags: Sequence[str]) -> None:
     """Raise ModelError for a tag that a model does not know."""
     known = model.source_tokens.tags
-    for tag in tags:
+    for tag in (part for given in tags for part in split_tags(given) or [given]):
         if not known:
             raise ModelError(f"the model was trained without tags, so {tag} is unknown; omit --tag")
-        if composed(tag) not in known:
+        if known_tags(tag, known) is None:
             near = nearest(tag, known, f"; its tags are {', '.join(list(known)[:20])}")
             raise ModelError(f"the model has no tag {tag}{near}")
 
@@ -85,7 +87,8 @@ def read_requests(
         )
     by_line = file is not None and file.suffix == ".jsonl"
     number = 0
-    for group in read_sources(arguments, file):
+    table = file if not arguments and file is not None and file.suffix in NUMBERED else None
+    for group in read_sources(arguments, file) if table is None else _first_column(table):
         lines: list[dict[str, Any]] = [
             _object(line, f"{file}:{number + i}") if by_line else {"source": line}
             for i, line in enumerate(group, start=1)
@@ -100,6 +103,17 @@ def read_requests(
         sources = [line["source"] for line in lines]
         tagged = [with_tags(text, tags) if text.strip() else text for text in sources]
         yield {"sources": tagged, **given}
+
+
+def _first_column(file: Path, at_once: int = 1024) -> Iterator[list[str]]:
+    """The first column of a TSV or CSV file without its header, in groups."""
+    rows = read_rows(str(file.absolute()), None, [0], say=_warn, advice=ADVICE)
+    while some := [cells[0] for _, cells in islice(rows, at_once)]:
+        yield some
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, TransduceWarning, stacklevel=1)
 
 
 def run_in_order(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
@@ -154,6 +168,7 @@ def _of_columns(file: Path) -> Iterator[tuple[str, str]]:
         rows = csv_records(lines, str(file))
     else:
         rows = ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
+    _, rows = without_header(str(file), rows, None, _warn, ADVICE)
     for number, fields in rows:
         if len(fields) != 2:
             raise DataError(

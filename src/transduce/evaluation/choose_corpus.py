@@ -22,7 +22,7 @@ from transduce.recipe import (
 from transduce.tasks import LanguageModel, Tagger
 from transduce.tasks.transduce import Model
 
-TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
+TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".conll")
 
 
 def given_files(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
@@ -42,15 +42,22 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
     if columns is not None:
         if source is None or target is not None:
             raise DataError("give other recordings to evaluate on as a table, with --source alone")
-        changed = {"file": str(source.resolve()), "limit": None, "group": None}
+        changed: dict[str, str | None] = {"file": str(source.resolve())}
+        changed |= {"limit": None, "group": None}
+        changed |= {"format": None} if source.name.endswith(TABLES) else {}
         if isinstance(model.recipe.data.train, Mixture):  # it would be unclear which tag to use
             changed |= {"tag": None, "tags": None}
         return columns.model_copy(update=changed), source
-    if source is not None and target is None and source.name.endswith(TABLES):
+    if source is not None and target is None:
         given = (model.recipe.data.test, model.recipe.data.valid, model.recipe.data.train)
         plain = Columns(file=str(source.resolve()))
         like = next((one for one in given if isinstance(one, Columns)), plain)
-        return like.model_copy(update={"file": plain.file, "limit": None}), source
+        said = source.name.endswith(TABLES)
+        if said and source.name.endswith(".conll") and isinstance(like.source, str):
+            like = plain  # columns of CoNLL-U have names, those of CoNLL numbers
+        if said or like.format is not None:
+            update = {"file": plain.file, "limit": None, "split": None}
+            return like.model_copy(update=update | ({"format": None} if said else {})), source
     if source is None or target is None:
         raise DataError(
             "give other files to evaluate on with --source and --target, or with --source alone "

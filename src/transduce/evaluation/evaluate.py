@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transduce.data.text.pairs import corpus_name, is_running, read_pairs
+from transduce.data.text.pairs import ReadingCounts, corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
-from transduce.errors import DataError, RecipeError
+from transduce.errors import DataError, RecipeError, TransduceWarning
 from transduce.evaluation.choose_corpus import given_files, split_of
 from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import Answer, check_bleu, judge, judged_rows, summed
@@ -160,7 +161,10 @@ def evaluate_folder(
         if write:
             write_metrics(folder, split, measured.metrics, tokens, **found)
         return replace(measured, name=split)
-    pairs = list(read_pairs(corpus, data.folder))
+    counts = ReadingCounts()
+    pairs = list(read_pairs(corpus, data.folder, counts))
+    for sentence in counts.notes:
+        warnings.warn(sentence, TransduceWarning, stacklevel=2)
     right = measurable(pairs, model.recipe.task, model.source_tokens)
     if not right:
         what = "with as many labels as words" if pairs else "with a source and a target"

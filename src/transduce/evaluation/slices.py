@@ -241,6 +241,8 @@ def _column(name: str, corpus: Corpus, folder: str | None) -> dict[tuple[str, in
     column = int(name) if name.isascii() and name.isdigit() else name
     found = {}
     for file in corpus_files(corpus, folder):
-        for line, (value,) in read_rows(file, folder, [column], numbers=True):
+        header = True if isinstance(column, str) else corpus.header
+        rows = read_rows(file, folder, [column], corpus.format, header, numbers=True)
+        for line, (value,) in rows:
             found[file, line] = value.strip()
     return found

@@ -121,7 +121,7 @@ def load_hub() -> Any:
     except ImportError as error:
         raise ModelError(
             f"models on the Hugging Face hub need the package huggingface_hub, which cannot be "
-            f"loaded here ({error}): pip install 'transduce[hub]'"
+            f"loaded here ({error}): pip install '.[hub]'"
         ) from None
 
 

@@ -122,7 +122,7 @@ def _why_not_compared(model: Model, to: str, files: tuple[Path | None, Path | No
     if to != "huggingface":
         return ""
     if importlib.util.find_spec("transformers") is None:
-        return "transformers is not installed here: pip install 'transduce[huggingface]'"
+        return "transformers is not installed here: pip install '.[huggingface]'"
     imported = model.origin is not None and read_origin(model.origin.folder) is not None
     if imported and files == (None, None):
         return "an imported model has no validation set: give pairs with --source and --target"

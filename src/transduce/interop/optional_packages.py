@@ -19,5 +19,5 @@ def load_package(name: str, extra: str) -> Any:
     except ImportError as error:
         raise ModelError(
             f"this needs the package {name}, which cannot be loaded here ({error}): "
-            f"pip install 'transduce[{extra}]'"
+            f"pip install '.[{extra}]'"
         ) from None

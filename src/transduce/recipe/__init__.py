@@ -13,6 +13,7 @@ from transduce.recipe.corpus import (
     Recordings,
     Text,
     is_tagged,
+    percentages,
     plain_tag,
 )
 from transduce.recipe.data import Data, Tokens, TokensOfSides
@@ -91,6 +92,7 @@ __all__ = [
     "load_recipe",
     "nearest",
     "parse_recipe",
+    "percentages",
     "plain_tag",
     "read_recipe",
     "resolve_data_folder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from unicodedata import normalize
@@ -40,7 +41,36 @@ def plain_tag(tag: str) -> str:
 TagName = Annotated[str, AfterValidator(plain_tag), "a word"]
 TAG = "a token put before each source, such as its language; in use: --tag"
 LIMIT = "read only the first N pairs"
+SPLIT = (
+    "read only this part of the pairs, such as 0-80%, 80-90% or 90-100%; a hash of the source "
+    "decides, so that equal sources are in the same part, on every machine"
+)
+HEADER = (
+    "whether TSV and CSV begin with a line of column names; default: yes where a column is named, "
+    "else decided by the first lines, with a message"
+)
+FORMAT = "format of the file; default: by the end of its name"
 WEIGHT = "in a list of training corpora: how often its pairs are drawn, compared with the others'"
+
+
+PERCENT = r"\d{1,3}(?:\.\d{1,6})?"
+
+
+def percentages(text: str) -> tuple[float, float]:
+    """The two ends of a part such as 80-90%. Raises InvalidValue."""
+    found = re.fullmatch(rf"\s*({PERCENT})\s*%?\s*-\s*({PERCENT})\s*%\s*", text)
+    if found is None or not 0 <= float(found[1]) < float(found[2]) <= 100:
+        raise InvalidValue("", f"is {text!r}; write a part as in 0-80%, with ends from 0 to 100")
+    return float(found[1]), float(found[2])
+
+
+def _part(text: str) -> str:
+    percentages(text)
+    return text
+
+
+Part = Annotated[str, AfterValidator(_part), "a part, such as 0-80%"]
+TableFormat = Literal["tsv", "csv", "jsonl", "parquet"]
 
 
 class ParallelFiles(Section):
@@ -52,20 +82,26 @@ class ParallelFiles(Section):
     )
     tag: TagName | None = Field(None, description=TAG)
     weight: PositiveFloat = Field(1.0, description=WEIGHT)
+    split: Part | None = Field(None, description=SPLIT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
 class Columns(Section):
-    """TSV, CSV, JSONL, Parquet or CoNLL-U files with a column per side; plain, .gz or .xz."""
+    """TSV, CSV, JSONL, Parquet, CoNLL-U or CoNLL files with a column per side; plain, .gz or
+    .xz.
+    """
 
     file: Files = Field(
-        description="a file whose name ends in .tsv, .csv, .jsonl, .parquet or .conllu; Parquet "
-        "needs pip install 'transduce[parquet]'"
+        description="a file whose name ends in .tsv, .csv, .jsonl, .parquet, .conllu or .conll "
+        "(else with format); Parquet needs pip install '.[parquet]'"
+    )
+    format: TableFormat | Literal["conllu", "conll"] | None = Field(
+        None, description=f"{FORMAT}; conll: a word and its tag in each line"
     )
     source: Column = Field(
         0,
         description="column of the source: a name, which the header of a TSV or CSV file has, or "
-        "for these two a number, without a header; in CoNLL-U: form",
+        "for these two and CoNLL a number, from 0; in CoNLL-U: form",
     )
     target: Column = Field(
         1,
@@ -76,8 +112,10 @@ class Columns(Section):
         None,
         description="column of tags, such as V;PST; each becomes one token before the source",
     )
+    header: bool | None = Field(None, description=HEADER)
     tag: TagName | None = Field(None, description=TAG)
     weight: PositiveFloat = Field(1.0, description=WEIGHT)
+    split: Part | None = Field(None, description=SPLIT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
@@ -106,7 +144,7 @@ class Named(Section):
 
 
 class Hub(Section):
-    """A dataset of the Hugging Face hub, or a local dataset folder; needs transduce[hub]."""
+    """A dataset of the Hugging Face hub, or a local dataset folder; needs pip install '.[hub]'."""
 
     hub: Annotated[str, "the name of a dataset"] = Field(description="dataset, such as wmt14")
     config: Annotated[str, "a name"] | None = Field(
@@ -144,8 +182,11 @@ class Recordings(Section):
     """Audio manifest: TSV, CSV, JSONL or Parquet, a list of audio files and their targets."""
 
     file: Files = Field(
-        description="a file whose name ends in .tsv, .csv, .jsonl or .parquet, optionally .gz"
+        description="a file whose name ends in .tsv, .csv, .jsonl or .parquet, optionally .gz "
+        "(else with format)"
     )
+    format: TableFormat | None = Field(None, description=FORMAT)
+    header: bool | None = Field(None, description=HEADER)
     audio: Column = Field(
         description="column of audio file paths, relative to the file that lists them"
     )
@@ -172,6 +213,12 @@ class Recordings(Section):
     )
     weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
+
+
+def files_of(corpus: ParallelFiles | Columns) -> list[object]:
+    """The files that a corpus names, to compare them with those of another."""
+    named = [corpus.source, corpus.target] if isinstance(corpus, ParallelFiles) else [corpus.file]
+    return [[one] if isinstance(one, str) else one for one in named]
 
 
 def corpus_form(value: Any) -> str:

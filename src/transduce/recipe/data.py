@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from transduce.recipe.corpus import Corpus, File, Mixture, Named
+from transduce.recipe.corpus import (
+    Columns,
+    Corpus,
+    File,
+    Mixture,
+    Named,
+    ParallelFiles,
+    files_of,
+    percentages,
+)
 from transduce.recipe.section import InvalidValue, Section, Share
 
 CODE = "^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
@@ -21,6 +31,12 @@ class Tokens(Section):
         "label: the whole text is one token",
     )
     algorithm: Literal["bpe", "unigram"] = Field("bpe", description="subword algorithm")
+    punctuation: Literal["joined", "apart"] = Field(
+        "joined",
+        description="of subwords: apart makes each punctuation mark a token, so that small "
+        "vocabularies have no is. and is, beside is; joined: as SentencePiece, and as all recipes "
+        "were measured",
+    )
     size: PositiveInt = Field(8000, description="maximum vocabulary size")
     min_count: PositiveInt = Field(
         1, description="tokens that occur less often in the training data become unknown"
@@ -49,6 +65,10 @@ class Tokens(Section):
 
     @model_validator(mode="after")
     def _check_bpe_dropout(self) -> Self:
+        if self.punctuation == "apart" and self.level != "subword":
+            raise InvalidValue(
+                "punctuation", f"is apart, but level: {self.level} has no subwords; leave it out"
+            )
         if self.bpe_dropout and (self.level != "subword" or self.algorithm != "bpe"):
             raise InvalidValue(
                 "bpe_dropout",
@@ -135,6 +155,29 @@ class Data(Section):
         """Whether some training corpora are drawn more often than others."""
         weights = [one.weight for one in self.train.of] if isinstance(self.train, Mixture) else []
         return self.temperature != 1.0 or any(weight != 1.0 for weight in weights)
+
+    @model_validator(mode="after")
+    def _check_splits(self) -> Self:
+        """No pair may be in two parts of one file."""
+        given = {"train": self.train, "valid": self.valid, "test": self.test}
+        parts = [
+            (name, part)
+            for name, corpus in given.items()
+            for part in (corpus.of if isinstance(corpus, Mixture) else [corpus])
+            if isinstance(part, Columns | ParallelFiles)
+        ]
+        for (name, one), (other, two) in combinations(parts, 2):
+            if name == other or files_of(one) != files_of(two) or one.split == two.split is None:
+                continue
+            (begin, end), (start, stop) = (percentages(of.split or "0-100%") for of in (one, two))
+            if begin < stop and start < end:
+                raise InvalidValue(
+                    f"{other}.split",
+                    f"is {two.split or 'missing'}, which overlaps data.{name} ({one.split or 'all'}"
+                    f" of the same file); give each another part, such as "
+                    f"0-80% and 80-100%",
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_mixing(self) -> Self:

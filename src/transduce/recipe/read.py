@@ -35,6 +35,7 @@ MAX_BYTES = 1 << 18  # of a recipe: the parser is slow, and the longest shipped 
 QUICK_BYTES = 1 << 14  # read by libyaml: its time grows with the square of the brackets left open
 MAX_VALUES = 10_000  # after expanding aliases: a few lines of them can expand to billions
 MAX_DEPTH = 50
+DATA = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
 _YAML_1_1_TAGS = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:bool")
 
 
@@ -96,6 +97,7 @@ def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     try:
         with path.open("rb") as file:  # a limited read: a device file may never end
             raw = file.read(MAX_BYTES + 1)
+        _check_is_no_data(path, raw)
         _check_size(len(raw), str(where))
         text = raw.decode("utf-8-sig")
     except FileNotFoundError:
@@ -277,6 +279,19 @@ def _read(text: str, problems: Problems) -> dict[str, Any]:
         raise RecipeError(f"{name} is empty; start from `transduce recipes pronounce`")
     kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
     raise RecipeError(f"{name} holds {kind}; a recipe has keys, such as data: and model:")
+
+
+def _check_is_no_data(path: Path, raw: bytes) -> None:
+    """Raise RecipeError for a corpus where a recipe is needed, by its name or a tab in it."""
+    suffix = Path(path.name.removesuffix(".gz").removesuffix(".xz")).suffix
+    is_recipe = suffix in (".yaml", ".yml")
+    if suffix in DATA or (not is_recipe and b"\t" in raw.split(b"\n", 1)[0]):
+        said = "" if suffix in DATA else ", format: tsv"
+        raise RecipeError(
+            f"{path} is data, not a recipe; write a recipe that names it (data: {{train: {{file: "
+            f"{path.name}{said}, split: 0-90%}}, valid: {{file: {path.name}{said}, split: "
+            f"90-100%}}}}) and give that: transduce train my.yaml"
+        )
 
 
 def _check_size(size: int, name: str) -> None:

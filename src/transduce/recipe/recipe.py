@@ -82,7 +82,7 @@ class Recipe(Section):
         "auto",
         description="sacrebleu tokenizer for BLEU; auto: chosen by the target language where the "
         "recipe shows it (pair: en-zh, train.ja), else 13a; ja-mecab, ko-mecab and flores200 need "
-        "an extra: pip install 'transduce[ja]', [ko], [flores]",
+        "an extra: pip install '.[ja]', [ko], [flores]",
     )
 
     @model_validator(mode="before")

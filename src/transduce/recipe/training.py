@@ -47,7 +47,11 @@ class Train(Section):
     epochs: PositiveInt | None = Field(
         None, description="maximum number of epochs (passes over the training set)"
     )
-    minutes: PositiveFloat | None = Field(None, description="maximum training time, in minutes")
+    minutes: PositiveFloat | None = Field(
+        None,
+        description="maximum time in minutes of wall clock, from the start of the command, with "
+        "start-up and validation; resumed, the time of all commands together",
+    )
     batch_tokens: PositiveInt | Literal["auto"] = Field(
         4096,
         description="batch size in tokens of the longer side (of audio, frames), padding included; "
@@ -109,7 +113,7 @@ class Train(Section):
         [],
         description="send the log also to Weights & Biases (wandb) or MLflow (mlflow), as their "
         "own settings say (WANDB_MODE=offline, MLFLOW_TRACKING_URI); needs pip install "
-        "'transduce[wandb]' or 'transduce[mlflow]'",
+        "'.[wandb]' or '.[mlflow]'",
     )
     save_every: PositiveFloat = Field(
         15.0,

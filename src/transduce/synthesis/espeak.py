@@ -122,7 +122,7 @@ class Espeak:
         except (ImportError, OSError) as error:
             raise DataError(
                 f"speech is made by espeak, whose package espeakng-loader cannot be loaded here "
-                f"({error}): pip install 'transduce[speech]'"
+                f"({error}): pip install '.[speech]'"
             ) from None
         options = PHONE_EVENTS | IPA | STAY_ALIVE
         self.rate = int(self._library.espeak_Initialize(RETRIEVAL, 0, data.encode(), options))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.data.text.pairs import always_tagged
 from transduce.data.text.tags import with_tags, without_blank
 from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, UNKNOWN, Tokens
@@ -214,11 +216,28 @@ class Transducer(GenerativeModel, task="transduce"):
                 source_tokens=source_pieces,
                 log_probability=h.log_probability,
                 ids=h.tokens,
-                warning=_unknown_warning(ids),
+                warning=self._source_warning(ids),
             )
             for h in hypotheses
         ]
         return replace(outputs[0], alternatives=outputs) if len(outputs) > 1 else outputs[0]
+
+    def _source_warning(self, ids: list[int]) -> str:
+        """A warning for a source unlike all those of training."""
+        tags = self.source_tokens.tags
+        if self._always_tagged and not (len(ids) and ids[0] in tags.values()):
+            return (
+                f"the source has no tag, but all in training had one or more, such as "
+                f"{', '.join(list(tags)[:3])}; give them with --tag, or before the source as "
+                f"<{next(iter(tags))}>"
+            )
+        return _unknown_warning(ids)
+
+    @cached_property
+    def _always_tagged(self) -> bool:
+        """Whether every source of training began with tags; those of audio are not in its ids."""
+        audio = self.recipe.audio is not None
+        return not audio and bool(self.source_tokens.tags) and always_tagged(self.recipe.data.train)
 
     def _plain_steps(self) -> Any:
         packed = self._packed_copy()

@@ -59,7 +59,7 @@ class Log:
         except ModuleNotFoundError:
             self._print_line(
                 f"The log is {self.path}; for TensorBoard files beside it: "
-                f"pip install 'transduce[tensorboard]'"
+                f"pip install '.[tensorboard]'"
             )
         except Exception as error:
             self._without_tensorboard(error)

@@ -31,7 +31,7 @@ from transduce.training.optimizer import (
     set_learning_rate,
 )
 from transduce.training.prepare import Prepared
-from transduce.training.progress import Progress, StepRecord
+from transduce.training.progress import Progress, StepRecord, duration
 from transduce.training.run_directory.best_model import BestModel, is_better
 from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
 from transduce.training.run_directory.kept_checkpoints import KeptCheckpoints, choose
@@ -40,6 +40,7 @@ from transduce.training.update import Update, build_update, padding_notice
 from transduce.training.validate import validate
 from transduce.training.warnings import TrainingMonitor, changes, long_warmup
 
+wall_clock = time.monotonic
 SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
 
 
@@ -66,7 +67,11 @@ class Run:
         ranks: Processes | None = None,
         change: Change | None = None,
         start: StartModel | None = None,
+        began: float | None = None,
     ) -> None:
+        """began: when the command began, by `wall_clock`; train.minutes counts from there."""
+        self._began = wall_clock() if began is None else began
+        self._elapsed_before = 0.0
         seed_everything(recipe.seed)
         self.recipe, self.folder, self._recipe_text = recipe, folder, dump_recipe(recipe)
         self.ranks = ranks or Processes()
@@ -134,6 +139,10 @@ class Run:
             )
         else:
             messages += long_warmup(settings)
+            if settings.minutes is not None:
+                gone = self._elapsed()
+                left = f"{duration(max(60 * settings.minutes - gone, 0.0))} of train.minutes"
+                messages.append(f"{left} are left: {duration(gone)} went before the first update.")
         messages += padding_notice(self.network, self.recipe, self.precision, self.sharded)
         messages += changes(
             settings,
@@ -154,6 +163,7 @@ class Run:
         teacher = self.state.teacher
         self.state = load_state(self.folder, *parts, self.recipe.seed, self.model.changed)
         self._kept_before, self._saved_at = self.state.kept, self.state.seconds
+        self._elapsed_before = self.state.elapsed
         self.stored.read()
         self._corpus_before, self.state.corpus = self.state.corpus, self.prepared.extent
         self._teacher_before, self.state.teacher = self.state.teacher, teacher
@@ -177,8 +187,12 @@ class Run:
                     self._log()
                     self._agree(interrupt)
                 if self.state.step % self.recipe.validation.every == 0 or self._ended():
+                    before = self._elapsed()
                     self._validate()
+                    self.state.elapsed = self._elapsed()
                     self._save()
+                    took = self._elapsed() - before
+                    self.state.validation = max(self.state.validation, took)
                     self._agree(interrupt)
                 elif self._save_is_due() and not self.interrupted:
                     self._save()
@@ -207,7 +221,8 @@ class Run:
         began = time.perf_counter()
         portion = next(updates)
         state, settings = self.state, self.recipe.train
-        self.rate = learning_rate(state.step + 1, settings, state.seconds)
+        # What the last validation will take is not for updates.
+        self.rate = learning_rate(state.step + 1, settings, state.elapsed + state.validation)
         self.rate *= state.guard.factor
         set_learning_rate(self.optimizer, self.rate)
         passed = self.update(portion.batches, portion.tokens)
@@ -225,7 +240,8 @@ class Run:
         window.seconds += seconds
         window.batches += len(portion.batches)
         self.monitor.note(state.step, portion.batches)
-        self.progress.step(StepRecord(state.step, tokens, self.rate, seconds=state.seconds))
+        state.elapsed = self._elapsed()
+        self.progress.step(StepRecord(state.step, tokens, self.rate, seconds=state.elapsed))
         if self.device.type in SYNCHRONOUS:
             self.monitor.look(state, self.rate)
 
@@ -243,9 +259,15 @@ class Run:
 
         A dead process is noticed here, before another waits for a device in vain.
         """
-        shared_values = self.ranks.share([float(interrupt.asked), self.state.seconds])
-        self.interrupted = any(asked for asked, _ in shared_values)
-        self.state.seconds = shared_values[0][1]
+        state = self.state
+        own = [float(interrupt.asked), state.seconds, self._elapsed(), state.validation]
+        shared_values = self.ranks.share(own)
+        self.interrupted = any(asked for asked, *_ in shared_values)
+        _, state.seconds, state.elapsed, state.validation = shared_values[0]
+
+    def _elapsed(self) -> float:
+        """Seconds of wall clock since the command began, and of earlier commands of this run."""
+        return self._elapsed_before + wall_clock() - self._began
 
     def _ended(self) -> bool:
         return self._end() is not None
@@ -258,7 +280,9 @@ class Run:
             return "train.steps"
         if settings.epochs is not None and state.position.epoch >= settings.epochs:
             return "train.epochs"
-        if settings.minutes is not None and state.seconds >= 60 * settings.minutes:
+        # The last validation belongs to the time: it is expected to take as long as the longest.
+        needed = state.elapsed + state.validation
+        if settings.minutes is not None and needed >= 60 * settings.minutes:
             return "train.minutes"
         if patience is not None and state.worse >= patience:
             return "validation.patience"

@@ -79,8 +79,8 @@ def _groups(
 def learning_rate(step: int, settings: Train, seconds: float = 0.0) -> float:
     """The learning rate of update `step` (from 1): warm-up over `warmup` updates, then decay.
 
-    With `train.minutes`, linear and cosine schedules end with whichever ends first, updates or
-    time, so that the rate has decayed on a slow machine too.
+    `seconds` of train.minutes are over: linear and cosine schedules end with whichever ends first,
+    updates or time, so that the rate has decayed on a slow machine too.
     """
     if step <= settings.warmup:
         return settings.lr * step / settings.warmup

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings
@@ -14,7 +16,9 @@ from transduce.data.batches.bucketing import Batches
 from transduce.data.batches.mixing import Mix, mix_of
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
+from transduce.data.text.header import LOOKED_AT
 from transduce.data.text.pairs import (
+    ReadingCounts,
     check_files,
     check_kind,
     corpus_name,
@@ -116,6 +120,10 @@ def prepare(
         share = Share(ranks.rank, ranks.count, ranks.exchange)
         train = Stream(data.train, data, *tokens, share, aligned, recipe.seed)
         print_line("Training pairs are streamed.")
+        counts = ReadingCounts()
+        deque(islice(read_pairs(data.train, data.folder, counts), LOOKED_AT), maxlen=0)
+        for sentence in counts.notes:
+            print_line(f"  warning: {sentence}")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
         if recipe.model.ctc_weight and recipe.audio and isinstance(train, AudioCorpus):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 REFRESHES = 4  # refreshes of the bar in a second
+EARLY = (1, 5, 20)  # updates with a line where there is no bar, before the first of the log
 BAR = 12  # characters of the bar, if the terminal is wide enough
 
 
@@ -53,7 +54,7 @@ class Progress:
 
     `metric`: the validation metric that the bar shows; None: the first that is not the loss.
 
-    `minutes`: the time limit of the run.
+    `minutes`: the time limit of the run. `log_every`: updates between two lines of the log.
 
     `trackers`: what opens others that get the log, by name.
 
@@ -68,6 +69,7 @@ class Progress:
         terminal: bool | None = None,
         metric: str | None = None,
         minutes: float | None = None,
+        log_every: int = 1,
         trackers: Mapping[str, Callable[[], Tracker]] | None = None,
     ) -> None:
         self._trackers = trackers or {}
@@ -75,6 +77,8 @@ class Progress:
         self.metric = metric
         self.most_seconds = None if minutes is None else 60 * minutes
         self.pace = TrainingSpeed()
+        self._first = resume_step
+        self._first_line = resume_step + log_every - resume_step % log_every
         self._wants_terminal = terminal
         self._latest = StepRecord(resume_step, 0, math.nan)
         self._loss: float | None = None
@@ -112,6 +116,9 @@ class Progress:
         self._latest = record
         if record.loss is not None:
             self._loss = record.loss
+        done = record.step - self._first
+        if self._live is None and done in EARLY and record.step < self._first_line:
+            self.print_line("  ".join(self._parts(record.step, record.lr, None).values()))
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Log the updates since the last line; docs/training.md has the fields."""
@@ -216,10 +223,12 @@ class Progress:
             parts["speed"] = f"{speed:,.0f} tok/s"
         if lr is not None and math.isfinite(lr):
             parts["lr"] = f"lr {lr:.1e}"
-        if (seconds := self.pace.seconds_left(self.total_steps - step)) is not None:
-            if self.most_seconds is not None:
-                seconds = min(seconds, max(self.most_seconds - self._latest.seconds, 0.0))
-            parts["left"] = f"{_duration(seconds)} left"
+        seconds = self.pace.seconds_left(self.total_steps - step)
+        if self.most_seconds is not None:
+            by_clock = max(self.most_seconds - self._latest.seconds, 0.0)
+            seconds = by_clock if seconds is None else min(seconds, by_clock)
+        if seconds is not None:
+            parts["left"] = f"{duration(seconds)} left"
         return parts
 
     def _shown(self) -> str:
@@ -257,7 +266,7 @@ def _value(name: str, value: float | None) -> str:
     return f"{name} {value:.3f}" if name in ("loss", "objective") else f"{name} {value:.2f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     whole = round(seconds)
     minutes, seconds_over = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)

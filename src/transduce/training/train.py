@@ -14,7 +14,7 @@ from transduce.checksums import SUMS
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.trust import record_training_data
 from transduce.errors import TrainingError
-from transduce.hardware import describe
+from transduce.hardware import describe, threads_for
 from transduce.hub.locate import is_hub_address
 from transduce.inspection.model_card import write_card
 from transduce.memory import free_memory
@@ -34,7 +34,7 @@ from transduce.tasks.transduce import kind_of
 from transduce.training.distributed.processes import Processes, join
 from transduce.training.fine_tuning.start import open_start, take_over
 from transduce.training.fine_tuning.tuning import check_patterns
-from transduce.training.loop import Run, Trained
+from transduce.training.loop import Run, Trained, wall_clock
 from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import has_state, recover_state
@@ -53,6 +53,7 @@ def train(
     overwrite: bool = False,
     overrides: Iterable[str] = (),
     change: Change | None = None,
+    began: float | None = None,
 ) -> Trained:
     """Train a recipe.
 
@@ -70,6 +71,8 @@ def train(
         change: a function that is called with the network before its first update. It changes the
             network in place, or returns another transduce.models.TrainableNetwork. Resuming, and
             loading the model, need it again.
+        began: when the command began, by `time.monotonic`: train.minutes counts from there. None:
+            now.
 
     Returns:
         The best model, its folder, and whether the run was interrupted.
@@ -77,11 +80,13 @@ def train(
     Raises:
         TransduceError: with one sentence; the folder then still holds the last good checkpoint.
     """
+    began = wall_clock() if began is None else began
     # A recipe made in Python needs to know where its files are, too.
     chosen = _absolute(resolve_data_folder(read_recipe(recipe, overrides), Path.cwd()))
     place = Path("runs") / chosen.name if folder is None else Path(folder)
-    with join(chosen.train.device) as ranks, ExitStack() as kept:
-        return _train(chosen, place, resume, overwrite, change, ranks, kept)
+    threads = threads_for(chosen.model.width, chosen.train.batch_tokens)
+    with join(chosen.train.device) as ranks, ExitStack() as kept, threads:
+        return _train(chosen, place, resume, overwrite, change, ranks, kept, began)
 
 
 def _train(
@@ -92,6 +97,7 @@ def _train(
     change: Change | None,
     ranks: Processes,
     kept: ExitStack,
+    began: float,
 ) -> Trained:
     # Rank 0 decides for all: others may see an older version of a shared folder.
     saved, finished = ranks.broadcast([has_state(folder), _is_finished(folder)])
@@ -130,7 +136,7 @@ def _train(
         for key in check_changes(recipe, folder):
             print_line(f"Resuming with a changed recipe: {key}.")
     prepared = prepare(recipe, folder if resume else None, print_line, ranks, start)
-    run = Run(recipe, folder, prepared, ranks, change, start)
+    run = Run(recipe, folder, prepared, ranks, change, start, began)
     if resume:
         run.resume()
     elif started and ranks.first:  # only now that the new run can start
@@ -151,6 +157,7 @@ def _train(
         run.state.step,
         metric=recipe.validation.metric,
         minutes=recipe.train.minutes,
+        log_every=recipe.train.log_every,
         trackers=tracker_makers(recipe, folder, run.state.step > 0),
     )
     with shown as progress:

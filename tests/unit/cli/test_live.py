@@ -180,7 +180,7 @@ def test_chunks_can_be_chosen_where_a_model_reads_in_them(
 
 def test_what_is_missing_is_said(model: Any, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    with pytest.raises(ModelError, match=r"transduce\[live\]"):
+    with pytest.raises(ModelError, match=r"\.\[live\]"):
         live.run_live(model, [], "text", False, {})
 
     def nothing(kind: str) -> None:

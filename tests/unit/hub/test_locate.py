@@ -56,7 +56,7 @@ def test_a_path_stays_a_path(tmp_path: Path) -> None:
 
 
 def test_models_are_loaded_from_a_cache_without_a_network(tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub", reason="needs transduce[hub]")
+    pytest.importorskip("huggingface_hub", reason="needs pip install '.[hub]'")
     put_into_cache(tmp_path, "iroh/tea", TRANSLATE, "main")
     put_into_cache(tmp_path, "zuko/tea", TRANSLATE, "v1")
     addresses = [
@@ -80,7 +80,7 @@ def test_without_the_package_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     message = sentence(transduce("run", "hf://iroh/tea", "a b"))
-    assert "pip install 'transduce[hub]'" in message
+    assert "pip install '.[hub]'" in message
 
 
 def test_the_hub_s_own_errors_become_sentences() -> None:

@@ -106,5 +106,5 @@ def test_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     monkeypatch.setattr(module, "import_module", gone)
-    with pytest.raises(DataError, match=r"espeakng-loader.*pip install 'transduce\[speech\]'"):
+    with pytest.raises(DataError, match=r"espeakng-loader.*pip install '\.\[speech\]'"):
         Espeak()

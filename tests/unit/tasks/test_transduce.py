@@ -18,6 +18,7 @@ from torch import nn
 from tiny_models import SOURCES, tiny
 from transduce import recipe
 from transduce.checksums import SUMS
+from transduce.cli.input import check_tags
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch import decode
 from transduce.errors import (
@@ -1049,3 +1050,32 @@ def test_a_source_that_is_mostly_unknown_is_told() -> None:
     strange, half, known = make().run(["TEA", "Eat e", "tea"])
     assert "3 of its 3 tokens are not in the vocabulary" in strange.warning
     assert half.warning == known.warning == ""
+
+
+def tagged_model(train: dict[str, Any]) -> Transducer:
+    """One that knows the tags N and ABL(PL;PSS), trained on this corpus."""
+    tokens = Tokens.train(recipe.Tokens(level="character"), ["aeiou"], ["N", "ABL(PL;PSS)"])
+    data = {"train": train, "valid": train, "tokens": {"both": {"level": "character"}}}
+    small = {"layers": 1, "heads": 2, "feed_forward": 16}
+    shape = {"width": 16, "encoder": small, "decoder": small}
+    asked = Recipe.model_validate({"data": data, "model": shape, "decode": {"beam": 1}})
+    torch.manual_seed(1)
+    return Transducer.create(asked, tokens, tokens)
+
+
+def test_a_source_without_tags_is_warned_of_where_all_in_training_had_some() -> None:
+    model = tagged_model({"file": "a.tsv", "tags": 2})
+    bare, one, joined = model.run(["aei", "<N> aei", "<N;ABL(PL;PSS)> aei"])
+    assert "the source has no tag" in bare.warning
+    assert "such as ABL(PL;PSS), N;" in bare.warning
+    assert [one.warning, joined.warning] == ["", ""]
+    assert joined.source_tokens[:2] == ["<N>", "<ABL(PL;PSS)>"]
+    some_had = tagged_model({"of": [{"file": "a.tsv", "tag": "N"}, {"file": "b.tsv"}]})
+    assert not some_had.run(["aei"])[0].warning
+
+
+def test_several_tags_may_be_given_as_one() -> None:
+    model = tagged_model({"file": "a.tsv", "tags": 2})
+    check_tags(model, ["N;ABL(PL;PSS)", "N"])
+    with pytest.raises(ModelError, match=r"has no tag ABL\(SG\)"):
+        check_tags(model, ["N;ABL(SG)"])

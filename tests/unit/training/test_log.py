@@ -131,7 +131,7 @@ def test_training_goes_on_without_tensorboard(
     if cause == "folder":
         assert told.count("TensorBoard logs are off") == 1
     else:
-        assert told.count("pip install 'transduce[tensorboard]'") == 1
+        assert told.count("pip install '.[tensorboard]'") == 1
         assert str(tmp_path / "log.jsonl") in told
         assert "warning" not in told
     assert len(read_log(tmp_path / "log.jsonl")) == 2

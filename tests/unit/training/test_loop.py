@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from itertools import combinations, count, islice, takewhile
+from itertools import combinations, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transduce.data.batches.bucketing import Position
 from transduce.decoding.output import Output
+from transduce.hardware import training_threads
 from transduce.recipe import Recipe, parse_recipe
 from transduce.storage import read_tensors
 from transduce.tasks.transduce import Transducer
@@ -296,20 +297,74 @@ def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path:
     ]
 
 
-@pytest.mark.parametrize(("minutes", "steps"), [(0.5, 3), (1.0, 6)])
-def test_a_run_ends_after_its_minutes(
+def passing(monkeypatch: pytest.MonkeyPatch, update: float, validation: float) -> list[float]:
+    """A clock on which updates and validations take so many seconds."""
+    now = [100.0]
+    monkeypatch.setattr(loop, "wall_clock", lambda: now[0])
+    once, measure = loop.Run._update, loop.Run._measure
+
+    def updated(self: loop.Run, updates: Any) -> None:
+        now[0] += update
+        once(self, updates)
+
+    def measured(self: loop.Run) -> dict[str, float]:
+        now[0] += validation
+        return measure(self)
+
+    monkeypatch.setattr(loop.Run, "_update", updated)
+    monkeypatch.setattr(loop.Run, "_measure", measured)
+    return now
+
+
+@pytest.mark.parametrize(
+    ("minutes", "startup", "validation", "every", "steps", "over"),
+    [
+        (1.0, 0.0, 0.0, 1000, 6, 0.0),
+        (1.0, 25.0, 0.0, 1000, 4, 5.0),  # start-up counts
+        (1.0, 0.0, 8.0, 1000, 6, 8.0),  # the first validation is not foreseen
+        (1.0, 0.0, 8.0, 2, 4, -4.0),  # 10 10 8 10 10 8: the rest is too short for another two
+        (2.0, 0.0, 10.0, 4, 9, 0.0),  # time for the last validation is kept
+    ],
+)
+def test_minutes_are_of_wall_clock_from_the_start_with_validation(
     make: Callable[..., Recipe],
     scored: Callable[..., Scores],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     minutes: float,
+    startup: float,
+    validation: float,
+    every: int,
     steps: int,
+    over: float,
 ) -> None:
     scored(*range(100))
-    clock = count(0.0, 10.0)  # every look at it takes ten seconds
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
-    recipe = make(train={"minutes": minutes, "steps": 1000, "log_every": 1000})
-    assert train(recipe, tmp_path / "run").state.step == steps
+    now = passing(monkeypatch, 10.0, validation)
+    recipe = make(
+        train={"minutes": minutes, "steps": 1000, "log_every": 1000}, validation={"every": every}
+    )
+    assert train(recipe, tmp_path / "run", began=now[0] - startup).state.step == steps
+    assert now[0] - 100.0 + startup == pytest.approx(60 * minutes + over, abs=5.0)
+
+
+def test_resumed_the_minutes_of_all_commands_count(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scored(*range(100))
+    now = passing(monkeypatch, 10.0, 0.0)
+    short = make(train={"steps": 2, "minutes": 1.0, "log_every": 1000})
+    assert train(short, tmp_path / "run", began=now[0]).state.elapsed == 20.0
+    assert "1:00 of train.minutes are left: 0:00 went before" in capsys.readouterr().err
+    longer = make(train={"steps": 1000, "minutes": 1.0, "log_every": 1000})
+    found = train(longer, tmp_path / "run", resume=True, began=now[0] - 10.0)
+    assert "0:30 of train.minutes are left: 0:30 went before" in capsys.readouterr().err
+    assert (found.state.step, found.state.elapsed) == (5, 60.0)
+    train(longer, tmp_path / "run", resume=True, began=now[0])
+    assert "resume it with a larger train.minutes" in capsys.readouterr().err
 
 
 def test_validations_come_as_often_as_asked(
@@ -390,3 +445,36 @@ def test_a_validation_is_of_one_token_and_with_the_beam_of_the_recipe(
     tokens = sum(len(word) + 1 for word in WORDS[20:])  # and the end of each
     total = -sum(score.log_probability for score in scores)
     assert validated["loss"] == pytest.approx(total / tokens, rel=1e-3)
+
+
+def test_tiny_networks_train_on_one_thread_and_others_on_all(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert training_threads(32, 512, 8) == 1
+    assert training_threads(256, 4096, 8) == 8
+    assert training_threads(64, 2048, 8) == 8  # 2 ** 24 operations
+    assert training_threads(64, 2047, 8) == 1
+    assert training_threads(8, "auto", 8) == 8
+    scored(*range(100))
+    threads, during = [6], []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: threads.__setitem__(0, count))
+    once = loop.Run._update
+
+    def updated(self: loop.Run, updates: Any) -> None:
+        during.append(threads[0])
+        once(self, updates)
+
+    monkeypatch.setattr(loop.Run, "_update", updated)
+    recipe = make(train={"steps": 2})
+    for kept, used in (("", 1), ("6", 6)):  # what the user says counts
+        monkeypatch.setenv("OMP_NUM_THREADS", kept) if kept else monkeypatch.delenv(
+            "OMP_NUM_THREADS", raising=False
+        )
+        during.clear()
+        train(recipe, tmp_path / f"run{kept}")
+        assert set(during) == {used}
+        assert threads == [6]

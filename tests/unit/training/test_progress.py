@@ -62,6 +62,26 @@ def test_a_run_that_the_clock_ends_has_no_more_left_than_the_clock(
     assert "0:30 left" in line
 
 
+def test_a_file_gets_lines_and_the_time_left_before_the_first_of_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    with Progress(tmp_path, 100, terminal=False, log_every=50) as progress:
+        for step in range(1, 51):
+            clock.now += 2.0
+            progress.step(StepRecord(step, 400, 3e-4))
+        progress.log(record(50))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["1/100", "5/100", "20/100", "50/100"]
+    assert lines[1].endswith("3:10 left")
+    with Progress(tmp_path / "b", 100, terminal=False, log_every=5) as progress:
+        for step in range(1, 7):
+            progress.step(StepRecord(step, 400, 3e-4))
+            if step == 5:
+                progress.log(record(5))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["1/100", "5/100"]  # none is there twice
+
+
 def test_no_control_characters_where_stderr_is_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

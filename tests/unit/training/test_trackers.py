@@ -142,5 +142,5 @@ def test_a_tracker_that_fails_does_not_stop_training(
 
 def test_a_missing_package_is_told_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(ModelError, match=r"pip install 'transduce\[wandb\]'"):
+    with pytest.raises(ModelError, match=r"pip install '\.\[wandb\]'"):
         check_packages(["wandb"])

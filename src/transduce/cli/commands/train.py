@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ def train(
     ] = False,
 ) -> None:
     """Train a model. To resume a stopped run: transduce train runs/NAME --resume."""
+    began = time.monotonic()  # before torch is imported
     from transduce.recipe import load_recipe
     from transduce.tasks.folder import RECIPE, holds_run
     from transduce.training import train
@@ -37,7 +39,7 @@ def train(
         recipe, output = str(run / RECIPE), output or (run if holds_run(run) else None)
     chosen = load_recipe(recipe, overrides or [])
     place = output or Path("runs") / chosen.name
-    trained = train(chosen, place, resume=resume, overwrite=overwrite)
+    trained = train(chosen, place, resume=resume, overwrite=overwrite, began=began)
     if not trained.first:
         raise typer.Exit(130 if trained.interrupted else 0)
     if trained.interrupted:

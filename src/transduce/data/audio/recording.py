@@ -53,7 +53,7 @@ def load_audio_package(name: str) -> Any:
     except (ImportError, OSError) as error:  # OSError: the package is there, its library is not
         raise DataError(
             f"audio needs the package {name}, which cannot be loaded here ({error}): "
-            f"pip install 'transduce[speech]'"
+            f"pip install '.[speech]'"
         ) from None
 
 

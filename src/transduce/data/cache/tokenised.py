@@ -38,7 +38,7 @@ from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus
 
-FORMAT = 3  # format version: increase when the content of a cache file changes
+FORMAT = 4  # format version: increase when the content of a cache file changes
 AT_ONCE = 4096  # pairs passed to the Rust tokenizer at a time
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 from transduce.data.doctor.statistics import CorpusStatistics, excerpt
 from transduce.data.text.files import LONGEST
 from transduce.data.text.pairs import EXAMPLES
+from transduce.data.text.tags import closes
 from transduce.recipe import Recipe
 from transduce.recipe.tasks import TASK_RULES
 
 Severity = Literal["error", "warning", "note"]
 MANY_UNKNOWN = 0.01  # a larger share of unknown tokens is worth a warning
-FEW_TOKENS = 3  # shorter sides have erratic length ratios
-DEVIATIONS = 4
+DEVIATIONS = 5  # median absolute deviations of lengths that are unusual
+LEAST_DEVIATION = 0.5  # also where nearly all pairs have the same ratio
 LONG = 40  # characters; so long a line hardly occurs twice in running text by chance
 
 
@@ -56,11 +58,30 @@ def _too_long(split: CorpusStatistics) -> list[Finding]:
     return [Finding("warning", what, count, places, "Split such lines.")]
 
 
+def _assumed(split: CorpusStatistics) -> list[Finding]:
+    """What was assumed of headers, and columns of ids."""
+    return [
+        Finding("warning", f"{split.name}: {note}", 1, [], "Say which it is, or correct the file.")
+        for note in split.counts.notes
+    ]
+
+
+def _odd_tags(split: CorpusStatistics) -> list[Finding]:
+    """Tags with a bracket too many: something else has cut or joined them."""
+    odd = {tag: count for tag, count in split.tags.items() if not closes(tag)}
+    if not odd:
+        return []
+    what = f"{split.name}: {len(odd):,} {'tag' if len(odd) == 1 else 'tags'} with brackets that do "
+    shown = [f"{excerpt(tag)}, {count:,} times" for tag, count in list(odd.items())[:EXAMPLES]]
+    remedy = "Correct the brackets; tags are separated by ; | and spaces outside of brackets."
+    return [Finding("warning", f"{what}not match", sum(odd.values()), shown, remedy)]
+
+
 def pairs_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
     """Problems of pairs by themselves."""
     name, counts, labels = split.name, split.counts, TASK_RULES[recipe.task].labels
     max_length, overlong = recipe.data.max_length, recipe.data.overlong
-    found = _too_long(split)
+    found = _assumed(split) + _too_long(split) + _odd_tags(split)
     for side, count in (("source", counts.empty_source), ("target", counts.empty_target)):
         if count:
             what = f"{name}: {count:,} {'pair' if count == 1 else 'pairs'} with an empty {side}"
@@ -216,13 +237,18 @@ def text_against(train: CorpusStatistics, other: CorpusStatistics) -> list[Findi
 
 
 def _odd_ratios(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Outliers of the log length ratio: far from the median, in median absolute deviations."""
-    ratios = np.log(np.maximum(targets, 1) / np.maximum(sources, 1))
-    centre = np.median(ratios)
-    spread = np.median(np.abs(ratios - centre))
-    # Short sentences vary more than the median one: a factor below two never counts as unusual.
-    far = np.abs(ratios - centre) > max(DEVIATIONS * float(spread), np.log(2))
-    return np.flatnonzero(far & (np.maximum(sources, targets) >= FEW_TOKENS))
+    """Outliers of the length ratio, in median absolute deviations.
+
+    The length of a translation varies like a sum over the words of its source: by the root of its
+    length (Gale and Church 1993). So three words for one are usual, thirty for ten are not.
+    """
+    ratio = np.exp(np.median(np.log(np.maximum(targets, 1) / np.maximum(sources, 1))))
+    expected = ratio * sources
+    deviations = (targets - expected) / np.sqrt(np.maximum((expected + targets) / 2, 1))
+    spread = max(float(np.median(np.abs(deviations))), LEAST_DEVIATION)
+    far = np.abs(deviations) > DEVIATIONS * spread
+    factors = np.maximum(targets, 1) / np.maximum(expected, 1)
+    return np.flatnonzero(far & (np.abs(np.log(factors)) > np.log(2)))
 
 
 def pairs_against(train: CorpusStatistics, other: CorpusStatistics, labels: bool) -> list[Finding]:
@@ -244,7 +270,17 @@ def pairs_against(train: CorpusStatistics, other: CorpusStatistics, labels: bool
         np.flatnonzero(sources),
         "Remove these sources from train, if scores should be on unseen ones.",
     )
-    return found + _new_characters(train, other, labels)
+    return found + _new_tags(train, other) + _new_characters(train, other, labels)
+
+
+def _new_tags(train: CorpusStatistics, other: CorpusStatistics) -> list[Finding]:
+    new = {tag: count for tag, count in other.tags.items() if tag not in train.tags}
+    if not new:
+        return []
+    what = f"{other.name}: {len(new):,} {'tag' if len(new) == 1 else 'tags'} that train does not "
+    shown = [f"{excerpt(tag)}, {count:,} times" for tag, count in list(new.items())[:EXAMPLES]]
+    remedy = "They are read as text: add sources with them to train, or leave them out."
+    return [Finding("warning", f"{what}have", sum(new.values()), shown, remedy)]
 
 
 def _new_characters(
@@ -265,7 +301,14 @@ def _new_characters(
                 f"{other.name}: {len(new):,} {'character' if len(new) == 1 else 'characters'} of "
                 f"the {other.called(side)} never seen in train"
             )
-            remedy = "Normalise them (data.tokens normalize: nfkc), or use level: byte."
+            known = train.characters[side]
+            folded = [
+                c for c in new if (same := normalize("NFKC", c)) != c and set(same) <= set(known)
+            ]
+            remedy = "They are unknown tokens; level: byte has none. Rare ones do little harm."
+            if folded:
+                listed = ", ".join(map(excerpt, folded[:EXAMPLES]))
+                remedy = f"Normalise them ({listed}) with data.tokens normalize: nfkc. {remedy}"
             found.append(Finding("note", what, len(new), shown[:EXAMPLES], remedy))
         share = other.unknown_share(side)
         if share > 0:

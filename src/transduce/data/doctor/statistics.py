@@ -58,6 +58,7 @@ class CorpusStatistics:
         self.unit = "words"
         self.characters: dict[str, Counter[str]] = {"source": Counter(), "target": Counter()}
         self.unknown = {"source": 0, "target": 0}
+        self.tags: Counter[str] = Counter()
         self.control = array("q")
         self.replacement = array("q")
         self.copies = array("q")
@@ -100,8 +101,10 @@ class CorpusStatistics:
         return int(seconds * audio.frames_a_second)
 
     def _look(self, pair: Pair, number: int) -> None:
+        self.tags.update(pair.tags)
         if self.audio is None:
-            self.characters["source"].update(pair.source)
+            # Tags are tokens of their own, not text.
+            self.characters["source"].update(without_tags(pair.source, pair.tags)[1])
         self.characters["target"].update(pair.target)
         self._hashes["source"].append(_hash(pair.source))
         self._hashes["pair"].append(_hash(f"{pair.source}\n{pair.target}"))

@@ -1,90 +1,152 @@
-"""Files with columns for source and target: TSV, CSV, JSONL, Parquet, CoNLL-U."""
+"""Files with columns for source and target: TSV, CSV, JSONL, Parquet, CoNLL-U, CoNLL."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from transduce.data.text.conll import read_conll
 from transduce.data.text.conllu import COLUMNS, read_sentences
 from transduce.data.text.csv_rows import csv_records
 from transduce.data.text.files import locate, read_lines
+from transduce.data.text.header import LOOKED_AT, FirstLine, first_line
 from transduce.errors import DataError
 from transduce.recipe import Column, Columns
 
-FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu")
+FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
 NUMBERED = (".tsv", ".csv")  # formats whose columns may be given by number
 PARQUET_ROWS = 8192
+ADVICE = ("write header: false", "write header: true, or name the columns")
 
 Rows = Iterator[tuple[int, list[str]]]
 """Line numbers from 1, and the text of each wanted column."""
 
+Say = Callable[[str], object]
+"""Takes a sentence about what was assumed."""
 
-def format_of(name: str) -> str:
-    """The format by the file name, without .gz or .xz. Raises DataError for an unknown one."""
+
+def format_of(name: str, given: str | None = None) -> str:
+    """The format that is given, or else by the file name, without .gz or .xz; as a suffix.
+
+    Raises DataError for an unknown one.
+    """
     packed = Path(name).suffix in (".gz", ".xz")
-    suffix = Path(Path(name).stem if packed else name).suffix
+    suffix = f".{given}" if given else Path(Path(name).stem if packed else name).suffix
     if suffix not in FORMATS:
         raise DataError(
-            f"{name}: the format is not clear from the name; it must end in {', '.join(FORMATS)} "
-            "(and .gz or .xz where it is compressed)"
+            f"{name}: the format is not clear from the name: say it, as in format: tsv, or end the "
+            f"name in {', '.join(FORMATS)} (and .gz or .xz where it is compressed)"
         )
     if packed and suffix == ".parquet":
         raise DataError(f"{name}: Parquet is compressed by itself; decompress the file")
     return suffix
 
 
-def read_columns(name: str, folder: str | None, corpus: Columns) -> Rows:
+def read_columns(name: str, folder: str | None, corpus: Columns, say: Say | None = None) -> Rows:
     """Sources, targets and, where the corpus has them, tags, whatever the format of a file.
 
     All columns of a row are read at once, so that one check decides whether there is a header.
     Raises DataError.
     """
-    kind = format_of(name)
+    kind = format_of(name, corpus.format)
     if kind == ".conllu":
         return _conllu_rows(name, folder, _names(name, corpus, "form", "upos"))
+    tags = [] if corpus.tags is None else [corpus.tags]
+    if kind == ".conll":
+        return _conll_rows(name, folder, [corpus.source, corpus.target, *tags])
     if kind in NUMBERED:
-        tags = [] if corpus.tags is None else [corpus.tags]
-        return read_rows(name, folder, [corpus.source, corpus.target, *tags])
+        wanted = [corpus.source, corpus.target, *tags]
+        return read_rows(name, folder, wanted, corpus.format, corpus.header, say=say)
     names = _names(name, corpus, "source", "target")
     # The targets of a classifier may be integers.
-    return read_rows(name, folder, names, integers=(names[1],))
+    return read_rows(name, folder, names, corpus.format, integers=(names[1],))
 
 
 def read_rows(
     name: str,
     folder: str | None,
     wanted: Sequence[Column],
+    given: str | None = None,
+    header: bool | None = None,
     numbers: bool = False,
     integers: Sequence[str] = (),
+    say: Say | None = None,
+    advice: tuple[str, str] = ADVICE,
 ) -> Rows:
     """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too, and in
     the columns `integers` integers.
+
+    given: the format, where the name does not say it. header: whether TSV and CSV begin with one;
+    None: decided by their first lines, and `say` is told of it.
     """
-    kind = format_of(name)
+    kind = format_of(name, given)
     if kind in NUMBERED:
         lines = read_lines(name, folder, table=True)
         if kind == ".csv":
-            return _numbered_rows(name, csv_records(lines, name), wanted, "commas")
-        split = ((line, text.split("\t")) for line, text in enumerate(lines, start=1))
-        return _numbered_rows(name, split, wanted, "tabs")
+            records = csv_records(lines, name)
+        else:
+            records = ((line, text.split("\t")) for line, text in enumerate(lines, start=1))
+        separator = "commas" if kind == ".csv" else "tabs"
+        named = [column for column in wanted if isinstance(column, str)]
+        if named and header is False:
+            raise DataError(
+                f"{name}: header: false says that there are no column names, but {named[0]} is "
+                f"one; give its number, or leave header out"
+            )
+        names, records = without_header(name, records, True if named else header, say, advice)
+        places = [
+            column if isinstance(column, int) else _column(name, column, names or [])
+            for column in wanted
+        ]
+        return _numbered_rows(name, records, places, separator)
     keys = [str(column) for column in wanted]
     read = _jsonl_rows if kind == ".jsonl" else _parquet_rows
     return read(name, folder, keys, numbers, integers)
 
 
-def _numbered_rows(name: str, records: Rows, wanted: Sequence[Column], separator: str) -> Rows:
-    """The wanted cells of each record; where a column is named, the first record is the header."""
-    header = any(isinstance(column, str) for column in wanted)
-    places: list[int] = [] if header else [int(column) for column in wanted]
+def without_header(
+    name: str,
+    records: Rows,
+    header: bool | None = None,
+    say: Say | None = None,
+    advice: tuple[str, str] = ADVICE,
+) -> tuple[list[str] | None, Rows]:
+    """The header of a file and the records after it; None and all records, where it has none.
+
+    The one place that decides this. header: what the user says of it. `say` is told what was
+    assumed, and `advice` how to say otherwise: that it is data, or a header.
+    """
+    ahead: list[tuple[int, list[str]]] = []
+    problem: DataError | None = None
+    try:
+        for record in records:
+            ahead.append(record)
+            if header is not None or len(ahead) > LOOKED_AT:
+                break
+    except DataError as error:  # it is raised when its turn comes: a limit may end before
+        problem = error
+
+    def rest(start: int) -> Rows:
+        yield from ahead[start:]
+        if problem is not None:
+            raise problem
+        yield from records
+
+    if not ahead:
+        return None, rest(0)
+    first = ahead[0][1]
+    found = FirstLine(header is True)
+    if header is None:
+        found = first_line(first, [fields for _, fields in ahead[1:]])
+        if say is not None and (sentence := found.sentence(name, first, *advice)):
+            say(sentence)
+    return (first, rest(1)) if found.is_header else (None, rest(0))
+
+
+def _numbered_rows(name: str, records: Rows, places: Sequence[int], separator: str) -> Rows:
+    """The cells of each record in these places."""
     for line, fields in records:
-        if header:
-            header = False
-            places = [
-                column if isinstance(column, int) else _column(name, column, fields)
-                for column in wanted
-            ]
-            continue
         for place in places:
             if not 0 <= place < len(fields):
                 noun = "column" if len(fields) == 1 else "columns"
@@ -139,7 +201,7 @@ def _parquet_rows(
     except ImportError as error:
         raise DataError(
             f"{name} is a Parquet file, which needs the package pyarrow, and that cannot be loaded "
-            f"here ({error}): pip install 'transduce[parquet]'"
+            f"here ({error}): pip install '.[parquet]'"
         ) from None
 
     line = 0
@@ -177,6 +239,17 @@ def _conllu_rows(name: str, folder: str | None, columns: list[str]) -> Rows:
         _column(name, column, list(COLUMNS))
     for sentence in read_sentences(read_lines(name, folder, table=True), name):
         yield sentence.line, [" ".join(sentence.column(column)) for column in columns]
+
+
+def _conll_rows(name: str, folder: str | None, columns: list[Column]) -> Rows:
+    for column in columns:
+        if isinstance(column, str):
+            raise DataError(
+                f"{name}: the columns of CoNLL have no names, so there is no {column}; give its "
+                f"number, from 0"
+            )
+    wanted = [int(column) for column in columns]
+    yield from read_conll(read_lines(name, folder, table=True), name, wanted)
 
 
 def _names(name: str, corpus: Columns, source: str, target: str) -> list[str]:

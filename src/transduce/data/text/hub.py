@@ -21,7 +21,7 @@ def check_hub(corpus: Hub) -> None:
     if find_spec("datasets") is None:
         raise DataError(
             f"the dataset {corpus.hub} is read by a package that is not installed: "
-            f"pip install transduce[hub]"
+            f"pip install '.[hub]'"
         )
 
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from hashlib import blake2b
 from itertools import islice, zip_longest
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.audio.segment import place_of
 from transduce.data.text.columns import format_of, read_columns, read_rows
 from transduce.data.text.files import LONGEST, find_files, locate, read_lines
+from transduce.data.text.header import IdWatch
 from transduce.data.text.hub import check_hub, hub_name, hub_rows
-from transduce.data.text.tags import with_tags
+from transduce.data.text.tags import split_tags, with_tags
+from transduce.data.text.unicode import composed
 from transduce.errors import DataError
 from transduce.recipe import (
     Columns,
@@ -28,12 +32,12 @@ from transduce.recipe import (
     Recordings,
     Text,
     is_tagged,
+    percentages,
     plain_tag,
 )
 from transduce.storage import expanded
 
 EXAMPLES = 5
-SEPARATOR = re.compile("[;|]")  # separator of tags in a column, besides white space
 
 # Line separators of str.splitlines and many editors; here only \n and \r\n end a line, otherwise
 # the two sides would get out of step.
@@ -68,6 +72,8 @@ class ReadingCounts:
     empty_target: int = 0
     odd_breaks: int = 0
     too_long: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What was assumed of the files."""
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self, oddity: str, file: str, line: int) -> None:
@@ -77,6 +83,11 @@ class ReadingCounts:
         if len(places) < EXAMPLES:
             places.append(f"{file}:{line}")
 
+    def say(self, sentence: str) -> None:
+        """Keep a sentence, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
     def sentences(self) -> list[str]:
         """A warning for each kind of problem."""
         oddities = {
@@ -85,7 +96,7 @@ class ReadingCounts:
             "odd_breaks": "with a line break other than \\n inside kept as they are",
             "too_long": f"with a side of more than {LONGEST:,} characters, truncated there",
         }
-        found = []
+        found = list(self.notes)
         for oddity, what in oddities.items():
             found += warning_of(getattr(self, oddity), what, self.examples.get(oddity, []))
         return found
@@ -189,13 +200,16 @@ def read_pairs(
     elif isinstance(corpus, ParallelFiles):
         pairs = _parallel_pairs(corpus, folder)
     elif isinstance(corpus, Columns):
-        pairs = _column_pairs(corpus, folder)
+        pairs = _column_pairs(corpus, folder, counts)
     elif isinstance(corpus, Recordings):
-        pairs = _recording_pairs(corpus, folder)
+        pairs = _recording_pairs(corpus, folder, counts)
     elif isinstance(corpus, Hub):
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
         pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
+    part = getattr(corpus, "split", None) if isinstance(corpus, Columns | ParallelFiles) else None
+    if part is not None:
+        pairs = _part_of(pairs, part)
     read, has_sources, running = 0, not isinstance(corpus, Text), is_running(corpus)
     for pair in pairs:
         if has_sources and not pair.source.strip():
@@ -217,6 +231,16 @@ def read_pairs(
             return
 
 
+def _part_of(pairs: Iterable[Pair], part: str) -> Iterator[Pair]:
+    """The pairs whose source is in a part of the corpus, such as 80-90%; tags do not matter."""
+    first, last = (round(Fraction(str(end)) / 100 * 2**64) for end in percentages(part))
+    for pair in pairs:
+        source = composed(pair.source.strip()).encode("utf-8", "surrogatepass")
+        place = int.from_bytes(blake2b(source, digest_size=8).digest(), "little")
+        if first <= place < last:
+            yield pair
+
+
 def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
     """The pair with tags before its source, and before those that it has already."""
     if not tags:
@@ -227,7 +251,7 @@ def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
 def _tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
     """The tags in a table cell: V;PST;3, or separated by | or spaces."""
     try:
-        return tuple(plain_tag(tag) for tag in SEPARATOR.sub(" ", cell).split())
+        return tuple(plain_tag(tag) for tag in split_tags(cell))
     except InvalidValue as misfit:
         raise DataError(f"{file}:{line}: the tag {misfit.message}") from None
 
@@ -265,6 +289,17 @@ def tags_of(corpus: Corpus, folder: str | None) -> list[str]:
     return sorted({tag for pair in read_pairs(corpus, folder) for tag in pair.tags})
 
 
+def always_tagged(corpus: Corpus) -> bool:
+    """Whether every source of a corpus begins with tags, by its recipe alone; nothing is read."""
+    if isinstance(corpus, Mixture):
+        return all(map(always_tagged, corpus.of))
+    if isinstance(corpus, Named) and not is_tagged(corpus):
+        listing = FETCHED.get(corpus.name)
+        chosen = corpus.language or corpus.pair
+        return bool(listing and chosen and always_tagged(listing.read(corpus.split, chosen)))
+    return is_tagged(corpus)
+
+
 def _has_tags(corpus: Corpus, folder: str | None) -> bool:
     if is_tagged(corpus):
         return True
@@ -287,7 +322,7 @@ def check_files(corpus: Corpus, folder: str | None) -> None:
         corpus_files(corpus, folder)
     elif isinstance(corpus, Columns | Recordings):
         for name in corpus_files(corpus, folder):
-            format_of(name)
+            format_of(name, corpus.format)
     elif isinstance(corpus, Named):
         check_named(corpus)
     else:
@@ -354,22 +389,37 @@ def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
             yield Pair("", text, name, line)
 
 
-def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
+def _column_pairs(corpus: Columns, folder: str | None, counts: ReadingCounts) -> Iterator[Pair]:
     """With the tags of each row, not yet put before its source."""
     for name in find_files(corpus.file, folder):
-        for line, (source, target, *tags) in read_columns(name, folder, corpus):
-            found = _tags_in(tags[0], name, line) if tags else ()
-            yield Pair(source, target, name, line, found)
+        ids = {"source": IdWatch(), "target": IdWatch()}
+        try:
+            for line, (source, target, *tags) in read_columns(name, folder, corpus, counts.say):
+                found = _tags_in(tags[0], name, line) if tags else ()
+                ids["source"].add(source)
+                ids["target"].add(target)
+                yield Pair(source, target, name, line, found)
+        finally:  # also where a limit ends it
+            for side in (side for side, watch in ids.items() if watch.found):
+                counts.say(
+                    f"{name}: the {side} (column {getattr(corpus, side)}) is row numbers or ids, "
+                    f"not text; choose another column with {side}: NAME, if it is not meant"
+                )
 
 
-def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
+def _recording_pairs(
+    corpus: Recordings, folder: str | None, counts: ReadingCounts
+) -> Iterator[Pair]:
     """Audio locations, targets and transcripts."""
     wanted = [corpus.audio, corpus.target]
     optional = [corpus.transcript, corpus.start, corpus.end, corpus.group, corpus.tags]
     wanted += [column for column in optional if column is not None]
     for name in find_files(corpus.file, folder):
         beside = locate(name, folder).absolute().parent
-        for line, (audio, target, *others) in read_rows(name, folder, wanted, numbers=True):
+        rows = read_rows(
+            name, folder, wanted, corpus.format, corpus.header, numbers=True, say=counts.say
+        )
+        for line, (audio, target, *others) in rows:
             rest = iter(others)
             transcript = target if corpus.transcript is None else next(rest)
             start = _seconds(next(rest), name, line) if corpus.start is not None else None

@@ -1,4 +1,8 @@
-"""Source tags: `<fre> bonjour`, `<V> <PST> sing`. In the vocabulary each is one token."""
+"""Source tags: `<fre> bonjour`, `<V> <PST> sing`. In the vocabulary each is one token.
+
+Several in one cell, or in one `--tag`, are separated by semicolons, bars or white space: V;PST. In
+brackets these belong to the tag, as in the features of UniMorph: N;ABL(PL;PSS(2,PL)) is two tags.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,57 @@ from collections.abc import Container, Iterable
 from transduce.data.text.unicode import composed
 
 _FIRST = re.compile(r"<([^<>\s]+)>\s*")
+_SEPARATOR = re.compile(r"[;|\s]+")
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+def split_tags(text: str) -> list[str]:
+    """The tags of a cell, split outside brackets; everywhere if the brackets do not match."""
+    if not closes(text):
+        return _split_everywhere(text)
+    tags, depth = [""], 0
+    for sign in text:
+        depth += (sign in _OPENING) - (sign in _CLOSING)
+        if _SEPARATOR.match(sign):
+            if depth and not sign.isspace():
+                tags[-1] += sign
+            elif not depth:
+                tags.append("")
+        else:
+            tags[-1] += sign
+    return [tag for tag in tags if tag]
+
+
+def closes(text: str) -> bool:
+    """Whether each bracket is closed by one of its kind."""
+    waiting: list[str] = []
+    for sign in text:
+        if sign in _OPENING:
+            waiting.append(_CLOSING[_OPENING.index(sign)])
+        elif sign in _CLOSING and (not waiting or waiting.pop() != sign):
+            return False
+    return not waiting
+
+
+def known_tags(text: str, known: Container[str]) -> list[str] | None:
+    """The tags of a cell as a model knows them; None where it does not know one of them.
+
+    Models of earlier versions have tags that were split inside brackets too.
+    """
+    for tags in ([text], split_tags(text), _split_everywhere(text)):
+        found = [composed(tag) for tag in tags]
+        if found and all(tag in known for tag in found):
+            return found
+    return None
+
+
+def _split_everywhere(text: str) -> list[str]:
+    return [tag for tag in _SEPARATOR.split(text) if tag]
 
 
 def with_tags(source: str, tags: Iterable[str]) -> str:
     """A source that begins with tags."""
-    return "".join(f"<{tag}> " for tag in tags) + source
+    return "".join(f"<{word}> " for tag in tags for word in tag.split()) + source
 
 
 def without_blank(sources: Iterable[str]) -> list[str]:
@@ -23,7 +73,7 @@ def without_blank(sources: Iterable[str]) -> list[str]:
 def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
     """The known tags that a source begins with, and the rest of it."""
     tags: list[str] = []
-    while (found := _FIRST.match(source)) and (tag := composed(found[1])) in known:
-        tags.append(tag)
+    while (found := _FIRST.match(source)) and (several := known_tags(found[1], known)):
+        tags += several
         source = source[found.end() :]
     return tags, source

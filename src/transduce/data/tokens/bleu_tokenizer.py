@@ -57,7 +57,7 @@ def make_bleu(tokenizer: str, effective_order: bool = False) -> BLEU:
     except (Exception, SystemExit) as error:  # a package, a dictionary or a download is missing
         reason = " ".join(str(error).split()) or type(error).__name__
         extra = EXTRAS.get(tokenizer)
-        packages = f"pip install 'transduce[{extra}]'" if extra else "install sacrebleu again"
+        packages = f"pip install '.[{extra}]'" if extra else "install sacrebleu again"
         fetched = ", and once its model from the internet" if tokenizer == "flores200" else ""
         raise RecipeError(
             f"BLEU's tokenizer {tokenizer} is not available here ({reason[:200]}): it needs "

@@ -208,13 +208,14 @@ def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, An
         # SentencePiece's rules written out: Metaspace of this library would mistake a leading space
         # of the text for the one that it puts before every text.
         steps += [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(SPACE, "merged_with_next"),
-                pre_tokenizers.Split("\n", "isolated"),
-                pre_tokenizers.Split(_SPELT_SPECIAL, "isolated"),
-            ]
-        )
+        cuts = [
+            pre_tokenizers.Split(SPACE, "merged_with_next"),
+            pre_tokenizers.Split("\n", "isolated"),
+            pre_tokenizers.Split(_SPELT_SPECIAL, "isolated"),
+        ]
+        if settings.punctuation == "apart":
+            cuts.append(pre_tokenizers.Punctuation("isolated"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
         tokenizer.decoder = _SUBWORDS_JOINED
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)

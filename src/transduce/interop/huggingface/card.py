@@ -49,6 +49,15 @@ def write_card(model: Model, folder: Path, architecture: str) -> None:
         "`length_penalty`, in transduce by ((5 + length) / 6) to that power. So greedy outputs are "
         "equal; of a beam they are with `length_penalty=0`.",
     ]
+    if not alone:
+        decode = model.recipe.decode
+        ratio, extra = f"{decode.max_ratio:g}", decode.max_extra
+        lines.append(
+            f"\nThe maximum length of an output is {ratio} times the tokens of its source, with "
+            f"its end token, and {extra} more. The generation config has one number for all: that "
+            f"of the longest source of training. To end earlier: `model.generate(**inputs, "
+            f'max_length=int({ratio} * inputs["input_ids"].shape[1]) + {extra + 1})`.'
+        )
     results = _results(model)
     if results:
         lines += ["\n## Results\n", "Measured before the export, by transduce.\n", *results]

@@ -31,7 +31,6 @@ from transduce.tasks.transduce import Transducer
 
 MODEL = CONFIG
 NEVER = -1e9  # the bias of ids that are of the source alone
-LONGEST_OUTPUT = 256
 
 
 def export(model: Model, folder: Path) -> str:
@@ -154,7 +153,9 @@ def _special_ids(first: int) -> dict[str, Any]:
 
 def _generation(model: Transducer, first: int, longest: int) -> dict[str, Any]:
     decode = model.recipe.decode
-    output = min(max(LONGEST_OUTPUT, 2 * model.recipe.data.max_length), longest)
+    # Theirs is one number, ours follows from each source: that of the longest one of training.
+    limit = int(decode.max_ratio * (model.recipe.data.max_length + 1)) + decode.max_extra + 1
+    output = min(limit, longest)
     return {
         **_special_ids(first),
         "num_beams": decode.beam,

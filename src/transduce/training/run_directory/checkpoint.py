@@ -48,6 +48,12 @@ class TrainingState:
     step: int = 0
     position: Position = field(default_factory=lambda: Position(0, 0, 0))
     seconds: float = 0.0
+    """Of updates alone."""
+    elapsed: float = 0.0
+    """Seconds of wall clock, of all commands that trained this run, start-up and validation
+    included."""
+    validation: float = 0.0
+    """Seconds that the longest validation took, with its checkpoint."""
     best: float | None = None
     best_step: int = 0
     worse: int = 0
@@ -176,6 +182,7 @@ def load_state(
         values["window"] = LogWindow.from_json(values["window"])
         values["guard"] = NanGuard(**values["guard"])
         values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
+        values.setdefault("elapsed", values["seconds"])  # a run of an earlier version
         state = TrainingState(**values)
         if ranks.first:
             _restore_random(tensors, facts)

@@ -336,7 +336,7 @@ def test_a_missing_package_is_told_with_the_line_that_installs_it(
     monkeypatch.setattr(
         recording.importlib, "import_module", lambda name: absent(name, None, None, [""])
     )
-    with pytest.raises(DataError, match=r"pip install 'transduce\[speech\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[speech\]'"):
         read_audio(path)
 
 

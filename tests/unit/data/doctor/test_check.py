@@ -74,20 +74,13 @@ def test_what_is_odd_in_train(tmp_path: Path, pair, words: str, severity: str) -
     assert diagnosis.ok
 
 
-def test_lengths_are_odd_beyond_four_deviations(tmp_path: Path) -> None:
-    """Median ratio 1, and half of the pairs are off by a factor of 1.25 or more."""
-    sizes = [8, 10, 10, 10, 12.5] * 12 + [8, 12.5] * 24
-    usual = [
-        (f"{n:03d}" + 17 * "s", f"{n:03d}" + round(2 * s - 3) * "t") for n, s in enumerate(sizes)
-    ]
-    # 4 deviations: a factor of 1.25 ** 4 = 2.44, so that of 20 letters 48 are usual, and 50 not.
-    near = [("999" + 17 * "n", 48 * "n"), ("998" + 17 * "n", 9 * "n")]
-    far = [("997" + 17 * "f", 50 * "f"), ("996" + 17 * "f", 8 * "f")]
-    diagnosis = examine(recipe_in(tmp_path, train=[*usual, *near, *far]))
-    finding = the(diagnosis, "with an unusual length ratio")
-    first = len(usual) + len(near) + 1
-    places = [example.split(": ")[0] for example in finding.examples]
-    assert places == [f"train.tsv:{first}", f"train.tsv:{first + 1}"]
+def test_lengths_are_odd_beyond_five_deviations() -> None:
+    """Of 100 tokens, most translations are 10 away from 100: one root of the length each."""
+    sources, targets = np.full(101, 100, np.int32), np.full(101, 100, np.int32)
+    targets[:60:2], targets[1:60:2] = 90, 110
+    for odd, found in ((240, [100]), (160, []), (45, [100]), (55, [])):
+        targets[100] = odd
+        assert _odd_ratios(sources, targets).tolist() == found
 
 
 MANY = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(1000, 1400)]
@@ -295,8 +288,44 @@ def test_of_many_recordings_that_cannot_be_read_a_few_are_named(tmp_path: Path) 
     assert len(finding.examples) == 5
 
 
-def test_a_third_of_the_usual_ratio_is_odd_of_one_token_too() -> None:
+def test_short_sentences_of_other_lengths_are_usual() -> None:
+    """Who? → Qui est-ce ? and the like: as lengths vary when each word is translated by itself."""
+    random = np.random.default_rng(3)
+    sources = 1 + random.poisson(4, 20_000).astype(np.int32)
+    targets = np.maximum(1, random.poisson(1.1 * sources)).astype(np.int32)
+    assert len(_odd_ratios(sources, targets)) < 10
+    targets[:3], sources[:3] = [1, 40, 30], [30, 8, 2]
+    assert set(_odd_ratios(sources, targets).tolist()) >= {0, 1, 2}
+    # All with the same ratio: three tokens more or fewer are not unusual yet.
     sources, targets = np.full(20, 60, np.int32), np.full(20, 10, np.int32)
     sources[7], targets[7] = 18, 1
+    assert not len(_odd_ratios(sources, targets))
+    sources[7], targets[7] = 120, 4
     assert _odd_ratios(sources, targets).tolist() == [7]
     assert _odd_ratios(targets, sources).tolist() == [7]
+
+
+def test_nfkc_is_advised_only_for_characters_that_it_makes_known(tmp_path: Path) -> None:
+    def advice(letter: str) -> str:
+        valid = [*VALID, (f"the dog {letter} home", "der Hund heim")]
+        return the(examine(recipe_in(tmp_path, valid=valid)), "never seen in train").remedy
+
+    assert "nfkc" not in advice("%")
+    assert "nfkc" not in advice("Ω")  # its form is not in train either
+    assert "Normalise them (ｄ) with data.tokens normalize: nfkc" in advice("ｄ")
+
+
+def test_odd_tags_and_what_was_assumed_of_a_header_are_found(tmp_path: Path) -> None:
+    train = [(source, f"{target}\tN;ABL(PL") for source, target in GOOD]
+    valid = [("source", "target\tfeatures"), ("a dog", "ein Hund\tN;DAT(SG)")]
+    recipe = recipe_in(tmp_path, train=train, valid=valid)
+    corpora = {name: Columns(file=f"{name}.tsv", tags=2) for name in ("train", "valid")}
+    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update=corpora)})
+    diagnosis = examine(recipe)
+    finding = the(diagnosis, "train: 1 tag with brackets that do not match")
+    assert finding.examples == [f"ABL(PL, {len(GOOD)} times"]
+    assert the(diagnosis, "valid: 1 tag that train does not have").examples == ["DAT(SG), 1 times"]
+    assert the(diagnosis, "is read as a header").severity == "warning"
+    assert diagnosis.pairs["valid"] == 1
+    # Letters of tags are not letters of sources.
+    assert not [f for f in diagnosis.findings if "character" in f.what and "D" in str(f.examples)]

@@ -54,10 +54,15 @@ def test_columns_have_names_or_numbers(tmp_path: Path) -> None:
     content = 'number,"text, long",label\n1,tea,good\n2,"coffee, cold",bad\n'
     named = {"source": "text, long", "target": "label"}
     assert pairs(tmp_path, content, **named) == [(2, "tea", "good"), (3, "coffee, cold", "bad")]
-    assert pairs(tmp_path, content, source=1, target=2)[1:] == [
+    assert pairs(tmp_path, content, source=1, target=2) == [
         (2, "tea", "good"),
         (3, "coffee, cold", "bad"),
     ]
+    assert pairs(tmp_path, content, source=1, target=2, header=False)[0] == (
+        1,
+        "text, long",
+        "label",
+    )
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "find_spec", lambda name: None)
     corpus = Hub(hub="wmt14", split="train", source="a", target="b")
     for use in (check_files, lambda c, f: list(read_pairs(c, f))):
-        with pytest.raises(DataError, match=r"not installed: pip install transduce\[hub\]$"):
+        with pytest.raises(DataError, match=r"not installed: pip install '\.\[hub\]'$"):
             use(corpus, None)
 
 
@@ -132,7 +132,7 @@ def test_recipes_name_them(tmp_path: Path) -> None:
 
 
 def test_the_package_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("datasets", reason="needs the extra: pip install transduce[hub]")
+    pytest.importorskip("datasets", reason="needs the extra: pip install '.[hub]'")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     folder = tmp_path / "mine"
     folder.mkdir()

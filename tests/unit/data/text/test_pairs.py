@@ -231,7 +231,7 @@ def test_parquet_by_name(tmp_path: Path) -> None:
 def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write(tmp_path, a_parquet=b"PAR1 no")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r"a\.parquet is a Parquet file.*'transduce\[parquet\]'"):
+    with pytest.raises(DataError, match=r"a\.parquet is a Parquet file.*'\.\[parquet\]'"):
         texts(Columns(file="a.parquet"), folder)
 
 

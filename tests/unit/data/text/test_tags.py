@@ -12,16 +12,17 @@ from transduce.data.cache.tokenised import encode_corpus
 from transduce.data.text.pairs import (
     Pair,
     ReadingCounts,
+    always_tagged,
     check_files,
     corpus_name,
     read_pairs,
     tags_of,
 )
-from transduce.data.text.tags import with_tags, without_tags
+from transduce.data.text.tags import split_tags, with_tags, without_tags
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError, RecipeError, TokensError
-from transduce.recipe import Columns, Corpus, Mixture, Recipe, parse_recipe
+from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Recipe, parse_recipe
 
 TEXTS = ["bonjour <fre> monde", "salut"] * 5
 LEVELS = ["character", "subword", "word", "symbol", "byte"]
@@ -211,3 +212,54 @@ def test_a_tagger_has_no_place_for_tags() -> None:
     text = "task: tag\ndata: {train: {file: a.tsv, tag: x}, valid: {file: a.tsv}}\n"
     with pytest.raises(RecipeError, match="has a tag before each source, but task: tag"):
         parse_recipe(text, "my.yaml", Path())
+
+
+FEATURES = "N;ABL(PL;PSS(2,PL))"
+
+
+@pytest.mark.parametrize(
+    ("cell", "tags"),
+    [
+        (FEATURES, ["N", "ABL(PL;PSS(2,PL))"]),
+        ("V;PST;3", ["V", "PST", "3"]),
+        ("V|PST 3", ["V", "PST", "3"]),
+        ("N;[a|b];{c;(d)}", ["N", "[a|b]", "{c;(d)}"]),
+        ("A(B; C);D", ["A(B;C)", "D"]),
+        ("A(B;C", ["A(B", "C"]),  # a bracket that is not closed keeps nothing together
+        ("A)B;C(D", ["A)B", "C(D"]),
+        ("A(B];C", ["A(B]", "C"]),
+        (";;V; ", ["V"]),
+        ("", []),
+    ],
+)
+def test_tags_are_split_outside_of_brackets(cell: str, tags: list[str]) -> None:
+    assert split_tags(cell) == tags
+
+
+def test_features_in_brackets_are_one_tag_in_training_and_in_use(tmp_path: Path) -> None:
+    file = write(tmp_path, "forms.tsv", f"ev\tevinizden\t{FEATURES}\ngit\tgitti\tV;PST\n")
+    corpus = Columns(file=file, tags=2)
+    assert sources(corpus) == ["<N> <ABL(PL;PSS(2,PL))> ev", "<V> <PST> git"]
+    tokens = Tokens.train(recipe.Tokens(level="character"), ["evgit"], tags_of(corpus, None))
+    apart = tokens.encode("<N> <ABL(PL;PSS(2,PL))> ev")
+    assert tokens.encode(f"<{FEATURES}> ev") == apart
+    assert len(apart) == 4
+    assert tokens.encode(with_tags("ev", [FEATURES])) == apart
+    assert tokens.encode(with_tags("git", ["V PST"])) == tokens.encode("<V> <PST> git")
+    assert tokens.encode("<N;XXX> ev")[0] not in tokens.tags.values()  # a tag it does not know
+
+
+def test_tags_of_earlier_models_that_were_cut_in_brackets_are_still_found() -> None:
+    known = ["N", "ABL(PL", "PSS(2,PL))"]
+    assert without_tags(f"<{FEATURES}> ev", known) == (known, "ev")
+    assert without_tags("<N> <ABL(PL;PSS(2,PL))> ev", known) == (known, "ev")
+
+
+def test_which_corpora_have_tags_before_every_source() -> None:
+    plain, tagged = ParallelFiles(source="a", target="b"), Columns(file="a.tsv", tags=2)
+    own = ParallelFiles(source="a", target="b", tag="fre")
+    assert [always_tagged(one) for one in (plain, tagged, own)] == [False, True, True]
+    assert always_tagged(Mixture(of=[tagged, own]))
+    assert not always_tagged(Mixture(of=[tagged, plain]))
+    assert always_tagged(Named(name="sigmorphon2020", split="train", language="all"))
+    assert not always_tagged(Named(name="sigmorphon2020", split="train", language="fre"))

@@ -301,3 +301,26 @@ def test_what_has_no_spaces_for_long_is_learnt_in_time(algorithm: Any) -> None:
     tokens = Tokens.train(kind, ["tea", "ab" * 50_000, "a " * 1000 + "xy" * 5000])
     assert time.process_time() - start < 5
     assert tokens.decode(tokens.encode("abxyab tea")) == "abxyab tea"
+
+
+SENTENCES = ["It is. Is it? (It is, it is!)", "He said: it is «here».", "Is it here? It is."] * 10
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_punctuation_is_apart_where_asked(algorithm: str) -> None:
+    asked = recipe.Tokens.model_validate(
+        {"algorithm": algorithm, "size": 60, "punctuation": "apart"}
+    )
+    apart = Tokens.train(asked, SENTENCES)
+    for name in apart.names()[4:]:
+        letters = name.replace("▁", "")
+        assert letters.isalnum() or len(name) == 1, name
+    for text in [*SENTENCES, " two  spaces. ", "...", "a-b_c"]:
+        known = "".join(
+            letter for letter in text if letter in " .?!,:()«»" or letter in "Itishereadf"
+        )
+        assert apart.decode(apart.encode(known)) == known
+    again = Tokens.from_json(apart.to_json())
+    assert (again.level, again.encode(SENTENCES[0])) == ("subword", apart.encode(SENTENCES[0]))
+    joined = Tokens.train(recipe.Tokens(size=60), SENTENCES)  # the default, as it always was
+    assert any(len(name) > 1 and name[-1] in ".?!," for name in joined.names()[4:])

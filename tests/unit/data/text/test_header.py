@@ -1,0 +1,177 @@
+"""Headers of TSV and CSV files where no column is named, and columns of row numbers or ids."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.batch_inference.inputs import read_table
+from transduce.cli.input import read_lines_of, read_requests
+from transduce.data.text.header import IdWatch, first_line
+from transduce.data.text.pairs import ReadingCounts, read_pairs
+from transduce.errors import DataError, TransduceWarning
+from transduce.recipe import Columns, Recordings
+
+PAIRS = [["one", "un"], ["two", "deux"], ["three", "trois"]]
+
+
+@pytest.mark.parametrize(
+    ("first", "following", "header", "unsure"),
+    [
+        (["id", "french", "english"], [["1", "un", "one"], ["2", "deux", "two"]], True, False),
+        (["source", "target"], PAIRS, True, False),
+        (["Source Text", "target_text"], PAIRS, True, False),
+        (["SentenceText", "Label1"], PAIRS, True, False),
+        (["english", "french"], PAIRS, True, False),
+        (["source", "target"], [], True, False),
+        # A column of numbers begins with a word, whatever that is.
+        (["Satz", "Stimmung"], [["gut", "1"], ["schlecht", "0"]], True, False),
+        (["good", "1"], [["bad", "0"], ["worse", "0"]], False, False),
+        (["Satz", "Stimmung"], [["gut", "1"]], False, False),  # one row tells nothing
+        (["Satz", "Stimmung"], [["gut", "1"], ["schlecht", "mies"]], False, False),
+        (["word", "Wort"], PAIRS, False, True),
+        (["a dog runs", "un chien court"], PAIRS, False, False),
+        (["text", "text"], PAIRS, False, False),  # two columns have two names
+        (["text", ""], PAIRS, False, False),
+        (["source", "2"], PAIRS, False, False),
+        (["the words of the text and its source", "target"], PAIRS, False, True),
+        (["source " * 6, "target"], PAIRS, False, False),  # too long for a name
+    ],
+)
+def test_what_the_first_line_is_taken_for(
+    first: list[str], following: list[list[str]], header: bool, unsure: bool
+) -> None:
+    found = first_line(first, following)
+    assert (found.is_header, found.unsure) == (header, unsure)
+
+
+def read(
+    folder: Path, content: str, **keys: object
+) -> tuple[list[tuple[int, str, str]], list[str]]:
+    name = str(keys.pop("name", "mine.csv"))
+    (folder / name).write_text(content, encoding="utf-8")
+    counts = ReadingCounts()
+    corpus = Columns.model_validate({"file": name, **keys})
+    pairs = read_pairs(corpus, str(folder), counts)
+    return [(pair.line, pair.source, pair.target) for pair in pairs], counts.sentences()
+
+
+CONTENT = "french,english\nun,one\ndeux,two\ntrois,three\n"
+ROWS = [(2, "un", "one"), (3, "deux", "two"), (4, "trois", "three")]
+
+
+def test_a_header_is_not_a_pair_and_that_is_said(tmp_path: Path) -> None:
+    pairs, sentences = read(tmp_path, CONTENT)
+    assert pairs == ROWS
+    assert sentences == [
+        "mine.csv:1: the first line (french, english) is read as a header; if it is data, write "
+        "header: false"
+    ]
+    assert read(tmp_path, CONTENT.replace(",", "\t"), name="mine.tsv")[0] == ROWS
+
+
+def test_what_the_user_says_of_the_header_counts(tmp_path: Path) -> None:
+    assert read(tmp_path, CONTENT, header=False) == ([(1, "french", "english"), *ROWS], [])
+    assert read(tmp_path, CONTENT, header=True) == (ROWS, [])
+    assert read(tmp_path, CONTENT, source="french", target="english") == (ROWS, [])
+    odd = CONTENT.replace("french,english", "Q,R")
+    assert read(tmp_path, odd)[0][0] == (1, "Q", "R")
+    assert read(tmp_path, odd, header=True) == (ROWS, [])
+    with pytest.raises(
+        DataError, match=r"header: false says .* but french is one; give its number"
+    ):
+        read(tmp_path, CONTENT, source="french", target=1, header=False)
+
+
+def test_an_unclear_first_line_is_data_and_that_is_said(tmp_path: Path) -> None:
+    pairs, (sentence,) = read(tmp_path, CONTENT.replace("english", "Englisch"))
+    assert len(pairs) == 4
+    assert "(french, Englisch) is read as data; if it is a header, write header: true" in sentence
+
+
+def test_an_error_after_the_limit_is_not_met_by_looking_ahead(tmp_path: Path) -> None:
+    broken = CONTENT + "only one column\n"
+    assert read(tmp_path, broken, limit=3)[0] == ROWS
+    with pytest.raises(DataError, match=r"mine\.csv:5: the line has 1 column"):
+        read(tmp_path, broken)
+
+
+def test_a_header_of_recordings_by_number(tmp_path: Path) -> None:
+    (tmp_path / "list.tsv").write_text("path\ttext\na.wav\tone\nb.wav\ttwo\n", encoding="utf-8")
+    corpus = Recordings(file="list.tsv", audio=0, target=1)
+    assert [pair.target for pair in read_pairs(corpus, str(tmp_path))] == ["one", "two"]
+    named = corpus.model_copy(update={"header": False})
+    assert len(list(read_pairs(named, str(tmp_path)))) == 3
+
+
+def test_row_numbers_as_sources_are_warned_of(tmp_path: Path) -> None:
+    content = "id,french,english\n" + "".join(f"{n},mot {n % 3},word\n" for n in range(1, 9))
+    pairs, sentences = read(tmp_path, content)
+    assert pairs[0] == (2, "1", "mot 1")
+    assert len(sentences) == 2
+    assert "mine.csv: the source (column 0) is row numbers or ids, not text" in sentences[1]
+    assert len(read(tmp_path, content, limit=5)[1]) == 2  # also where a limit ends it
+    assert not read(tmp_path, content, source="french", target="english")[1]
+    swapped = "".join(f"mot,{n}\n" for n in range(1, 9))
+    assert "the target (column 1)" in read(tmp_path, swapped)[1][0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "ids"),
+    [
+        ([str(n) for n in range(20)], True),
+        ([f"utt-{n:03}" for n in range(7, 20)], True),
+        (["123e4567-e89b-12d3-a456-426614174000"] * 4, True),
+        ([str(n) for n in range(3)], False),  # too few to tell
+        (["1", "0", "1", "1", "0", "1"], False),  # labels
+        (["4 1 2", "3 3", "9", "1 2", "5"], False),
+        ([str(n * n) for n in range(20)], False),
+        ([str(n) for n in range(10)] * 2, True),  # two files joined
+        ([str(n) for n in range(8)] + ["x", "y"], False),
+        (["one", "two", "three", "four"], False),
+    ],
+)
+def test_ids_count_upwards_or_are_uuids(texts: list[str], ids: bool) -> None:
+    watch = IdWatch()
+    for text in texts:
+        watch.add(text)
+    assert watch.found is ids
+
+
+@given(st.lists(st.lists(st.text("ab12 ", max_size=4), min_size=2, max_size=2), max_size=5))
+def test_no_line_is_lost_or_made(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("rows")
+    kept = [row for row in rows if row[0].strip() and row[1].strip()]
+    content = "source\ttarget\n" + "".join("\t".join(row) + "\n" for row in rows)
+    pairs, _ = read(folder, content, name="mine.tsv")
+    assert [[source, target] for _, source, target in pairs] == kept
+
+
+def test_run_score_and_batch_decide_as_training_does(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(CONTENT, encoding="utf-8")
+    with pytest.warns(TransduceWarning, match=r"\(french, english\) is read as a header"):
+        (request,) = read_requests(None, file, "", [], [])
+    assert request["sources"] == ["un", "deux", "trois"]
+    with pytest.warns(TransduceWarning, match="is read as a header"):
+        assert list(read_lines_of(file, None)) == [
+            (["un", "deux", "trois"], ["one", "two", "three"])
+        ]
+    with pytest.warns(
+        TransduceWarning, match="is read as a header; if it is data, give --column 0"
+    ):
+        table = read_table([str(file)], None)
+    assert (table.header, table.names, table.place) == (True, ("french", "english"), 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not read_table([str(file)], "0").header
+        assert read_table([str(file)], "english").place == 1
+        file.write_text("un,one\ndeux,two\n", encoding="utf-8")
+        assert not read_table([str(file)], None).header
+        assert next(read_requests(None, file, "", [], []))["sources"] == ["un", "deux"]

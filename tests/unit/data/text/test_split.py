@@ -1,0 +1,140 @@
+"""One file as train, valid and test; formats that the name does not say; CoNLL with few columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transduce.data.text.pairs import Pair, check_files, read_pairs
+from transduce.errors import DataError, RecipeError
+from transduce.recipe import Columns, Corpus, ParallelFiles, parse_recipe
+
+PARTS = ("0-80%", "80-90%", "90-100%")
+
+
+def some_pairs(folder: Path) -> None:
+    lines = [f"source {n % 700}\ttarget {n}\tT{n % 3}\n" for n in range(1000)]
+    (folder / "mine.tsv").write_text("".join(lines), encoding="utf-8")
+    columns = [line.rstrip("\n").split("\t") for line in lines]
+    for place, ending in enumerate(("src", "tgt")):
+        text = "".join(f"{cells[place]}\n" for cells in columns)
+        (folder / f"mine.{ending}").write_text(text, encoding="utf-8")
+
+
+def pairs_of(corpus: Corpus, folder: Path) -> list[Pair]:
+    return list(read_pairs(corpus, str(folder)))
+
+
+def test_parts_are_disjoint_and_complete_and_no_source_is_in_two(tmp_path: Path) -> None:
+    some_pairs(tmp_path)
+    parts = [pairs_of(Columns(file="mine.tsv", split=part), tmp_path) for part in PARTS]
+    lines = sorted(pair.line for part in parts for pair in part)
+    assert lines == list(range(1, 1001))
+    sources = [{pair.source for pair in part} for part in parts]
+    assert sum(map(len, sources)) == len(sources[0] | sources[1] | sources[2])
+    assert [round(len(part) / 100) for part in parts] == [8, 1, 1]
+    for part in parts:  # in the order of the file
+        assert [pair.line for pair in part] == sorted(pair.line for pair in part)
+
+
+def test_parts_do_not_depend_on_machine_format_tags_or_limit(tmp_path: Path) -> None:
+    some_pairs(tmp_path)
+    plain = pairs_of(Columns(file="mine.tsv", split="90-100%"), tmp_path)
+    # blake2b of the source, in 64 bits: the same everywhere, for ever.
+    assert [pair.line for pair in plain[:5]] == FIRST_LINES
+    tagged = pairs_of(Columns(file="mine.tsv", tags=2, split="90-100%"), tmp_path)
+    files = ParallelFiles(source="mine.src", target="mine.tgt", split="90-100%")
+    assert [pair.line for pair in tagged] == [pair.line for pair in plain]
+    assert [pair.line for pair in pairs_of(files, tmp_path)] == [pair.line for pair in plain]
+    few = Columns(file="mine.tsv", split="90-100%", limit=3)
+    assert pairs_of(few, tmp_path) == plain[:3]
+
+
+FIRST_LINES = [13, 19, 22, 26, 38]
+
+
+@pytest.mark.parametrize(
+    "part", ["0.8", "80", "50-20%", "0-120%", "20-20%", "-5-10%", "a-b%", "0-80"]
+)
+def test_a_part_that_is_none_is_refused(part: str) -> None:
+    corpus = f"{{file: a.tsv, split: '{part}'}}"
+    with pytest.raises(RecipeError, match=r"split.*write a part as in 0-80%"):
+        parse_recipe(f"data: {{train: {corpus}, valid: {{file: b.tsv}}}}", "my.yaml", Path())
+
+
+def test_ends_may_have_decimals(tmp_path: Path) -> None:
+    some_pairs(tmp_path)
+    halves = [
+        pairs_of(Columns(file="mine.tsv", split=part), tmp_path)
+        for part in ("0-99.5%", "99.5-100%")
+    ]
+    assert len(halves[0]) + len(halves[1]) == 1000
+    assert 0 < len(halves[1]) < 20
+
+
+def test_parts_of_the_same_file_must_not_overlap() -> None:
+    text = "data: {{train: {{file: a.tsv, split: 0-80%}}, valid: {{file: a.tsv{}}}}}"
+    for other in ("", ", split: 70-90%", ", split: 0-80%"):
+        with pytest.raises(RecipeError, match=r"overlaps data.train.*such as 0-80% and 80-100%"):
+            parse_recipe(text.format(other), "my.yaml", Path())
+    parse_recipe(text.format(", split: 80-100%"), "my.yaml", Path())
+    alike = "data: {train: {file: a.tsv}, valid: {file: a.tsv}}"  # as it always was
+    parse_recipe(alike, "my.yaml", Path())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("mine.trn", "tsv"), ("mine.dev", "csv"), ("mine.txt", "jsonl")]
+)
+def test_the_format_may_be_said(name: str, kind: str, tmp_path: Path) -> None:
+    content = {"tsv": "a\tb\n", "csv": "a,b\n", "jsonl": '{"source": "a", "target": "b"}\n'}[kind]
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    corpus = Columns.model_validate({"file": name, "format": kind})
+    check_files(corpus, str(tmp_path))
+    assert [(pair.source, pair.target) for pair in pairs_of(corpus, tmp_path)] == [("a", "b")]
+    with pytest.raises(DataError, match="say it, as in format: tsv"):
+        check_files(Columns(file=name), str(tmp_path))
+
+
+CONLL = """-DOCSTART- -X- O O
+
+# id 7
+EU NNP I-NP B-ORG
+rejects VBZ I-VP O
+# : I-NP O
+
+Peter NNP I-NP B-PER
+"""
+
+
+def test_conll_has_a_word_and_its_tag_in_each_line(tmp_path: Path) -> None:
+    for separator in (" ", "\t", "   "):
+        text = f"\n\nAnna{separator}B-PER\nlaughs{separator}O\n\n\nOslo{separator}B-LOC"
+        (tmp_path / "names.conll").write_text(text, encoding="utf-8")
+        found = pairs_of(Columns(file="names.conll"), tmp_path)
+        assert [(pair.line, pair.source, pair.target) for pair in found] == [
+            (3, "Anna laughs", "B-PER O"),
+            (7, "Oslo", "B-LOC"),
+        ]
+
+
+def test_conll_with_more_columns_comments_and_documents(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text(CONLL, encoding="utf-8")
+    corpus = Columns(file="names.txt", format="conll", target=3)
+    found = pairs_of(corpus, tmp_path)
+    assert [(pair.source, pair.target) for pair in found] == [
+        ("EU rejects #", "B-ORG O O"),
+        ("Peter", "B-PER"),
+    ]
+    with pytest.raises(DataError, match="CoNLL have no names, so there is no ner"):
+        pairs_of(corpus.model_copy(update={"target": "ner"}), tmp_path)
+    with pytest.raises(DataError, match=r"names.txt:4: the line has 4 columns.*column 4"):
+        pairs_of(corpus.model_copy(update={"target": 4}), tmp_path)
+
+
+def test_a_word_without_a_tag_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("Anna B-PER\nlaughs\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a.conll:2: the line has 1 column, but the first has 2"):
+        pairs_of(Columns(file="a.conll"), tmp_path)
+    (tmp_path / "b.conll").write_text("two words\tB-X\nof\tO\n", encoding="utf-8")
+    assert pairs_of(Columns(file="b.conll"), tmp_path)[0].source == "two_words of"
