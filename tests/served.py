@@ -70,8 +70,8 @@ class Held:
         self._may = threading.Semaphore(0)
         original: Callable[..., Any] = model._stepper  # type: ignore[attr-defined]
 
-        def stepper(settings: Any) -> Any:
-            return _HeldStepper(original(settings), self)
+        def stepper(settings: Any, *context: Any) -> Any:
+            return _HeldStepper(original(settings, *context), self)
 
         model._stepper = stepper  # type: ignore[attr-defined]
         model.held = self  # type: ignore[attr-defined]  # a test that fails frees it

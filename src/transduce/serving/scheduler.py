@@ -209,7 +209,7 @@ class Scheduler:
         try:
             if batch.decode():
                 return batch
-            # This model, or these settings, have no such search; or a lens watches it just now.
+            # This model, or these settings, have no such search; or it has a forward hook just now.
             batch.plan.continuous = batch.plan.served.model.is_watched
         except Exception as error:  # which request it is shows when they are decoded as a whole
             self._tell(batch.plan, error)

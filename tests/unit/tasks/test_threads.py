@@ -268,7 +268,7 @@ def test_the_slots_of_a_gpu_are_used_by_one_thread_at_a_time(
 ) -> None:
     """As if there were a GPU: the pools of slots are kept between calls."""
     monkeypatch.setattr(speech_models, "has_audio_search", lambda network: True)
-    in_threads(lambda: KINDS[kind]()[:4])
+    in_threads(lambda: KINDS[kind]()[:3])
 
 
 def test_a_stream_leaves_nothing_with_its_caller() -> None:

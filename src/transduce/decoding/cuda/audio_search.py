@@ -56,7 +56,9 @@ class AudioSearch:
     """Held by the thread that uses the pools; others wait."""
 
     def __post_init__(self) -> None:
-        self.copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
+        with torch.inference_mode(False):  # its weights are written to in either mode
+            self.copy = copy_for_search(self.network).to(self.precision).eval()
+        self.copy.requires_grad_(False)
         self._copied: list[Tensor] = list(self.copy.parameters())
         self.max_target = positions_of(self.network.decoder.embedding)
         self.rules: dict[object, TokenRules] = {}

@@ -52,7 +52,9 @@ class CudaSearch:
     """Held by the thread that uses the pools; others wait."""
 
     def __post_init__(self) -> None:
-        self._copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
+        with torch.inference_mode(False):  # its weights are written to in either mode
+            self._copy = copy_for_search(self.network).to(self.precision).eval()
+        self._copy.requires_grad_(False)
         self._copied: list[Tensor] = list(self._copy.parameters())
         self.sizes = SlotSizes(self.network)
 

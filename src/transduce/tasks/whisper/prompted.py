@@ -84,10 +84,11 @@ class PromptedSpeechModel(SpeechModel):
 
     def encoder_cache(self) -> EncoderCache:
         """Encodes each recording of a call once, with the weights of now."""
-        self._check_packed()
-        if self.audio_search is not None:
-            self.audio_search.copy_weights()
-        return EncoderCache(self._steps_and_encode()[1], self.device)
+        with inference(self):
+            self._check_packed()
+            if self.audio_search is not None:
+                self.audio_search.copy_weights()
+            return EncoderCache(self._steps_and_encode()[1], self.device)
 
     # ---------------------------------------------------------------------- search
 
