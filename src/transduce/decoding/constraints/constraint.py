@@ -14,10 +14,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.data.tokens.tokenizer import END, PAD
+from transduce.decoding.search.rules import NEVER as NEVER
+from transduce.decoding.search.rules import cut, obey, too_early
 from transduce.models.call_context import attention_of
 
-NEVER = float("-inf")
 ANY = -1  # in a phrase: matches every token
 
 
@@ -31,7 +32,7 @@ class Constraint:
         """Read what it needs of a model's state, once after every step."""
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
-        """Set banned_RV True where a token may not follow written_RT. PAD is banned already."""
+        """Set banned_RV True where a token may not follow written_RT. PAD is banned anyway."""
 
     def closing(self) -> Tensor | None:
         """The penalty of a hypothesis that ends at this step, row by row: at most zero, or search
@@ -69,23 +70,16 @@ class Constraints:
             log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
         unending_R = getattr(state, "unending_R", None)
         if last_R is not None and unending_R is not None:
-            cut_R = last_R & unending_R
-            log_probs_RV[:, END] = log_probs_RV[:, END].masked_fill(cut_R, 0.0)
+            cut(log_probs_RV, last_R & unending_R)
         if self.constraints:
             banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
-            banned_RV[:, PAD] = True
-            banned_RV[:, BEGIN] = True
             for part in self.constraints:
                 part.see(state)
                 part.ban(banned_RV, written_RT)
             log_probs_RV = log_probs_RV.masked_fill(banned_RV, NEVER)
-        else:
-            log_probs_RV[:, PAD : BEGIN + 1 : BEGIN - PAD] = NEVER  # both in one call
-        if last_R is not None:
-            going_on_V = torch.arange(log_probs_RV.shape[1], device=last_R.device) != END
-            log_probs_RV = log_probs_RV.masked_fill(last_R[:, None] & going_on_V, NEVER)
-            if self.open:
-                log_probs_RV[:, END] = log_probs_RV[:, END].masked_fill(last_R, 0.0)
+        obey(log_probs_RV, early=False, last_R=last_R)  # MinLength is among the constraints
+        if self.open and last_R is not None:
+            cut(log_probs_RV, last_R)
         return log_probs_RV
 
     def closing(self) -> Tensor:
@@ -114,7 +108,7 @@ class MinLength(Constraint):
         self.least = least
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
-        if written_RT.shape[1] < self.least:
+        if too_early(written_RT.shape[1], self.least + 1):
             banned_RV[:, END] = True
 
 
