@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transduce.data.tokens.tokenizer import END, PAD
+from transduce.data.tokens.tokenizer import END, PAD, UNKNOWN
 from transduce.decoding.search.rules import NEVER as NEVER
 from transduce.decoding.search.rules import cut, obey, too_early
 from transduce.models.call_context import attention_of
@@ -143,20 +143,31 @@ class NoRepeat(Constraint):
 
 
 class Exclude(Constraint):
-    """Some phrases are never written: their last token is banned after all that goes before it."""
+    """Some phrases are never written: their last token is banned after all that goes before it.
 
-    def __init__(self, phrases: Sequence[Sequence[Sequence[int]]], device: torch.device) -> None:
-        """phrases[b]: those of source b, each one token or more."""
+    Tokens that have no text, such as the unknown token, do not come between the tokens of a phrase:
+    the text would hold it all the same.
+    """
+
+    def __init__(
+        self,
+        phrases: Sequence[Sequence[Sequence[int]]],
+        device: torch.device,
+        silent: Sequence[int] = (UNKNOWN,),
+    ) -> None:
+        """phrases[b]: those of source b, each one token or more. silent: tokens without text."""
         # At the right edge, where what was written last stands too.
         self.phrases_RPL = padded_phrases(phrases, device, fill=ANY, right=True)
         self.last_RP = self.phrases_RPL[:, :, -1].clamp(min=PAD)  # of no phrase: PAD
+        self.silent = torch.tensor(list(silent), device=device)
 
     def reorder(self, index_R: Tensor) -> None:
         self.phrases_RPL, self.last_RP = self.phrases_RPL[index_R], self.last_RP[index_R]
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
         context_RPL = self.phrases_RPL[:, :, :-1]
-        tail_RL = last_tokens(written_RT, context_RPL.shape[2])
+        shown_RT = written_RT.masked_fill(torch.isin(written_RT, self.silent), PAD)
+        tail_RL = last_tokens(_to_the_right(shown_RT), context_RPL.shape[2])
         fits_RP = ((context_RPL == tail_RL[:, None]) | (context_RPL == ANY)).all(dim=-1)
         _ban_where(banned_RV, fits_RP, self.last_RP)
 
@@ -185,6 +196,11 @@ class Prefix(Constraint):
 def _ban_where(banned_RV: Tensor, where_RP: Tensor, tokens_RP: Tensor) -> None:
     # PAD is always banned: it stands for "none".
     banned_RV.scatter_(1, tokens_RP.masked_fill(~where_RP, PAD).long(), True)
+
+
+def _to_the_right(tokens_RT: Tensor) -> Tensor:
+    """Each row with its padding on the left, the other tokens in their order."""
+    return tokens_RT.gather(1, (tokens_RT != PAD).to(torch.uint8).argsort(dim=1, stable=True))
 
 
 def last_tokens(written_RT: Tensor, count: int) -> Tensor:

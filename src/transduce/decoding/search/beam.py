@@ -55,7 +55,8 @@ def beam(
 
     Diverse beam search (Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424): groups share
     the beam and the n-best list; at every step, each group penalizes the tokens that earlier groups
-    have just chosen by `diversity`. A hypothesis found by two groups is kept once.
+    have just chosen by `diversity`. A hypothesis found by two groups is kept once, so there may be
+    fewer than nbest.
 
     On a CPU, where every row takes time, only hypotheses that can still enter the n-best list are
     extended. The others have lower log-probabilities than any of these, so no candidate of theirs
