@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from transduce.data.text.tags import with_tags
 from transduce.data.tokens.language_tokens import in_language
-from transduce.data.tokens.tokenizer import BEGIN, END, UNKNOWN, Tokens
+from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds
 from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
@@ -22,7 +22,11 @@ from transduce.decoding.output import Output, Score
 from transduce.decoding.score.given import attention_to_source, log_probabilities, read_given
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.settings import Settings
-from transduce.decoding.source_limit import encode_truncated, truncation_warnings
+from transduce.decoding.source_limit import (
+    encode_truncated,
+    truncation_warnings,
+    unknown_warning,
+)
 from transduce.errors import ModelError
 from transduce.hardware import pick_precision
 from transduce.models import EncoderDecoder
@@ -213,7 +217,7 @@ class Transducer(GenerativeModel, task="transduce"):
                 source_tokens=source_pieces,
                 log_probability=h.log_probability,
                 ids=h.tokens,
-                warning=_unknown_warning(ids),
+                warning=unknown_warning(ids),
             )
             for h in hypotheses
         ]
@@ -333,17 +337,6 @@ class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both n
 
 class WhisperTransducer(WhisperModel, SpeechTransducer):  # type: ignore[misc]
     """An encoder-decoder of audio whose outputs begin with a prompt, as Whisper's."""
-
-
-def _unknown_warning(ids: Sequence[int]) -> str:
-    """A warning for a source of mostly unknown tokens, such as capitals or another script."""
-    unknown = ids.count(UNKNOWN)
-    if 2 * unknown <= len(ids):
-        return ""
-    return (
-        f"{unknown} of its {len(ids)} tokens are not in the vocabulary; check that case and script "
-        f"match the training data"
-    )
 
 
 def _max_lengths(model: GenerativeModel) -> tuple[int, int]:
