@@ -139,7 +139,8 @@ register = Register()
 _loading: list[str] = []
 """The names of the plugins that are being run."""
 _modules: dict[Path, ModuleType] = {}
-_entry_points_loaded = False
+_installed: list[str] = []
+"""The groups of entry points that have been imported."""
 
 
 def load_plugin(path: str | Path) -> ModuleType:
@@ -187,10 +188,9 @@ def load_installed() -> bool:
     Their entry points are looked up only when a recipe has a name that nothing else knows, as this
     takes a while on a machine with many packages. Raises PluginError for a plugin that fails.
     """
-    global _entry_points_loaded
-    if _entry_points_loaded:
+    if _installed:
         return False
-    _entry_points_loaded = True
+    _installed.append(ENTRY_POINTS)
     found = list(metadata.entry_points(group=ENTRY_POINTS))
     for point in found:
         package = point.dist.name if point.dist else point.value

@@ -60,7 +60,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Poison:
             kept = bias.detach().clone()
             if count in which:
                 bias.data[-1] = math.nan
-            found = real(self, batches, tokens)
+            found = real(self, batches)
             bias.data.copy_(kept)
             return found
 
@@ -171,10 +171,10 @@ def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
     real = Update.__call__
     count = 0
 
-    def call(self: Update, batches: list[Any], tokens: int | None = None) -> UpdateResult:
+    def call(self: Update, batches: list[Any]) -> UpdateResult:
         nonlocal count
         count += 1
-        passed = real(self, batches, tokens)
+        passed = real(self, batches)
         return passed._replace(objective=(50 if count == 33 else 1) * passed.objective)
 
     monkeypatch.setattr(Update, "__call__", call)

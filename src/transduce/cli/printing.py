@@ -234,6 +234,9 @@ def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "p
     )
 
 
+SAME_TABLE = ("tag", "group")
+
+
 def print_metrics(evaluation: Evaluation) -> None:
     failed = [output.warning for output in evaluation.outputs if output.failed]
     if failed:
@@ -251,7 +254,8 @@ def print_metrics(evaluation: Evaluation) -> None:
         for line in _table(metric):
             print(f"  {line}")
     scores = evaluation.by_slice
-    for line in _group_table(evaluation) if scores is None or scores.by != "tag" else ():
+    # Slices by tag or group are that table already.
+    for line in _group_table(evaluation) if scores is None or scores.by not in SAME_TABLE else ():
         print(line)
     for line in () if scores is None else slice_table(scores):
         print(line)
@@ -266,6 +270,13 @@ def print_metrics(evaluation: Evaluation) -> None:
         )
     if evaluation.warning:
         print(f"transduce: {evaluation.warning}", file=sys.stderr)
+    doubtful = [one.warning for one in evaluation.outputs if one.warning and not one.failed]
+    if doubtful:
+        print(
+            f"transduce: {len(doubtful):,} of {len(evaluation.outputs):,} outputs have a warning; "
+            f"--items writes each ({doubtful[0]}{'; …' if len(doubtful) > 1 else ''})",
+            file=sys.stderr,
+        )
     if unknown:
         print(
             f"transduce: {unknown:,} tokens of the text are not in the vocabulary; they are scored "

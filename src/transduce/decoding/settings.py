@@ -33,7 +33,7 @@ FROM_RECIPE = (
 )
 OPTIONAL = (*FROM_RECIPE, "max_length", "chunk_ms")
 UTILITIES = ("chrf", "bleu")
-# Larger values would never finish.
+# Larger values would never finish, or leave no number that float32 can hold.
 MAXIMA = {
     "beam": 10_000,
     "nbest": 10_000,
@@ -41,7 +41,15 @@ MAXIMA = {
     "samples": 10_000,
     "min_length": 100_000,
     "max_length": 100_000,
+    "coverage_penalty": 100,
+    "patience": 10_000,
+    "diversity": 10_000,
+    "temperature": 10_000,
+    "rerank_weight": 10_000,
+    "lm_weight": 10_000,
+    "chunk_ms": 1_000_000,
 }
+SMALLEST = 1e-6  # of what is above 0: less is nothing in float32
 
 
 @dataclass(frozen=True)
@@ -115,8 +123,10 @@ class Settings:
             if name in FLAGS or name in OTHERS or (value is None and name in OPTIONAL):
                 continue
             whole = name in WHOLE
-            fits = isinstance(value, Integral if whole else Real) and math.isfinite(value)
-            _require(fits, name, repr(value), "a whole number" if whole else "a number")
+            fits = isinstance(value, Integral) or (
+                not whole and isinstance(value, Real) and math.isfinite(value)
+            )
+            _require(fits, name, repr(value)[:40], "a whole number" if whole else "a number")
         for name, least in [
             ("beam", 1),
             ("nbest", 1),
@@ -129,6 +139,10 @@ class Settings:
         for name, most in MAXIMA.items():
             value = getattr(self, name)
             _require(value is None or value <= most, name, value, f"at most {most:,}")
+        for name in ("temperature", "top_p", "patience", "chunk_ms"):
+            value = getattr(self, name)
+            if value is not None and value > 0:
+                _require(value >= SMALLEST, name, value, f"at least {SMALLEST:.6f}")
         for name in ("no_repeat_ngram", "min_length", "coverage_penalty", "diversity", "lm_weight"):
             value = getattr(self, name)
             _require(value is None or value >= 0, name, value, "0 (off) or more")
@@ -142,6 +156,10 @@ class Settings:
             "ctc_weight",
             self.ctc_weight,
             "between 0 (off) and 1 (CTC alone)",
+        )
+        most = MAXIMA["rerank_weight"]
+        _require(
+            self.rerank_weight >= -most, "rerank_weight", self.rerank_weight, f"-{most:,} or more"
         )
         power = self.length_penalty or 0.0
         _require(abs(power) <= 10, "length_penalty", power, "between -10 and 10")
@@ -201,4 +219,4 @@ class DecodingKeywords(TypedDict, total=False):
 
 def _require(fits: bool, name: str, value: object, range_: str) -> None:
     if not fits:
-        raise ModelError(f"{name} is {value}; it must be {range_}")
+        raise ModelError(f"{name} is {str(value)[:40]}; it must be {range_}")

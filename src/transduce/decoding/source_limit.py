@@ -1,10 +1,11 @@
-"""Truncation of long sources: attention costs the square of their length."""
+"""What a model cannot read of a source: what is too long, as attention costs the square of its
+length, and tokens that it does not know."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from transduce.data.tokens.tokenizer import Tokens
+from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.recipe import Recipe
 
 TIMES = 4  # the maximum length in training: outputs for longer sources are useless
@@ -50,3 +51,14 @@ def limit_reason(recipe: Recipe, longest: int, room: int) -> str:
 def truncation_warnings(lengths: dict[int, str]) -> dict[int, str]:
     """The warnings for sources that were truncated."""
     return {index: f"the source {text}; {TRUNCATED}" for index, text in lengths.items()}
+
+
+def unknown_warning(ids: Sequence[int]) -> str:
+    """A warning for a source of mostly unknown tokens, such as capitals or another script."""
+    unknown = ids.count(UNKNOWN)
+    if 2 * unknown <= len(ids):
+        return ""
+    return (
+        f"{unknown} of its {len(ids)} tokens are not in the vocabulary; check that case and script "
+        f"match the training data"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +120,7 @@ def evaluate_folder(
     lines: bool = False,
     tell: Callable[[Evaluation], object] | None = None,
     write: bool = True,
+    beside: Mapping[str, tuple[Model, Path]] | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Evaluate a model on a split of its recipe, or on given files; write the results to its
@@ -129,7 +130,8 @@ def evaluate_folder(
     models, or with the adapter that the model was given, have another name. `tell` gets the scores
     first: a folder that cannot be written to must not lose them. `overrides` are of the recipe,
     such as `data.folder=…` if its files have moved. `by` cuts the items into slices: see
-    slices.cut. lines: of a language model, also what each line of the text counts.
+    slices.cut. lines: of a language model, also what each line of the text counts. `beside` has
+    the model for `rerank` or `language_model`, and its folder. `settings` are those of decoding.
     """
     tell = tell or (lambda evaluation: None)
     model = copy(model)  # with its own copy of the recipe
@@ -174,6 +176,8 @@ def evaluate_folder(
     slices = None if by is None else cut(by, model, items, corpus)
     facts = {name: value for name, value in settings.items() if value is not None}
     asked = dict(facts)
+    for role, (other, path) in (beside or {}).items():
+        asked[role], facts[role] = other, str(path)
     facts |= {"overrides": list(overrides)} if overrides else {}
     if ensemble:
         asked["ensemble"] = ensemble

@@ -14,16 +14,16 @@ from transduce.tasks.transduce import Model
 def loss_and_tokens(
     model: Model, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
 ) -> tuple[float, int]:
-    """The summed negative log-likelihood, without label smoothing, and the number of target tokens.
+    """The summed negative log-likelihood, without label smoothing, and the tokens it is of.
 
     Rank `rank` of `count` computes every count-th batch of `tokens` tokens.
     """
-    total = torch.zeros((), dtype=torch.float64, device=model.device)
-    seen = 0
+    sums = torch.zeros(2, dtype=torch.float64, device=model.device)
     training = model.network.training
     model.network.eval()
     for batch in ordered(corpus, tokens, rank, count, TASK_RULES[model.recipe.task].ends):
-        total += model.network.batch_loss(batch.to(model.device)).nll.double()
-        seen += batch.target_tokens
+        loss = model.network.batch_loss(batch.to(model.device))
+        sums += torch.stack([loss.nll.double(), loss.tokens.double()])
     model.network.train(training)
-    return float(total), seen
+    total, tokens = sums.tolist()
+    return total, int(tokens)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transduce.data.text.unicode import composed
-from transduce.data.tokens.bleu_tokenizer import DEFAULT, make_bleu
+from transduce.data.tokens.bleu_tokenizer import DEFAULT, fitting_tokenizer, make_bleu
 from transduce.errors import DataError, PluginError, RecipeError
 from transduce.evaluation.bootstrap import Score, Statistics, interval
 from transduce.registry import register
@@ -138,7 +138,7 @@ def measure(
     references: Sequence[Sequence[str]],
     bootstrap: int = 1000,
     seed: int = 1,
-    bleu_tokenizer: str = DEFAULT,
+    bleu_tokenizer: str = "auto",
 ) -> dict[str, Metric]:
     """Measure hypotheses against references by each of the named metrics, over the whole corpus.
 
@@ -148,7 +148,8 @@ def measure(
 
     Both are compared in the Unicode form NFC: é is one character, however it was written.
 
-    - bleu, chrf, chrf++, ter: sacrebleu's, with its defaults but for BLEU's tokenizer (see
+    - bleu, chrf, chrf++, ter: sacrebleu's, with its defaults but for BLEU's tokenizer, which is
+      chosen by the script of the references, unless one is given (see
       data/tokens/bleu_tokenizer.py); `details["signature"]` says which. chrF++ counts words and
       pairs of words too (Popović 2017, https://aclanthology.org/W17-4770).
     - wer, cer, per: edits per 100 words, characters (spaces inside count) or phones (what white
@@ -160,6 +161,8 @@ def measure(
 
     Raises `DataError` where items or references are missing, `RecipeError` for an unknown name.
     """
+    if bleu_tokenizer == "auto":
+        bleu_tokenizer = fitting_tokenizer(one for of_item in references for one in of_item)
     rows = rows_of(names, hypotheses, references, bleu_tokenizer)
     return {name: metric_of(name, one, bootstrap, seed) for name, one in rows.items()}
 

@@ -229,6 +229,8 @@ class Translator:
         if first and not excluded and not _bans(task.settings):
             return None
         phrases: list[Sequence[int]] = [[PAD], [BEGIN], *excluded]
+        if excluded:  # an unknown token between the tokens of a phrase would not be seen in a text
+            phrases.append([UNKNOWN])
         if task.allowed is not None:
             kept = {END, PAD, BEGIN, UNKNOWN} | set(task.allowed)
             phrases += [[number] for number in range(task.vocabulary) if number not in kept]

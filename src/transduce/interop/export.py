@@ -11,6 +11,7 @@ from pathlib import Path
 from transduce.checksums import list_files, strangers
 from transduce.data.text.pairs import Pair, read_pairs
 from transduce.data.text.trust import check_reads
+from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.items import items_of
 from transduce.hub.locate import in_hub_cache
@@ -19,7 +20,7 @@ from transduce.interop import quantize as native
 from transduce.interop.engine import FILES
 from transduce.interop.huggingface import export as huggingface
 from transduce.interop.imports.huggingface import read_origin
-from transduce.interop.measure import measure_in_subprocess
+from transduce.interop.measure import measure_in_subprocess, parity_beam
 from transduce.interop.parity import REPORT, NotCompared, Parity, compare
 from transduce.interop.whisper.put_in_place import Compared, export_whisper
 from transduce.recipe import Corpus, ParallelFiles, with_overrides
@@ -162,12 +163,13 @@ def _compared(
         after,
         items,
         list(model.recipe.metrics),
+        bleu_tokenizer(model.recipe),
         engine=engine,
         quantize=quantize,
         own_search=engine in ("ctranslate2", "huggingface"),
         pairs=len(pairs),
         data=data,
-        beam=model.recipe.decode.beam,
+        beam=parity_beam(model.recipe.decode),
         bytes=((model_folder / WEIGHTS).stat().st_size, size),
     )
 

@@ -20,9 +20,11 @@ from transduce.decoding.score import given as forced
 from transduce.errors import ModelError
 from transduce.hardware import keep_loaded
 from transduce.interop.engine import open_model
+from transduce.recipe.training import Decode
 from transduce.runtime.packed_copy import packed
 from transduce.tasks.transduce import Model, Transducer
 
+BEAM = 4  # where the recipe's search is greedy: an export is compared with a beam too
 WARMING = 8  # warm-up sentences before the clock starts
 
 
@@ -32,13 +34,18 @@ class Measurement:
 
     log_probabilities: list[list[float]]
     greedy: list[list[str]]
-    """The output tokens of each source, by greedy search and by the recipe's search."""
+    """The output tokens of each source, by greedy search and by beam search (`parity_beam`)."""
     searched: list[list[str]]
     greedy_texts: list[str]
     texts: list[str]
-    """The recipe's beam size."""
+    """Of beam search."""
     seconds: float
-    """Seconds of the recipe's search over all sources."""
+    """Seconds of beam search over all sources."""
+
+
+def parity_beam(decode: Decode) -> int:
+    """The size of the beam that an export is compared with, beside greedy search."""
+    return decode.beam if decode.beam > 1 else BEAM
 
 
 def measure_in_subprocess(
@@ -74,9 +81,10 @@ def measure_here(
     model = open_model(folder, engine, "cpu")
     log_probabilities = _log_probabilities(model, *given)
     greedy = model.run(sources, beam=1)
-    model.run(sources[:WARMING])
+    beam = parity_beam(model.recipe.decode)
+    model.run(sources[:WARMING], beam=beam)
     began = time.perf_counter()
-    searched = model.run(sources, scores=False)
+    searched = model.run(sources, beam=beam, scores=False)
     seconds = time.perf_counter() - began
     return Measurement(
         log_probabilities,

@@ -92,6 +92,7 @@ def compare(
     after: Measurement,
     items: list[Item],
     metrics: list[str],
+    bleu_tokenizer: str = "auto",
     *,
     engine: str,
     quantize: str | None,
@@ -106,7 +107,7 @@ def compare(
     ]
     references = [item.references for item in items]
     old_metrics, new_metrics, old_greedy, new_greedy = (
-        measure(metrics, texts, references, bootstrap=0)
+        measure(metrics, texts, references, bootstrap=0, bleu_tokenizer=bleu_tokenizer)
         for texts in (before.texts, after.texts, before.greedy_texts, after.greedy_texts)
     )
     largest = _largest(differences)

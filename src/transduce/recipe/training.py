@@ -214,7 +214,9 @@ BleuTokenizer = Literal[
 class Validation(Section):
     every: PositiveInt = Field(500, description="updates between two validations")
     limit: PositiveInt | None = Field(
-        500, description="number of pairs to decode for metrics; the loss uses all pairs"
+        500,
+        description="number of pairs to decode for metrics, a random sample that is the same in "
+        "every run; null: all. The loss uses all pairs",
     )
     beam: Annotated[int, Field(gt=0, le=10_000)] = Field(
         1, description="beam size of decoding during validation; 1: greedy"

@@ -181,7 +181,7 @@ class SelfAttention(FlatSublayer):
     def __init__(self, sublayer: Sublayer) -> None:
         attention = sublayer.attention
         super().__init__(sublayer.residual, attention.in_projection, attention.out_projection)
-        self.heads, self.rotary = attention.heads, attention.rotary
+        self.heads, self.rotary, self.exact = attention.heads, attention.rotary, attention.exact
 
     def __call__(self, x_RD: Tensor, t: int, slots_RH1K: Pair, past_RHTK: Pair) -> Tensor:
         """Step t. Its keys and values are written into the slots, the last positions of the
@@ -196,7 +196,7 @@ class SelfAttention(FlatSublayer):
         slots_RH1K[0].copy_(key_RH1K)
         slots_RH1K[1].copy_(value_RH1K)
         keys_RHTK, values_RHTK = past_RHTK
-        context_RH1K = F.scaled_dot_product_attention(query_RH1K, keys_RHTK, values_RHTK)
+        context_RH1K = _attention(self.exact, query_RH1K, keys_RHTK, values_RHTK)
         return self.leave(context_RH1K.reshape(R, -1), x_RD)
 
 
@@ -206,7 +206,7 @@ class CrossAttention(FlatSublayer):
         super().__init__(
             sublayer.residual, attention.in_projection, attention.out_projection, inner
         )
-        self.heads = attention.heads
+        self.heads, self.exact = attention.heads, attention.exact
 
     def __call__(self, x_RD: Tensor, source_BHSK: Pair, hidden_B11S: Tensor | None) -> Tensor:
         """Cross-attention; rows that share a source are its queries: it is read once for all of
@@ -215,10 +215,19 @@ class CrossAttention(FlatSublayer):
         R, B, H = x_RD.shape[0], source_BHSK[0].shape[0], self.heads
         query_BHNK = self.enter(x_RD).view(B, R // B, H, -1).transpose(1, 2)
         keys_BHSK, values_BHSK = source_BHSK
-        context_BHNK = F.scaled_dot_product_attention(
-            query_BHNK, keys_BHSK, values_BHSK, hidden_B11S
-        )
+        context_BHNK = _attention(self.exact, query_BHNK, keys_BHSK, values_BHSK, hidden_B11S)
         return self.leave(context_BHNK.transpose(1, 2).reshape(R, -1), x_RD)
+
+
+def _attention(
+    exact: bool, query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None = None
+) -> Tensor:
+    """Scaled dot-product attention; exact: in float64, as in MultiHeadAttention."""
+    if not exact:
+        return F.scaled_dot_product_attention(query, keys, values, hidden)
+    hidden = None if hidden is None else hidden.double()
+    inputs = (query.double(), keys.double(), values.double())
+    return F.scaled_dot_product_attention(*inputs, hidden).to(query.dtype)
 
 
 class FeedForward(FlatSublayer):

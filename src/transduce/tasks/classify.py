@@ -21,7 +21,12 @@ from transduce.decoding.score.labels import (
     pooling_weights,
     read_labelled,
 )
-from transduce.decoding.source_limit import MIN_LABEL, encode_truncated, truncation_warnings
+from transduce.decoding.source_limit import (
+    MIN_LABEL,
+    encode_truncated,
+    truncation_warnings,
+    unknown_warning,
+)
 from transduce.errors import ModelError
 from transduce.models import Labeller
 from transduce.models.build import build_labeller
@@ -77,7 +82,8 @@ class Classifier(Model, task="classify"):
         for place, index in enumerate(filled):
             output = self._output(encoded[index], found[place], nbest)
             map_LHTS = None if weights is None else weights[place][None, None, None]
-            outputs[index] = replace(output, attention=map_LHTS, warning=warnings.get(index, ""))
+            warning = warnings.get(index) or unknown_warning(encoded[index])
+            outputs[index] = replace(output, attention=map_LHTS, warning=warning)
         if self._lenses:
             self._record([(sources[index], encoded[index], outputs[index]) for index in filled])
         return outputs

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transduce.data.text.pairs import always_tagged
 from transduce.data.text.tags import with_tags, without_blank
 from transduce.data.tokens.language_tokens import in_language
-from transduce.data.tokens.tokenizer import BEGIN, END, UNKNOWN, Tokens
+from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds
 from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
@@ -24,7 +24,11 @@ from transduce.decoding.output import Output, Score
 from transduce.decoding.score.given import attention_to_source, log_probabilities, read_given
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.settings import Settings
-from transduce.decoding.source_limit import encode_truncated, truncation_warnings
+from transduce.decoding.source_limit import (
+    encode_truncated,
+    truncation_warnings,
+    unknown_warning,
+)
 from transduce.errors import ModelError
 from transduce.hardware import pick_precision
 from transduce.models import EncoderDecoder
@@ -231,7 +235,7 @@ class Transducer(GenerativeModel, task="transduce"):
                 f"{', '.join(list(tags)[:3])}; give them with --tag, or before the source as "
                 f"<{next(iter(tags))}>"
             )
-        return _unknown_warning(ids)
+        return unknown_warning(ids)
 
     @cached_property
     def _always_tagged(self) -> bool:
@@ -353,17 +357,6 @@ class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both n
 
 class WhisperTransducer(WhisperModel, SpeechTransducer):  # type: ignore[misc]
     """An encoder-decoder of audio whose outputs begin with a prompt, as Whisper's."""
-
-
-def _unknown_warning(ids: Sequence[int]) -> str:
-    """A warning for a source of mostly unknown tokens, such as capitals or another script."""
-    unknown = ids.count(UNKNOWN)
-    if 2 * unknown <= len(ids):
-        return ""
-    return (
-        f"{unknown} of its {len(ids)} tokens are not in the vocabulary; check that case and script "
-        f"match the training data"
-    )
 
 
 def _max_lengths(model: GenerativeModel) -> tuple[int, int]:

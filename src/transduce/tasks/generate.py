@@ -459,6 +459,7 @@ class GenerativeModel(SearchCopies):
                 device=self.device,
                 allowed=constraints.allowed(settings.only, self.target_tokens),
                 vocabulary=len(self.target_tokens),
+                silent=tuple(self.target_tokens.tags.values()),
                 fast=None if others or watched else self._fast_search(contexts[0]),
                 # An engine has its own threads; hooks would not see what another process computes.
                 workers=1 if engine or watched else self.workers,

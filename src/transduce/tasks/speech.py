@@ -250,6 +250,10 @@ class SpeechModel(AudioInputModel, GenerativeModel):
                 text = [*output.ids, *([] if language_model.endless else [END])]
                 parts["language_model"] = float(language_model.log_probabilities([text])[0].sum())
             own = (1 - share) * parts["attention"] + share * parts.get("ctc", 0.0)
+            if "language_model" in parts and language_model.endless and settings.lm_weight:
+                # It does not add its log-probability: it moves that of tokens that go on.
+                added = output.log_probability - own
+                parts["language_model"] = added / settings.lm_weight
             power = settings.length_penalty or 0.0
             parts[LENGTH] = float(penalty(len(output.ids) + 1, power))
             tokens = range(len(timing.attention))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from transduce.data.batches.batch import Batch
 from transduce.data.tokens.tokenizer import PAD, Tokens
@@ -13,11 +12,12 @@ from transduce.errors import ModelError
 from transduce.models import EncoderDecoder, TrainableNetwork
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.weights import fingerprint_of, weights_of
+from transduce.nn.loss.cross_entropy import Loss
 from transduce.nn.loss.distillation import Output, distillation_loss
 from transduce.recipe import Recipe
 from transduce.recipe.max_positions import max_length_of, max_source_length
 from transduce.tasks.transduce import load
-from transduce.training.update import Update, sums_of
+from transduce.training.update import Update
 
 
 @dataclass
@@ -34,26 +34,23 @@ class DistilledUpdate(Update):
         assert self.teacher is not None
         return fingerprint_of(weights_of(self.teacher))
 
-    def gradients(self, batch: Batch, tokens: float) -> Tensor:
+    def loss(self, batch: Batch) -> Loss:
         settings = self.settings
         assert settings.teacher is not None
         assert self.teacher is not None
         moved = batch.to(self.device)
         assert moved.target_BT is not None
-        with self._casting(), self._autocast():
-            with torch.no_grad():
-                taught = _output(self.teacher, moved)
-            loss = distillation_loss(
-                _output(self.network, moved),
-                taught,
-                moved.target_BT[:, 1:],
-                settings.teacher.weight,
-                settings.teacher.temperature,
-                settings.label_smoothing,
-                ignore=PAD,
-            )
-        (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
-        return sums_of(loss)
+        with torch.no_grad():
+            taught = _output(self.teacher, moved)
+        return distillation_loss(
+            _output(self.network, moved),
+            taught,
+            moved.target_BT[:, 1:],
+            settings.teacher.weight,
+            settings.teacher.temperature,
+            settings.label_smoothing,
+            ignore=PAD,
+        )
 
 
 def _output(network: TrainableNetwork, batch: Batch) -> Output:

@@ -18,11 +18,13 @@ class UpdateResult(NamedTuple):
     gradient_norm: Tensor
     cross_entropy: Tensor
     """Negative log-likelihood −Σ ln p(target) of the same passes, with dropout."""
+    tokens: Tensor
+    """How many tokens the losses have scored: neither padding nor what a loss leaves out."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One update: its objective, gradient norm and target tokens; see `UpdateResult`."""
+    """One update: its objective, gradient norm and scored tokens; see `UpdateResult`."""
 
     objective: float
     gradient_norm: float
@@ -48,10 +50,8 @@ class LogWindow:
     """
 
     seen: list[Outcome] = field(default_factory=list)
-    waiting: list[tuple[Tensor | list[float], int]] = field(default_factory=list)
-    """Objective, norm and cross-entropy of updates not yet read from the device, and their
-    tokens.
-    """
+    waiting: list[Tensor | list[float]] = field(default_factory=list)
+    """Objective, norm, cross-entropy and tokens of updates not yet read from the device."""
     padding: float = 0.0
     seconds: float = 0.0
     batches: int = 0
@@ -60,8 +60,8 @@ class LogWindow:
     left_out: int = 0
     """Pairs that ran out of memory even alone."""
 
-    def add(self, passed: UpdateResult, tokens: int) -> None:
-        self.waiting.append((torch.stack([number.double() for number in passed]), tokens))
+    def add(self, passed: UpdateResult) -> None:
+        self.waiting.append(torch.stack([number.double() for number in passed]))
 
     def look(self) -> list[Outcome]:
         """The updates since the last call; synchronises with the device, once."""
@@ -71,12 +71,12 @@ class LogWindow:
         return outcomes
 
     def _outcomes(self) -> list[Outcome]:
-        on_device = [values for values, _ in self.waiting if isinstance(values, Tensor)]
+        on_device = [values for values in self.waiting if isinstance(values, Tensor)]
         read = iter(torch.stack(on_device).tolist() if on_device else [])
         outcomes = []
-        for values, tokens in self.waiting:
-            objective, norm, plain = next(read) if isinstance(values, Tensor) else values
-            outcomes.append(Outcome(objective, norm, tokens, plain))
+        for values in self.waiting:
+            objective, norm, plain, tokens = next(read) if isinstance(values, Tensor) else values
+            outcomes.append(Outcome(objective, norm, int(tokens), plain))
         return outcomes
 
     def record(self) -> dict[str, float]:
@@ -113,5 +113,5 @@ class LogWindow:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> LogWindow:
         seen = [Outcome(*outcome) for outcome in values["seen"]]
-        waiting = [(numbers, tokens) for numbers, tokens in values["waiting"]]
+        waiting = [[*numbers, tokens] for numbers, tokens in values["waiting"]]
         return cls(**{**values, "seen": seen, "waiting": waiting})

@@ -225,34 +225,33 @@ class Run:
         self.rate = learning_rate(state.step + 1, settings, state.elapsed + state.validation)
         self.rate *= state.guard.factor
         set_learning_rate(self.optimizer, self.rate)
-        passed = self.update(portion.batches, portion.tokens)
+        passed = self.update(portion.batches)
         self.update.apply()
         state.step += 1
         state.position = portion.position
         if self.average is not None:
             self.average.update(self.network, state.step, self.update.applied)
-        tokens = portion.tokens - self._count_out_of_memory()
+        self._count_out_of_memory()
         seconds = time.perf_counter() - began
         state.seconds += seconds
         window = state.window
-        window.add(passed, tokens)
+        window.add(passed)
         window.padding += sum(self.update.padding_share(batch) for batch in portion.batches)
         window.seconds += seconds
         window.batches += len(portion.batches)
         self.monitor.note(state.step, portion.batches)
         state.elapsed = self._elapsed()
-        self.progress.step(StepRecord(state.step, tokens, self.rate, seconds=state.elapsed))
+        self.progress.step(StepRecord(state.step, portion.tokens, self.rate, seconds=state.elapsed))
         if self.device.type in SYNCHRONOUS:
             self.monitor.look(state, self.rate)
 
-    def _count_out_of_memory(self) -> int:
-        """Count and report what ran out of memory; returns the target tokens that were left out."""
+    def _count_out_of_memory(self) -> None:
+        """Count and report what ran out of memory."""
         split, left_out = self.update.splitter.take_counts()
         self.state.window.split += len(split)
         self.state.window.left_out += len(left_out)
         for sentence in self.monitor.out_of_memory(split, left_out):
             self.progress.print_line(sentence)
-        return sum(batch.target_tokens for batch in left_out)
 
     def _agree(self, interrupt: StopSignals) -> None:
         """Synchronise the ranks: rank 0's clock, and any rank's request to stop.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from random import Random
 
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings
 from transduce.data.batches.blocks import cut
@@ -102,6 +103,9 @@ def prepare(
         print_line(
             f"Vocabulary: {len(tokens[0]):,} transcript tokens, {len(tokens[1]):,} target tokens."
         )
+    elif rules.labels != "none":
+        labels = len(tokens[1]) - len(SPECIALS)
+        print_line(f"Vocabulary: {len(tokens[0]):,} source tokens, {labels:,} labels.")
     else:
         print_line(
             f"Vocabulary: {len(tokens[0]):,} source tokens, {len(tokens[1]):,} target tokens."
@@ -162,10 +166,18 @@ def prepare(
         named = ", ".join(new[:MOST_NAMED]) + (", …" if len(new) > MOST_NAMED else "")
         print_line(f"  warning: labels that do not occur in training count as wrong: {named}")
     judged = measurable(pairs, recipe.task, tokens[0])
-    items = items_of(judged, data.multiple_references)[: recipe.validation.limit]
+    items = sampled(items_of(judged, data.multiple_references), recipe.validation.limit)
     if warning := check_bleu(recipe, recipe.metrics, items):
         print_line(f"  warning: {warning}")
     return Prepared(*tokens, batches, valid, sources, items)
+
+
+def sampled(items: list[Item], limit: int | None) -> list[Item]:
+    """At most `limit` of the items, in their order: a random sample, as the first of a sorted file
+    are all alike. It is the same in every run, whatever its seed, so that runs can be compared."""
+    if limit is None or limit >= len(items):
+        return items
+    return [items[place] for place in sorted(Random(1).sample(range(len(items)), limit))]
 
 
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:

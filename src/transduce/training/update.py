@@ -21,7 +21,7 @@ from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
 from transduce.nn.loss.cross_entropy import Loss
 from transduce.nn.mixed_precision import CastCopies
-from transduce.nn.torch_private import AdamW, add_all, copy_all
+from transduce.nn.torch_private import AdamW, add_all, copy_all, multiply_all
 from transduce.recipe import Recipe, Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
@@ -62,33 +62,45 @@ class Update:
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def __call__(self, batches: list[Batch], tokens: int | None = None) -> UpdateResult:
+    def __call__(self, batches: list[Batch]) -> UpdateResult:
         """The summed losses of the batches and the gradient norm, without synchronising.
 
-        They are sums over the batches of all ranks; `tokens` counts the target tokens of all ranks.
+        They are sums over the batches of all ranks. The gradient is that of the mean over the
+        tokens that the losses have scored, on all ranks; only the losses know how many these are.
         If memory runs out, everything is repeated with the failed batch in halves.
         """
-        own = sum(batch.target_tokens for batch in batches)
-        others = 0 if tokens is None else tokens - own
         pieces = self.splitter.split_in_advance(batches)
-        while (losses := self._forward_backward(pieces, others)) is None:
+        while (losses := self._forward_backward(pieces)) is None:
             self.free()
-        nothing = torch.full((2,), math.nan, dtype=torch.float64, device=self.device)
+        nothing = torch.zeros(3, dtype=torch.float64, device=self.device)
         total = torch.stack(losses).sum(dim=0) if losses else nothing
         self.all_reduce(total)
-        norm = self.clip().to(self.device)
-        self.skip.copy_(nonfinite(total[0], norm))
-        return UpdateResult(total[0], norm, total[1])
+        return self._mean(total, 1.0)
 
-    def _forward_backward(self, batches: list[Batch], others: int) -> list[Tensor] | None:
+    def _mean(self, total: Tensor, share: float) -> UpdateResult:
+        """Turn the summed gradients into those of the mean loss, and clip them.
+
+        total: objective, cross-entropy and scored tokens of all ranks. share: of the summed
+        gradients that each rank holds.
+        """
+        objective, cross_entropy, tokens = total
+        # An update of no tokens has no mean: NaN, and it is skipped.
+        objective = torch.where(tokens > 0, objective, math.nan)
+        gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
+        if gradients:
+            multiply_all(gradients, (1 / (share * tokens)).to(gradients[0].dtype))
+        norm = self.clip().to(self.device)
+        self.skip.copy_(nonfinite(objective, norm))
+        return UpdateResult(objective, norm, cross_entropy, tokens)
+
+    def _forward_backward(self, batches: list[Batch]) -> list[Tensor] | None:
         """The losses of every batch; None if one ran out of memory, which is then split in the list
         itself.
         """
-        tokens = others + sum(batch.target_tokens for batch in batches)
         losses = []
         for number, batch in enumerate(batches):
             try:
-                losses.append(self.gradients(batch, tokens))
+                losses.append(self.gradients(batch))
             except (MemoryError, RuntimeError) as error:
                 if not out_of_memory(error):
                     raise
@@ -132,17 +144,21 @@ class Update:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def gradients(self, batch: Batch, tokens: float) -> Tensor:
-        """Forward and backward pass of one batch: adds its share of the gradient of the mean loss.
+    def gradients(self, batch: Batch, weight: float = 1.0) -> Tensor:
+        """Forward and backward pass of one batch: adds the gradient of its summed loss.
 
-        Returns its summed objective and cross-entropy, detached.
+        Returns its summed objective and cross-entropy and its scored tokens, detached.
         """
+        with self._casting(), self._autocast():
+            loss = self.loss(batch)
+        (loss.total * weight).backward()  # type: ignore[no-untyped-call]
+        return sums_of(loss)
+
+    def loss(self, batch: Batch) -> Loss:
+        """The objective of one batch."""
         settings = self.settings
         moved = (batch.twice() if settings.r_drop else batch).to(self.device)
-        with self._casting(), self._autocast():
-            loss = self.network.batch_loss(moved, settings.label_smoothing, settings.r_drop)
-        (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
-        return sums_of(loss)
+        return self.network.batch_loss(moved, settings.label_smoothing, settings.r_drop)
 
     def padding_share(self, batch: Batch) -> float:
         """Share of padding among the computed positions."""
@@ -163,7 +179,6 @@ class _CapturedGraph:
 
     graph: torch.cuda.CUDAGraph
     packed: Packed
-    scale: Tensor
     loss: Tensor
     buffers: list[Tensor]
     """Kept alive: a growing table of positions is replaced, but the graph reads the old one."""
@@ -210,11 +225,11 @@ class PackedUpdate(Update):
         self._pool = None
         super().free()
 
-    def gradients(self, batch: Batch, tokens: float) -> Tensor:
+    def gradients(self, batch: Batch, weight: float = 1.0) -> Tensor:
         packed = pack(batch, copies=2 if self.settings.r_drop else 1)
         if not self._packs(packed.shape.longest):
             self._zero()
-            return super().gradients(batch, tokens)
+            return super().gradients(batch, weight)
         kind = (packed.shape, self._empty)
         self._seen[kind] += 1
         flat = packed.flat.pin_memory().to(self.device, non_blocking=True)
@@ -222,11 +237,10 @@ class PackedUpdate(Update):
         if captured is None:
             full = len(self._graphs) >= MOST_GRAPHS
             if full or self._seen[kind] < 2:
-                return self._backward(replace(packed, flat=flat), 1.0 / tokens)
+                return self._backward(replace(packed, flat=flat))
             captured = self._graphs[kind] = self._capture(packed)
         self._empty = False
         captured.packed.flat.copy_(flat)
-        captured.scale.fill_(1.0 / tokens)
         captured.graph.replay()
         return captured.loss.clone()
 
@@ -238,12 +252,12 @@ class PackedUpdate(Update):
             self._packable[longest] = self.network.packs(longest)
         return self._packable[longest]
 
-    def _backward(self, packed: Packed, scale: Tensor | float) -> Tensor:
+    def _backward(self, packed: Packed) -> Tensor:
         with self._casting(), self._autocast():
             loss = self.network.packed_loss(
                 packed, self.settings.label_smoothing, self.settings.r_drop
             )
-        found = torch.autograd.grad(loss.total * scale, self._weights)
+        found = torch.autograd.grad(loss.total, self._weights)
         if self._empty:
             copy_all(self._gradients, found)
         else:
@@ -254,18 +268,17 @@ class PackedUpdate(Update):
     def _capture(self, packed: Packed) -> _CapturedGraph:
         """Capture a pass as a CUDA graph. Capturing computes nothing; the first replay does."""
         still = replace(packed, flat=torch.empty_like(packed.flat, device=self.device))
-        scale = torch.zeros((), device=self.device)
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
         with torch.cuda.graph(graph, pool=self._pool):  # type: ignore[arg-type]
-            loss = self._backward(still, scale)
+            loss = self._backward(still)
         self._pool = self._pool or graph.pool()
-        return _CapturedGraph(graph, still, scale, loss, list(self.network.buffers()))
+        return _CapturedGraph(graph, still, loss, list(self.network.buffers()))
 
 
 def sums_of(loss: Loss) -> Tensor:
-    """The objective and the cross-entropy of a batch, detached."""
-    return torch.stack([loss.total.detach(), loss.nll]).double()
+    """The objective, the cross-entropy and the scored tokens of a batch, detached."""
+    return torch.stack([loss.total.detach().double(), loss.nll.double(), loss.tokens.double()])
 
 
 def why_padded(

@@ -258,3 +258,24 @@ def test_texts_are_compared_in_one_unicode_form() -> None:
 )
 def test_a_value_has_two_decimals_or_more(name: str, expected: int) -> None:
     assert decimals(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "tokenizer"),
+    [("我 喜欢 喝茶 。", "zh"), ("I like tea .", "13a"), ("ฉันชอบดื่มชา", "char")],
+)
+def test_bleu_reads_the_script_of_the_references(text: str, tokenizer: str) -> None:
+    longer = text * 4
+    found = measure(["bleu"], [longer], [[longer]], bootstrap=0)["bleu"]
+    assert found.value == pytest.approx(100)
+    assert f"tok:{tokenizer}" in found.details["signature"]
+    given = measure(["bleu"], [longer], [[longer]], bootstrap=0, bleu_tokenizer="char")["bleu"]
+    assert "tok:char" in given.details["signature"]
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "share"), [("a b", 100), ("a b c d", 50), ("a", 50), ("a c b b", 25), ("", 0)]
+)
+def test_what_is_too_long_is_not_accurate(hypothesis: str, share: float) -> None:
+    found = measure(["accuracy"], [hypothesis], [["a b"]], bootstrap=0)["accuracy"]
+    assert found.value == pytest.approx(share)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from transduce.evaluation.items import Item
-from transduce.interop.measure import Measurement
+from transduce.interop.measure import Measurement, parity_beam
 from transduce.interop.parity import Parity, compare
+from transduce.recipe.training import Decode
 
 WORDS = [f"w{number}" for number in range(200)]
 ITEMS = [Item(word, [word]) for word in WORDS]
@@ -94,3 +95,8 @@ def test_both_searches_are_measured() -> None:
     assert parity.greedy_metrics == {"exact": (100, 99.5)}
     assert "exact match, greedy: 100.00 before, 99.50 after" in parity.lines()
     assert "exact match, beam 4: 100.00 before, 100.00 after" in parity.lines()
+
+
+@pytest.mark.parametrize(("beam", "compared"), [(1, 4), (2, 2), (5, 5)])
+def test_an_export_is_compared_with_a_beam_too(beam: int, compared: int) -> None:
+    assert parity_beam(Decode(beam=beam)) == compared

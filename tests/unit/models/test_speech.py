@@ -107,6 +107,24 @@ def test_the_loss_is_a_share_of_each(encoder: str) -> None:
     torch.testing.assert_close(loss.nll, written)  # without CTC, as without smoothing
 
 
+def test_tokens_that_are_not_scored_have_no_loss_and_are_not_counted() -> None:
+    """From the first to the last of them, and not the token after the last."""
+    waves = [noise(1.0, 1), noise(0.7, 2)]
+    batch = batch_of(waves, [[4, 5, 6, 7], [5, 7]])
+    assert batch.target_BT is not None
+    network = audio_network()
+    memory = network.encode(batch.source_BS, batch.source_lengths_B)
+    logits_BTV = network.head(network.decoder(batch.target_BT[:, :-1], memory))
+    wanted_BT = batch.target_BT[:, 1:].long()
+    each_BT = F.cross_entropy(logits_BTV.mT, wanted_BT, reduction="none")
+    for first, end in ((5, 7), (4, 5), (7, 8)):
+        network.unscored = (first, end)
+        scored_BT = (wanted_BT != PAD) & ~torch.isin(wanted_BT, torch.arange(first, end))
+        loss = network.batch_loss(batch)
+        assert int(loss.tokens) == int(scored_BT.sum())
+        torch.testing.assert_close(loss.nll, each_BT[scored_BT].sum())
+
+
 def test_where_two_passes_agree_the_loss_is_that_of_one() -> None:
     network = audio_network()  # nothing is dropped in it
     batch = batch_of([noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)])

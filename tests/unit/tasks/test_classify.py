@@ -140,9 +140,17 @@ def test_labels_that_training_has_not_are_named(tmp_path: Path) -> None:
     said = prepared(tmp_path, "fine\tgood\ndull\tbad\n", "fine\tgood\ndull\tso so\n")
     assert "  warning: labels that do not occur in training count as wrong: so so" in said
     said = prepared(tmp_path, "fine\tgood\ndull\tbad\n", "fine\tgood\n")
-    assert not any("labels" in line for line in said)
+    assert not any("labels that" in line for line in said)
 
 
 def test_one_label_is_nothing_to_tell_apart(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.tsv has only one label"):
         prepared(tmp_path, "fine\tgood\ndull\tgood\n", "fine\tgood\n")
+
+
+def test_a_text_of_unknown_words_has_a_warning() -> None:
+    known, half, unknown = classifier().run(
+        ["a fine film", "a film xyzzy plugh", "xyzzy plugh foo"]
+    )
+    assert known.warning == half.warning == ""
+    assert unknown.warning.startswith("3 of its 3 tokens are not in the vocabulary")

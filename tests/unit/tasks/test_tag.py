@@ -120,6 +120,19 @@ def test_the_loss_of_unknown_words_sees_their_letters(tmp_path: Path, model: Tag
         assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
 
 
+def test_unseen_tags_are_in_no_mean(tmp_path: Path) -> None:
+    """A validation's loss is that of the tags which the model can predict at all."""
+    model = tagger()
+    data = model.recipe.data.model_copy(update={"folder": str(tmp_path)})
+    found = []
+    for tags in ("DET NOUN VERB PUNCT", "DET NEVER NEITHER PUNCT"):
+        (tmp_path / "a.tsv").write_text(f"The dog runs .\t{tags}\n")
+        corpus, _ = encode_corpus(data.train, data, model.source_tokens, model.target_tokens, None)
+        found.append(loss_and_tokens(model, corpus, 100))
+    assert [count for _, count in found] == [4, 2]
+    assert 0 < found[1][0] < found[0][0]
+
+
 def test_lines_with_another_number_of_tags_are_not_judged(tmp_path: Path) -> None:
     """They were not learnt from either, and no answer to them could be right."""
     model = tagger(data={"folder": str(tmp_path)})

@@ -536,6 +536,27 @@ def test_coverage_asks_for_what_was_not_attended_to(name: str) -> None:
         make("fixed").run(["tea"], coverage_penalty=0.1)
 
 
+@pytest.mark.parametrize("diversity", [0.0, 0.5])
+@pytest.mark.parametrize(("nbest", "groups"), [(2, 2), (3, 2), (4, 4), (5, 3)])
+def test_groups_give_as_many_outputs_as_are_asked_for(
+    model: Transducer, diversity: float, nbest: int, groups: int
+) -> None:
+    """Also where groups find the same; what they have found stays among the outputs."""
+    asked: dict[str, Any] = {"nbest": nbest, "beam": nbest, "max_length": 4}
+    grouped = model.run(UNLIKE, groups=groups, diversity=diversity, **asked)
+    for output in grouped:
+        texts = [tuple(one.ids) for one in output.alternatives]
+        assert len(set(texts)) == len(texts) == nbest
+        scores = [one.score for one in output.alternatives]
+        assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("patience", [0.01, 0.3, 1.0])
+def test_patience_never_leaves_fewer_than_are_asked_for(model: Transducer, patience: float) -> None:
+    for output in model.run(UNLIKE, beam=4, nbest=4, patience=patience):
+        assert len(output.alternatives) == 4
+
+
 def test_groups_give_different_outputs(model: Transducer) -> None:
     grouped = model.run(UNLIKE, beam=4, nbest=4, groups=4, diversity=20.0)
     for output in grouped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import tiny_whisper
+from transduce.decoding.output import Output
 from transduce.decoding.whisper.steps import Heard
 from transduce.errors import ModelError
 from transduce.tasks.audio_input import AudioSegment
@@ -163,6 +165,82 @@ def test_fallback_samples_unlikely_outputs_again(model: WhisperTransducer) -> No
     same = run(model, WAVES[:2], fallback=True, **asked)
     assert [one.text for one in again] != [one.text for one in plain]  # random weights: unlikely
     assert [one.text for one in again] == [one.text for one in same]
+
+
+@pytest.mark.parametrize(
+    ("asked", "holds"),
+    [
+        ({"include": ["tea"]}, lambda one: "tea" in one.text),
+        ({"include": [["tea"], ["uncle"]]}, lambda one: "tea" in one.text or "uncle" in one.text),
+        ({"prefix": [" tea", " for"]}, lambda one: one.text.startswith(("tea", "for"))),
+        ({"exclude": [["e"], []]}, lambda one: True),
+        ({"only": [" tea for uncle"], "beam": 3}, lambda one: set(one.text) <= set(" teaforuncl")),
+        ({"no_repeat_ngram": 1}, lambda one: len(one.ids) == len(set(one.ids))),
+        ({"groups": 2, "nbest": 2}, lambda one: len(one.alternatives) == 2),
+        ({"mbr": "chrf", "samples": 3}, lambda one: True),
+    ],
+)
+def test_what_is_asked_for_holds_with_fallback_too(
+    model: WhisperTransducer, asked: dict[str, Any], holds: Callable[[Output], bool]
+) -> None:
+    common: dict[str, Any] = {"language": "en", "timestamps": False, "max_length": 8, **asked}
+    plain = run(model, WAVES[:2], **common)
+    again = run(model, WAVES[:2], fallback=True, **common)
+    assert all(map(holds, plain))
+    assert all(map(holds, again))
+
+
+def poor_at_first(
+    model: WhisperTransducer, monkeypatch: pytest.MonkeyPatch, first: Output
+) -> list[dict[str, Any]]:
+    """Windows are decoded to this output first, and then to a good one; what was asked of each."""
+    calls: list[dict[str, Any]] = []
+
+    def decode(segments: list[Any], call: Any, encoder: Any, **asked: Any) -> list[Output]:
+        calls.append(asked)
+        good = Output(" tea", -0.1, ids=model.target_tokens.encode(" tea"), log_probability=-0.1)
+        return [first if len(calls) == 1 else good for _ in segments]
+
+    monkeypatch.setattr(model, "decode_windows", decode)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("text", "mean", "again"),
+    [
+        (" tea for uncle" * 12, -0.1, True),  # repeats itself, however likely
+        (" tea for uncle", -1.1, True),  # is unlikely
+        (" tea for uncle", -0.9, False),
+        (" the tea of uncle Iroh for the uncle", -0.1, False),
+    ],
+)
+def test_what_falls_back(
+    model: WhisperTransducer,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    mean: float,
+    again: bool,
+) -> None:
+    ids = model.target_tokens.encode(text)
+    first = Output(text, mean, ids=ids, log_probability=mean * (len(ids) + 1))
+    calls = poor_at_first(model, monkeypatch, first)
+    run(model, WAVES[:1], language="en", timestamps=False, fallback=True)
+    assert [call.get("temperature") for call in calls] == [None, *([0.2] if again else [])]
+
+
+def test_every_setting_reaches_the_samples_of_fallback(
+    model: WhisperTransducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of later versions: what is asked of them is what was asked, and sampling."""
+    first = Output(" tea" * 40, -0.1, ids=model.target_tokens.encode(" tea" * 40))
+    calls = poor_at_first(model, monkeypatch, first)
+    asked = {
+        **{"ensemble": [model], "language_model": "a language model", "rerank": "a reranker"},
+        **{"length_penalty": 0.3, "lm_weight": 0.2, "top_k": 7, "seed": 5, "unheard_of": 1},
+    }
+    run(model, WAVES[:1], language="en", timestamps=False, fallback=True, **asked)
+    assert asked.items() <= calls[1].items()
+    assert calls[1]["sample"] is True
 
 
 def test_score_and_stream_agree_with_run(model: WhisperTransducer) -> None:

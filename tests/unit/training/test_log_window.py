@@ -16,7 +16,7 @@ def passed(*numbers: float) -> UpdateResult:
 
 def test_a_window_is_the_same_after_a_state_on_disk() -> None:
     window = LogWindow([Outcome(6.0, 1.0, 15, 5.0)])
-    window.add(passed(2.0, 1.0, 1.5), 4)
+    window.add(passed(2.0, 1.0, 1.5, 4))
     again = LogWindow.from_json(json.loads(json.dumps(window.to_json())))
     assert again.look() == window.look() == [Outcome(2.0, 1.0, 4, 1.5)]
     assert again.record() == window.record()
@@ -54,11 +54,11 @@ def test_a_window_without_a_number_has_no_mean() -> None:
 
 def test_a_look_takes_each_update_once() -> None:
     window = LogWindow()
-    window.add(passed(2.0, 1.0, 1.5), 4)
-    window.add(passed(math.nan, 1.0, 1.5), 5)
+    window.add(passed(2.0, 1.0, 1.5, 4))
+    window.add(passed(math.nan, 1.0, 1.5, 5))
     first = window.look()
     assert [outcome.usable for outcome in first] == [True, False]
-    window.add(passed(3.0, 1.0, 2.5), 6)
+    window.add(passed(3.0, 1.0, 2.5, 6))
     assert window.look() == [Outcome(3.0, 1.0, 6, 2.5)]
     assert [outcome.tokens for outcome in window.seen] == [4, 5, 6]
 

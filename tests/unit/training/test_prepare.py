@@ -149,3 +149,24 @@ def test_what_is_told_of_sound(tmp_path: Path) -> None:
     )
     told = prepared(recipe_in(tmp_path, apart, rows))[1]
     assert told[0] == "Vocabulary: 9 transcript tokens, 9 target tokens."
+
+
+def test_a_limit_of_validation_takes_a_sample_of_all(tmp_path: Path) -> None:
+    """The first of a sorted file are all alike. Runs of any seed are measured on the same items."""
+    rows = "".join(f"{letter}\tX Y\n" for letter in "abcdefghijklmnopqrstuvwxyz")
+    chosen = []
+    for more in ("validation: {limit: 8}", "seed: 5\nvalidation: {limit: 8}"):
+        found, _ = prepared(recipe_in(tmp_path, f"{PAIRS}{more}\n", rows))
+        chosen.append([item.source for item in found.items])
+    assert chosen[0] == chosen[1] == sorted(chosen[0])
+    assert len(set(chosen[0])) == 8
+    assert chosen[0][-1] > "m"
+    for limit in (26, 27, "null"):
+        more = f"validation: {{limit: {limit}}}"
+        found, _ = prepared(recipe_in(tmp_path, f"{PAIRS}{more}\n", rows))
+        assert len(found.items) == 26
+
+
+def test_labels_are_counted_as_labels(tmp_path: Path) -> None:
+    _, told = prepared(recipe_in(tmp_path, LABELS, "a\tgood\nb\tbad\nc\tso so\n"))
+    assert told[0] == "Vocabulary: 7 source tokens, 3 labels."

@@ -13,10 +13,14 @@ import torch
 from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.packing import pack
-from transduce.models import EncoderDecoder
-from transduce.models.build import Vocabulary, build
+from transduce.data.tokens.tokenizer import UNKNOWN
+from transduce.models import EncoderDecoder, Labeller
+from transduce.models.build import Vocabulary, build, build_labeller
+from transduce.nn.loss.cross_entropy import Loss
 from transduce.recipe import Audio, Train
 from transduce.recipe.presets import PRESETS
+from transduce.training.distributed.processes import Processes
+from transduce.training.log_window import UpdateResult
 from transduce.training.nan_guard import nonfinite
 from transduce.training.optimizer import MovingAverage, build_optimizer
 from transduce.training.update import PackedUpdate, Update, padding_notice, why_padded
@@ -47,7 +51,7 @@ def test_accumulated_batches_are_one_batch() -> None:
     for cut in ([batch(0, 1, 2, 3)], [batch(0), batch(1, 2, 3)], [batch(3, 2), batch(1, 0)]):
         made = network().double()
         update = Update(made, build_optimizer(made, settings), settings, torch.float32)
-        loss, norm, plain = update(cut)
+        loss, norm, plain, _ = update(cut)
         found.append([loss, norm, plain, *gradients(made)])
     for other in found[1:]:
         for mine, theirs in zip(found[0], other, strict=True):
@@ -58,7 +62,7 @@ def test_the_gradient_is_clipped_and_its_norm_told() -> None:
     settings = Train(clip_norm=0.01)
     made = network()
     update = Update(made, build_optimizer(made, settings), settings, torch.float32)
-    _, norm, _ = update([batch(0, 1)])
+    _, norm, _, _ = update([batch(0, 1)])
     assert float(norm) > 0.01
     clipped = torch.cat([g.flatten() for g in gradients(made)]).norm()
     assert float(clipped) == pytest.approx(0.01, rel=1e-3)
@@ -77,12 +81,12 @@ def test_packed_and_recorded_gradients_are_the_same(positions: str, r_drop: floa
     exactly = Update(made, optimizer, settings, torch.float32)
     expected = []
     for cut in cuts:
-        loss, norm, plain = exactly(cut)
+        loss, norm, plain, _ = exactly(cut)
         expected.append((loss, norm, plain, gradients(made)))
         optimizer.zero_grad()
     packed = PackedUpdate(made, optimizer, settings, torch.bfloat16)
     for cut, (loss, norm, plain, exact) in zip(cuts, expected, strict=True):
-        my_loss, my_norm, my_plain = packed(cut)
+        my_loss, my_norm, my_plain, _ = packed(cut)
         assert float(my_plain) == pytest.approx(float(plain), rel=1e-2)
         torch.testing.assert_close(my_loss, loss, rtol=1e-2, atol=0)
         torch.testing.assert_close(my_norm, norm, rtol=2e-2, atol=0)
@@ -147,7 +151,7 @@ def test_on_a_gpu_an_update_without_finite_numbers_changes_nothing(kind: type[Up
     before = everything()
     kept = made.head.bias.detach().clone()
     made.head.bias.data[5] = math.nan
-    loss, norm, _ = update([batch(0, 1)])
+    loss, norm, _, _ = update([batch(0, 1)])
     made.head.bias.data.copy_(kept)
     assert float(nonfinite(loss, norm)) == float(update.skip) == 1.0
     update.apply()
@@ -177,7 +181,7 @@ def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]
         try:
             for _ in range(3):
                 update.zero_gradients()
-                loss, norm, plain = update([whole])
+                loss, norm, plain, _ = update([whole])
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
         found.append([loss, norm, plain, *gradients(made)])
@@ -265,3 +269,89 @@ def test_padded_batches_on_a_gpu_are_told(
         recipe: Any = SimpleNamespace(train=given, audio=audio)
         told = padding_notice(OnGpu(), recipe, precision, False)  # type: ignore[arg-type]
         assert len(told) == (reason is not None and audio is None)  # speech: nothing can be done
+
+
+# ------------------------------------------------------ only tokens that were scored are counted
+
+TAGGED = [([5, 6, 7, 8], [4, 5, UNKNOWN, 6]), ([9, 4], [UNKNOWN, 5]), ([6, 6, 5], [5, 4, 4])]
+
+
+def tagger() -> Labeller:
+    torch.manual_seed(1)
+    shape = {**PRESETS["transformer-tiny"], "width": 16, "dropout": 0.0}
+    shape.pop("decoder", None)
+    words = [f"w{n}" for n in range(12)]
+    made = build_labeller(recipe.Model.model_validate(shape), words, 3, pooled=False)
+    return made.double().eval()
+
+
+def tagged(*rows: int) -> Batch:
+    return collate([TAGGED[row][0] for row in rows], [TAGGED[row][1] for row in rows], ends=False)
+
+
+def mean_gradients(*rows: int, r_drop: float = 0.0) -> list[torch.Tensor]:
+    """Of the mean over all tokens that have a label."""
+    made = tagger()
+    one = tagged(*rows)
+    loss = made.batch_loss(one.twice() if r_drop else one, 0.0, r_drop)
+    known = sum(label != UNKNOWN for row in rows for label in TAGGED[row][1])
+    assert int(loss.tokens) == known
+    (loss.total / known).backward()  # type: ignore[no-untyped-call]
+    return [p.grad for p in made.parameters() if p.grad is not None]
+
+
+def updated(
+    made: Labeller, *batches: Batch, ranks: Processes | None = None, r_drop: float = 0.0
+) -> UpdateResult:
+    settings = Train(clip_norm=0.0, label_smoothing=0.0, r_drop=r_drop)
+    parts = (made, build_optimizer(made, settings), settings, torch.float32)
+    return Update(*parts, ranks=ranks or Processes())(list(batches))
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 2.0])
+@pytest.mark.parametrize("cut", [[(0, 1, 2)], [(0,), (1, 2)], [(2, 0), (1,)]])
+def test_labels_that_are_not_scored_are_in_no_mean(cut: list[Any], r_drop: float) -> None:
+    made = tagger()
+    passed = updated(made, *(tagged(*rows) for rows in cut), r_drop=r_drop)
+    assert int(passed.tokens) == 7
+    for mine, theirs in zip(
+        [p.grad for p in made.parameters()], mean_gradients(0, 1, 2, r_drop=r_drop), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+class Two(Processes):
+    """One of two ranks: what it adds to the other's sums, or what it has of its own."""
+
+    def __init__(self, others: list[torch.Tensor] | None = None) -> None:
+        super().__init__(rank=0, count=2)
+        self.others, self.sent = others, list[torch.Tensor]()
+
+    def all_reduce(self, tensors: Any) -> None:
+        for tensor in tensors:
+            place = len(self.sent)
+            self.sent.append(tensor.clone())
+            if self.others is not None:
+                tensor.add_(self.others[place])
+
+
+def test_a_pair_left_out_on_one_rank_is_in_no_rank_s_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a rank that has nothing left adds nothing."""
+    real = Labeller.loss
+
+    def loss(self: Labeller, source_BS: torch.Tensor, *rest: Any) -> Loss:
+        if source_BS.shape[1] == 3:
+            raise MemoryError
+        return real(self, source_BS, *rest)
+
+    expected = mean_gradients(0, 1)
+    monkeypatch.setattr(Labeller, "loss", loss)
+    for mine, other in (((0, 1), (2,)), ((0,), (1, 2)), ((2,), (0, 1))):
+        alone = Two()
+        updated(tagger(), tagged(*other), ranks=alone)
+        made = tagger()
+        passed = updated(made, tagged(*mine), ranks=Two(alone.sent))
+        assert int(passed.tokens) == 4
+        assert bool(passed.objective.isfinite())
+        for found, theirs in zip([p.grad for p in made.parameters()], expected, strict=True):
+            torch.testing.assert_close(found, theirs, rtol=1e-9, atol=1e-12)

@@ -77,7 +77,8 @@ def test_attention_that_does_not_follow_is_told_once_the_rate_has_risen(tmp_path
 
 
 def test_a_run_that_never_had_a_number_says_so(tmp_path: Path) -> None:
-    state = TrainingState(step=10, window=LogWindow(waiting=[([math.nan] * 3, 5)] * 10))
+    window = LogWindow(waiting=[[math.nan, math.nan, math.nan, 5]] * 10)
+    state = TrainingState(step=10, window=window)
     with pytest.raises(TrainingError) as error:
         watch(tmp_path).look(state, 1e-3)
     told = str(error.value)

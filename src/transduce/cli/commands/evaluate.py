@@ -9,19 +9,43 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transduce.cli.commands.options import (
+    EVALUATION_SETTINGS,
     AdapterOption,
     Base,
     Beam,
+    ChunkMs,
+    CoveragePenalty,
+    CtcWeight,
     DataOverrides,
     Device,
     EngineOption,
     EnsembleOption,
+    Fallback,
+    Geometric,
+    LanguageModel,
     LengthPenalty,
+    LmWeight,
+    MaxLength,
+    Mbr,
+    MinLength,
     ModelArgument,
+    NoRepeatNgram,
+    Only,
     Overwrite,
     Precision,
+    Rerank,
+    RerankWeight,
+    Sample,
+    Samples,
+    SamplingSeed,
+    Temperature,
+    TopK,
+    TopP,
+    Unknown,
     Workers,
+    chosen,
     count_processes,
+    given_settings,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +68,27 @@ def evaluate(
     ] = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
+    coverage_penalty: CoveragePenalty = None,
+    sample: Sample = False,
+    temperature: Temperature = 1.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    seed: SamplingSeed = 1,
+    mbr: Mbr = None,
+    samples: Samples = 32,
+    no_repeat_ngram: NoRepeatNgram = None,
+    min_length: MinLength = 0,
+    max_length: MaxLength = None,
+    only: Only = None,
+    unknown: Unknown = True,
+    geometric: Geometric = False,
+    rerank: Rerank = None,
+    rerank_weight: RerankWeight = 1.0,
+    language_model: LanguageModel = None,
+    lm_weight: LmWeight = 0.3,
+    ctc_weight: CtcWeight = None,
+    chunk_ms: ChunkMs = None,
+    fallback: Fallback = False,
     metrics: Annotated[
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
@@ -74,6 +119,7 @@ def evaluate(
     overwrite: Overwrite = False,
 ) -> None:
     """Evaluate a model on its test set. Writes metrics, hypotheses and card to its folder."""
+    asked = locals()
     processes = count_processes(workers, many=True)
     from transduce.cli.printing import print_metrics
     from transduce.errors import ModelError
@@ -110,8 +156,12 @@ def evaluate(
         ensemble=[load(other, place, precision) for other in ensemble or []],
         with_folders=ensemble or [],
         adapter=adapter,
-        beam=beam,
-        length_penalty=length_penalty,
+        beside={
+            name: (load(other, place, precision), other)
+            for name, other in (("rerank", rerank), ("language_model", language_model))
+            if other is not None
+        },
+        **given_settings(**chosen((*EVALUATION_SETTINGS, "chunk_ms", "fallback"), asked)),
     )
     if cached:
         print("transduce: the model is in the hub's cache: no results are kept", file=sys.stderr)

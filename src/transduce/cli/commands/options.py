@@ -239,6 +239,12 @@ SEARCH_SETTINGS = (
 )
 
 
+# Those of `evaluate`, which reads one output for each source.
+EVALUATION_SETTINGS = tuple(
+    name for name in SEARCH_SETTINGS if name not in ("nbest", "groups", "diversity")
+)
+
+
 def chosen(names: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Those options of a command that have these names; asked: all, as its own `locals()`."""
     return {name: asked[name] for name in names}

@@ -65,21 +65,33 @@ def make_bleu(tokenizer: str, effective_order: bool = False) -> BLEU:
         ) from None
 
 
+def fitting_tokenizer(references: Iterable[str]) -> str:
+    """The tokenizer for the script that references are mostly written in."""
+    script = _script_without_words(references)
+    return DEFAULT if script is None else SCRIPTS[script][1]
+
+
 def unfit(tokenizer: str, references: Iterable[str]) -> str:
     """A warning about references that this tokenizer does not split into words; empty if it
     does.
     """
     if tokenizer not in (DEFAULT, "intl", "none"):
         return ""
-    text = "".join(reference for reference, _ in zip(references, range(LOOKED_AT), strict=False))
-    letters = sum(character.isalpha() for character in text)
-    counts = {name: len(re.findall(f"[{span}]", text)) for name, (span, _) in SCRIPTS.items()}
-    if 2 * sum(counts.values()) <= letters or not letters:
+    script = _script_without_words(references)
+    if script is None:
         return ""
-    # Japanese is written in both, Chinese in one of them.
-    japanese = 10 * counts["Japanese kana"] > counts["Chinese characters"] > 0
-    script = "Japanese kana" if japanese else max(counts, key=lambda name: counts[name])
     return (
         f"the references are mostly in {script}, which BLEU's tokenizer {tokenizer} does not split "
         f"into words, so BLEU means little: set bleu_tokenizer: {SCRIPTS[script][1]}"
     )
+
+
+def _script_without_words(references: Iterable[str]) -> str | None:
+    text = "".join(reference for reference, _ in zip(references, range(LOOKED_AT), strict=False))
+    letters = sum(character.isalpha() for character in text)
+    counts = {name: len(re.findall(f"[{span}]", text)) for name, (span, _) in SCRIPTS.items()}
+    if 2 * sum(counts.values()) <= letters or not letters:
+        return None
+    # Japanese is written in both, Chinese in one of them.
+    japanese = 10 * counts["Japanese kana"] > counts["Chinese characters"] > 0
+    return "Japanese kana" if japanese else max(counts, key=lambda name: counts[name])

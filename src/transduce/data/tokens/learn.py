@@ -208,7 +208,7 @@ def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, An
         # SentencePiece's rules written out: Metaspace of this library would mistake a leading space
         # of the text for the one that it puts before every text.
         steps += [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
-        cuts = [
+        cuts: list[Any] = [
             pre_tokenizers.Split(SPACE, "merged_with_next"),
             pre_tokenizers.Split("\n", "isolated"),
             pre_tokenizers.Split(_SPELT_SPECIAL, "isolated"),

@@ -134,6 +134,8 @@ class BatchDecoder:
     allowed: Sequence[int] | None = None
     """The allowed tokens; None: all."""
     vocabulary: int = 0
+    silent: Sequence[int] = ()
+    """Tokens besides the unknown one that an output's text does not show, such as tags."""
     workers: int = 1
     """Worker processes, on a CPU."""
     fast: FastSearch | None = None
@@ -344,7 +346,7 @@ class BatchDecoder:
         size = self._hypotheses(requests[0])  # the same for all of a batch
         if size == 1:
             return search.greedy(self.model, *source, power, constraints, observer)
-        return beam(
+        found = beam(
             self.model,
             *source,
             size,
@@ -356,6 +358,28 @@ class BatchDecoder:
             observer,
             settings.patience,
         )
+        return found if settings.groups == 1 else self._filled_up(found, requests, observer)
+
+    def _filled_up(
+        self,
+        found: list[list[search.Hypothesis]],
+        requests: Sequence[Request],
+        observer: SearchObserver | None,
+    ) -> list[list[search.Hypothesis]]:
+        """Where groups have found the same, what one beam finds makes up the n-best list."""
+        nbest = self.settings.nbest
+        short = [place for place, of_one in enumerate(found) if len(of_one) < nbest]
+        if not short:
+            return found
+        ungrouped = replace(self, settings=replace(self.settings, groups=1))
+        of_short = None if observer is None else observer.of(short)
+        more = ungrouped._decode([requests[place] for place in short], of_short)
+        for place, others in zip(short, more, strict=True):
+            known = [hypothesis.tokens for hypothesis in found[place]]
+            new = [hypothesis for hypothesis in others if hypothesis.tokens not in known]
+            filled = [*found[place], *new[: nbest - len(known)]]
+            found[place] = sorted(filled, key=lambda hypothesis: -hypothesis.score)
+        return found
 
     def prepare(
         self, requests: Sequence[Request]
@@ -376,7 +400,8 @@ class BatchDecoder:
         if settings.no_repeat_ngram:
             constraints.append(NoRepeat(settings.no_repeat_ngram))
         if any(request.exclude for request in requests):
-            constraints.append(Exclude([request.exclude for request in requests], device))
+            phrases = [request.exclude for request in requests]
+            constraints.append(Exclude(phrases, device, (UNKNOWN, *self.silent)))
         if any(request.include for request in requests):
             constraints.append(Include([request.include for request in requests], limits_B, device))
         if any(request.prefix for request in requests):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.search.greedy import Stepper
+from transduce.decoding.search.rules import NEVER
 from transduce.models.call_context import NO_CONTEXT, CallContext, attention_of
 from transduce.models.decoders import DecoderState, shared_rows
 from transduce.models.memory import Memory
@@ -126,12 +127,16 @@ class ShallowFusion:
     """Shallow fusion: log p + w log p by a language model with the same vocabulary.
 
     Gulcehre et al. 2015, https://arxiv.org/abs/1503.03535.
+
+    A language model of running text knows no END. If END alone were free of its cost, an output
+    would be the better the sooner it ends. So such a model only moves probability among the tokens
+    that go on: these keep the total that they have without it, and so does END.
     """
 
     def __init__(
         self, model: Stepper, language: Stepper, weight: float, endless: bool = False
     ) -> None:
-        """`endless`: the language model never predicts END, and does not score it."""
+        """`endless`: the language model never predicts END."""
         self.model, self.language, self.weight, self.endless = model, language, weight, endless
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> ShallowFusionState:
@@ -145,9 +150,16 @@ class ShallowFusion:
         assert isinstance(state, ShallowFusionState)
         own_RV, own = self.model.step(tokens_R, state.own)
         language_RV, language = self.language.step(tokens_R, state.language)
+        fused_RV = weighted(own_RV, 1.0, language_RV, self.weight)
         if self.endless:
-            language_RV[:, END] = 0.0
-        return weighted(own_RV, 1.0, language_RV, self.weight), ShallowFusionState(own, language)
+            end_R = own_RV[:, END].clone()
+            for scores_RV in (own_RV, fused_RV):
+                scores_RV.nan_to_num_(nan=NEVER, neginf=NEVER)[:, END] = NEVER
+            kept_R1, fused_R1 = (x.logsumexp(dim=1, keepdim=True) for x in (own_RV, fused_RV))
+            # Where nothing can go on, -inf - -inf is NaN.
+            fused_RV = (fused_RV + kept_R1 - fused_R1).nan_to_num_(nan=NEVER, neginf=NEVER)
+            fused_RV[:, END] = end_R
+        return fused_RV, ShallowFusionState(own, language)
 
 
 def weighted(one_RV: Tensor, of_one: float, other_RV: Tensor, of_other: float) -> Tensor:

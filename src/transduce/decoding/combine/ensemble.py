@@ -31,7 +31,8 @@ class EnsembleState:
 class Ensemble:
     """The mean of the models' next-token probabilities, as one model for search.
 
-    Geometric: the mean of their log-probabilities, renormalized.
+    Geometric: the mean of their log-probabilities, so that the log-probability of an output is the
+    mean of those that the models assign to it.
     """
 
     def __init__(self, models: Sequence[Stepper], *, geometric: bool = False) -> None:
@@ -47,5 +48,5 @@ class Ensemble:
         log_probs_MBV = torch.stack([log_probs_BV for log_probs_BV, _ in steps])
         after = EnsembleState([new for _, new in steps])
         if self.geometric:
-            return log_probs_MBV.mean(dim=0).log_softmax(dim=-1), after
+            return log_probs_MBV.mean(dim=0), after
         return log_probs_MBV.logsumexp(dim=0) - math.log(len(self.models)), after

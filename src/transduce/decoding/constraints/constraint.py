@@ -14,10 +14,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.data.tokens.tokenizer import END, PAD, UNKNOWN
+from transduce.decoding.search.rules import NEVER as NEVER
+from transduce.decoding.search.rules import cut, obey, too_early
 from transduce.models.call_context import attention_of
 
-NEVER = float("-inf")
 ANY = -1  # in a phrase: matches every token
 
 
@@ -31,7 +32,7 @@ class Constraint:
         """Read what it needs of a model's state, once after every step."""
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
-        """Set banned_RV True where a token may not follow written_RT. PAD is banned already."""
+        """Set banned_RV True where a token may not follow written_RT. PAD is banned anyway."""
 
     def closing(self) -> Tensor | None:
         """The penalty of a hypothesis that ends at this step, row by row: at most zero, or search
@@ -69,23 +70,16 @@ class Constraints:
             log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
         unending_R = getattr(state, "unending_R", None)
         if last_R is not None and unending_R is not None:
-            cut_R = last_R & unending_R
-            log_probs_RV[:, END] = log_probs_RV[:, END].masked_fill(cut_R, 0.0)
+            cut(log_probs_RV, last_R & unending_R)
         if self.constraints:
             banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
-            banned_RV[:, PAD] = True
-            banned_RV[:, BEGIN] = True
             for part in self.constraints:
                 part.see(state)
                 part.ban(banned_RV, written_RT)
             log_probs_RV = log_probs_RV.masked_fill(banned_RV, NEVER)
-        else:
-            log_probs_RV[:, PAD : BEGIN + 1 : BEGIN - PAD] = NEVER  # both in one call
-        if last_R is not None:
-            going_on_V = torch.arange(log_probs_RV.shape[1], device=last_R.device) != END
-            log_probs_RV = log_probs_RV.masked_fill(last_R[:, None] & going_on_V, NEVER)
-            if self.open:
-                log_probs_RV[:, END] = log_probs_RV[:, END].masked_fill(last_R, 0.0)
+        obey(log_probs_RV, early=False, last_R=last_R)  # MinLength is among the constraints
+        if self.open and last_R is not None:
+            cut(log_probs_RV, last_R)
         return log_probs_RV
 
     def closing(self) -> Tensor:
@@ -114,7 +108,7 @@ class MinLength(Constraint):
         self.least = least
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
-        if written_RT.shape[1] < self.least:
+        if too_early(written_RT.shape[1], self.least + 1):
             banned_RV[:, END] = True
 
 
@@ -149,20 +143,31 @@ class NoRepeat(Constraint):
 
 
 class Exclude(Constraint):
-    """Some phrases are never written: their last token is banned after all that goes before it."""
+    """Some phrases are never written: their last token is banned after all that goes before it.
 
-    def __init__(self, phrases: Sequence[Sequence[Sequence[int]]], device: torch.device) -> None:
-        """phrases[b]: those of source b, each one token or more."""
+    Tokens that have no text, such as the unknown token, do not come between the tokens of a phrase:
+    the text would hold it all the same.
+    """
+
+    def __init__(
+        self,
+        phrases: Sequence[Sequence[Sequence[int]]],
+        device: torch.device,
+        silent: Sequence[int] = (UNKNOWN,),
+    ) -> None:
+        """phrases[b]: those of source b, each one token or more. silent: tokens without text."""
         # At the right edge, where what was written last stands too.
         self.phrases_RPL = padded_phrases(phrases, device, fill=ANY, right=True)
         self.last_RP = self.phrases_RPL[:, :, -1].clamp(min=PAD)  # of no phrase: PAD
+        self.silent = torch.tensor(list(silent), device=device)
 
     def reorder(self, index_R: Tensor) -> None:
         self.phrases_RPL, self.last_RP = self.phrases_RPL[index_R], self.last_RP[index_R]
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
         context_RPL = self.phrases_RPL[:, :, :-1]
-        tail_RL = last_tokens(written_RT, context_RPL.shape[2])
+        shown_RT = written_RT.masked_fill(torch.isin(written_RT, self.silent), PAD)
+        tail_RL = last_tokens(_to_the_right(shown_RT), context_RPL.shape[2])
         fits_RP = ((context_RPL == tail_RL[:, None]) | (context_RPL == ANY)).all(dim=-1)
         _ban_where(banned_RV, fits_RP, self.last_RP)
 
@@ -191,6 +196,11 @@ class Prefix(Constraint):
 def _ban_where(banned_RV: Tensor, where_RP: Tensor, tokens_RP: Tensor) -> None:
     # PAD is always banned: it stands for "none".
     banned_RV.scatter_(1, tokens_RP.masked_fill(~where_RP, PAD).long(), True)
+
+
+def _to_the_right(tokens_RT: Tensor) -> Tensor:
+    """Each row with its padding on the left, the other tokens in their order."""
+    return tokens_RT.gather(1, (tokens_RT != PAD).to(torch.uint8).argsort(dim=1, stable=True))
 
 
 def last_tokens(written_RT: Tensor, count: int) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.decoding.constraints.segmentations import Segmentations
@@ -60,6 +61,18 @@ def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]
         [ids for phrase in dict.fromkeys(phrases) for ids in known.get(phrase, ())]
         for phrases in listed
     ]
+
+
+def of_one_source(settings: Mapping[str, Any], place: int) -> dict[str, Any]:
+    """Settings of a run over several sources, as those of a run over one of them alone."""
+    found = dict(settings)
+    if isinstance(prefix := found.get("prefix"), Sequence) and not isinstance(prefix, str):
+        found["prefix"] = [prefix[place]]
+    for name in ("include", "exclude"):
+        given = found.get(name) or ()
+        if not isinstance(given, str) and not all(isinstance(entry, str) for entry in given):
+            found[name] = [given[place]]
+    return found
 
 
 def allowed(only: Sequence[str] | None, tokens: Tokens) -> list[int] | None:

@@ -15,9 +15,8 @@ from transduce.data.tokens.tokenizer import BEGIN
 from transduce.decoding.cuda.audio_beam import AudioBeamSlots
 from transduce.decoding.cuda.audio_slots import AudioSlots, TokenRules
 from transduce.decoding.cuda.pool import power_of_2, room
-from transduce.decoding.search.beam import finished_at_most
 from transduce.decoding.search.greedy import Hypothesis
-from transduce.decoding.search.slots import Job, Search, Shape, positions_of
+from transduce.decoding.search.slots import Job, Search, Shape, positions_of, shape_of
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.hooks import copy_for_search
 from transduce.models.memory import Memory
@@ -108,21 +107,12 @@ class AudioTask:
     def _run(self, jobs: Sequence[Job], settings: Search) -> list[list[Hypothesis]]:
         self.search.copy_weights()
         found: list[list[Hypothesis]] = [[] for _ in jobs]
-        rows = max(settings.beam, settings.nbest)
         classes: dict[tuple[int, int], list[int]] = {}
         for place, job in enumerate(jobs):
             classes.setdefault(self._size_of(job), []).append(place)
         for (source, target), places in sorted(classes.items(), reverse=True):
-            shape = Shape(
-                min(MOST, 1 << (len(places) - 1).bit_length()),
-                rows,
-                source,
-                target,
-                settings.nbest,
-                settings.length_penalty,
-                settings.least,
-                None if rows == 1 else finished_at_most(settings.patience, rows),
-            )
+            slots = min(MOST, 1 << (len(places) - 1).bit_length())
+            shape = shape_of(settings, slots, (source, target))
             self._work(self.search.pool(shape, self.rules), jobs, places, found)
         return found
 

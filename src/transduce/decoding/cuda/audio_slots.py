@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.data.tokens.tokenizer import END
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.recorded import Recorded
 from transduce.decoding.cuda.slots import wide
 from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.decoding.search.rules import at_limit, cut, obey, too_early
 from transduce.decoding.search.slots import Shape
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
@@ -80,14 +81,10 @@ def ban(
     length_R, limit_R, least = lengths
     if rules is not None:
         rules.ban(logits_RV, last, length_R)
-    last_R = length_R + 1 >= limit_R
+    last_R = at_limit(length_R, limit_R)
     # Where a timestamp has to come next, an output of the greatest length ends without it.
-    end_R = logits_RV[:, END].clone()
-    end_R = torch.where(last_R & (end_R == NEVER), mass_R, end_R)
-    logits_RV.masked_fill_(last_R[:, None], NEVER)
-    logits_RV[:, PAD] = NEVER
-    logits_RV[:, BEGIN] = NEVER
-    logits_RV[:, END] = torch.where(length_R + 1 < least, NEVER, end_R)
+    cut(logits_RV, last_R & (logits_RV[:, END] == NEVER), mass_R)
+    obey(logits_RV, too_early(length_R, least), last_R)
 
 
 class AudioSlots:

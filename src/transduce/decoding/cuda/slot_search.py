@@ -14,6 +14,7 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.decoding.search.rules import at_limit
 from transduce.decoding.search.slots import Shape
 
 
@@ -108,7 +109,7 @@ class SlotSearch:
         shape = self.shape
         B, N = shape.slots, shape.beam
         step_B = self.steps_R.view(B, N)[:, 0].long()
-        last_B = step_B + 1 >= self.limits_B
+        last_B = at_limit(step_B, self.limits_B)
         count = scores_RC.shape[1]
         scores_BNC = scores_RC.view(B, N, count) + self.reached_BN[:, :, None]
         candidate_BC, index_BC = scores_BNC.flatten(1).topk(2 * N, dim=1)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.recorded import Recorded
 from transduce.decoding.cuda.slot_search import SlotSearch
+from transduce.decoding.search.rules import at_limit, obey, too_early
 from transduce.decoding.search.slots import Job, Shape
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
@@ -211,11 +211,8 @@ class Slots(SlotSearch):
             return values_RC, tokens_RC, masses_RC
         logits_RV = logits_RV + head.bias
         masses_R1 = logits_RV.logsumexp(dim=-1, keepdim=True)
-        size_R = self.steps_R + 1
-        last_R = size_R >= self.limits_B.repeat_interleave(shape.beam)
-        logits_RV[:, [PAD, BEGIN]] = NEVER
-        logits_RV[size_R < shape.least, END] = NEVER
-        logits_RV[last_R[:, None] & (torch.arange(V) != END)] = NEVER
+        last_R = at_limit(self.steps_R, self.limits_B.repeat_interleave(shape.beam))
+        obey(logits_RV, too_early(self.steps_R, shape.least), last_R)
         found = logits_RV.topk(min(count, V), dim=-1)
         return found.values, found.indices, masses_R1
 

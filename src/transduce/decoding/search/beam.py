@@ -24,6 +24,7 @@ from transduce.decoding.search.greedy import (
     shrinks,
 )
 from transduce.decoding.search.observer import SearchObserver
+from transduce.decoding.search.rules import at_limit
 
 Ways = tuple[Tensor, Tensor, Tensor]
 """Candidates of each row: their score_BC, parent hypothesis_BC and token_BC."""
@@ -54,7 +55,8 @@ def beam(
 
     Diverse beam search (Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424): groups share
     the beam and the n-best list; at every step, each group penalizes the tokens that earlier groups
-    have just chosen by `diversity`. A hypothesis found by two groups is kept once.
+    have just chosen by `diversity`. A hypothesis found by two groups is kept once, so there may be
+    fewer than nbest.
 
     On a CPU, where every row takes time, only hypotheses that can still enter the n-best list are
     extended. The others have lower log-probabilities than any of these, so no candidate of theirs
@@ -88,13 +90,13 @@ def beam(
     first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
     prunes = device.type == "cpu" and groups == 1 and include is None and not shaped.closes
     ended_B = torch.zeros(len(rows_B), device=device)  # how many hypotheses have ended
-    most = finished_at_most(patience, size)
+    most = finished_at_most(patience, size, nbest_of_group)
     live_R: Tensor | None = None  # which of the B x N hypotheses the model has; None: all
 
     for step in range(longest):
         N = tokens_BN.shape[1]
         log_probs_RV, state = model.step(_chosen(tokens_BN.flatten(), live_R), state)
-        last_B = limits_B == step + 1
+        last_B = at_limit(step, limits_B)
         last_R = None
         if step + 1 >= shortest:
             last_R = _chosen(last_B.repeat_interleave(N), live_R)
@@ -182,9 +184,10 @@ def beam(
     return [_distinct(of_one, nbest) for of_one in hypotheses_of(scores, tokens, totals)]
 
 
-def finished_at_most(patience: float | None, size: int) -> int | None:
-    """The finished hypotheses after which a search stops; None: not by their number."""
-    return None if patience is None else max(1, round(patience * size))
+def finished_at_most(patience: float | None, size: int, nbest: int) -> int | None:
+    """The finished hypotheses after which a search stops, which are not fewer than are asked for;
+    None: not by their number."""
+    return None if patience is None else max(nbest, round(patience * size))
 
 
 def _chosen(items_R: Tensor, live_R: Tensor | None) -> Tensor:

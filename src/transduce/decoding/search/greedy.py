@@ -18,6 +18,7 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
 from transduce.decoding.search.observer import SearchObserver
+from transduce.decoding.search.rules import at_limit
 from transduce.models.decoders import DecoderState
 from transduce.runtime.c import top_k_scores
 
@@ -270,7 +271,7 @@ def follow(
     found = (written_RT.clone(), total_R.clone(), closing_R.clone())
     for step in range(longest):
         log_probs_RV, state = model.step(tokens_R, state)
-        last_R = limits_R == step + 1 if step + 1 >= shortest else None
+        last_R = at_limit(step, limits_R) if step + 1 >= shortest else None
         before_RT = written_RT[:, :step] if shaped.constraints else written_RT
         log_probs_RV = shaped.permitted(log_probs_RV, before_RT, last_R, state)
         tokens_R, log_probs_R = choose(log_probs_RV, rows_R, step)

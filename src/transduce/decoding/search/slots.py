@@ -54,7 +54,7 @@ class Search:
 def shape_of(settings: Search, slots: int, size: tuple[int, int]) -> Shape:
     """The shape of a pool for these settings. size: lengths of source and target."""
     rows = max(settings.beam, settings.nbest)
-    ended = None if rows == 1 else finished_at_most(settings.patience, rows)
+    ended = None if rows == 1 else finished_at_most(settings.patience, rows, settings.nbest)
     shape = (slots, rows, *size, settings.nbest, settings.length_penalty, settings.least)
     return Shape(*shape, ended)
 

@@ -15,21 +15,28 @@ from typing import Any, Self
 
 MIN_OUTPUTS = 10  # for a calibration
 LOW = 0.8  # of the median
+LOWEST = 0.5  # of the median: what is below is unusual, even if a model is often unsure
 KEY = "confidence"  # in the metadata of the weights
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The usual confidence, and the threshold below which it is unusually low."""
+    """The usual confidence, and one that few outputs of the validation set are below."""
 
     usual: float
     least: float
+
+    @property
+    def threshold(self) -> float:
+        """Below it, confidence is unusually low: `least`, but not less than half of the usual. A
+        model that is wrong in one of ten validation outputs would else never doubt noise."""
+        return max(self.least, LOWEST * self.usual)
 
     @classmethod
     def of(cls, confidences: Sequence[float]) -> Self | None:
         """From the confidences of validation outputs; None where these are too few.
 
-        The threshold is the lower of 0.8 times the median and the 5th percentile.
+        `least` is the lower of 0.8 times the median and the 5th percentile.
         """
         if len(confidences) < MIN_OUTPUTS:
             return None
@@ -38,7 +45,7 @@ class Calibration:
 
     def warning(self, confidence: float) -> str:
         """The warning for an output of low confidence; empty otherwise."""
-        if confidence >= self.least:
+        if confidence >= self.threshold:
             return ""
         return (
             f"low confidence ({confidence:.2f}, usually {self.usual:.2f}); this audio differs from "

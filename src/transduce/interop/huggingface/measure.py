@@ -16,7 +16,7 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.interop.huggingface.ids import Renumbered, Shifted
 from transduce.interop.imports.huggingface import read_config, read_origin
-from transduce.interop.measure import WARMING, Measurement
+from transduce.interop.measure import WARMING, Measurement, parity_beam
 from transduce.interop.optional_packages import load_package
 from transduce.tasks.folder import ModelDefinition, read_definition
 
@@ -74,9 +74,10 @@ def measure(
             return _generate(transformers, model, tokenizer, some, beam, decode, search)
 
         greedy = run(sources, 1)
-        run(sources[:WARMING], decode.beam)
+        beam = parity_beam(decode)
+        run(sources[:WARMING], beam)
         began = time.perf_counter()
-        searched = run(sources, decode.beam)
+        searched = run(sources, beam)
         seconds = time.perf_counter() - began
     tokens = definition.target_tokens
     return Measurement(

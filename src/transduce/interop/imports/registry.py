@@ -90,6 +90,7 @@ def import_model(
             f"there is not enough memory to import {path}: end other programs, or use a machine "
             f"with more memory"
         ) from None
+    _check_finite(model, path)
     if is_hub_address(source):  # the folder of a snapshot is called as its commit
         name = parse_address(str(source)).repository.rpartition("/")[2]
         model.recipe = model.recipe.model_copy(update={"name": name})
@@ -99,3 +100,13 @@ def import_model(
         if model.imported is not None:
             write_origin(folder, model.imported, path)
     return model, found.NAME
+
+
+def _check_finite(model: Model, path: Path) -> None:
+    """Raise ModelError where weights are no numbers: the model would have no output."""
+    for name, weight in model.network.state_dict().items():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            raise ModelError(
+                f"{path} has NaN or infinite weights (in what is {name} here); get another copy of "
+                f"the model"
+            )

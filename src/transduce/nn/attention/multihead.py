@@ -83,6 +83,8 @@ class MultiHeadAttention(Watchable):
         self.dropout = dropout
         self.rotary = rotary
         self.relative = relative
+        self.exact = False
+        """Whether attention is computed in float64, whose rounding no float32 result shows."""
         self.in_projection = nn.Linear(width, 3 * self.inner, bias=bias)
         self.out_projection = nn.Linear(self.inner, width, bias=bias)
         self._initialise()
@@ -244,7 +246,10 @@ class MultiHeadAttention(Watchable):
         if (gate := self.gate) is not None:
             values_BHSK = gate.on_values(values_BHSK)
         if watch is None and self.watch is None and self.relative is None:
-            context_BHTK = fused_attention(query_BHTK, keys_BHSK, values_BHSK, mask, dropout)
+            inputs = (query_BHTK, keys_BHSK, values_BHSK)
+            if self.exact:
+                inputs = (query_BHTK.double(), keys_BHSK.double(), values_BHSK.double())
+            context_BHTK = fused_attention(*inputs, mask, dropout).to(query_BHTK.dtype)
         else:
             weights_BHTS = self._weights(query_BHTK, keys_BHSK, mask)
             self.show(weights_BHTS, watch)

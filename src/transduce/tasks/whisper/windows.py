@@ -14,6 +14,7 @@ from transduce.data.audio.corpus import Wave
 from transduce.data.audio.segment import parse_place, place_of
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
+from transduce.decoding.constraints.read import of_one_source
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.decoding.whisper.encoder_cache import EncoderCache
@@ -175,8 +176,8 @@ class Windows:
             outputs = self.model.decode_windows(segments, call, encoder, **asked)
             if self.fallback:
                 outputs = [
-                    self._again(segment, output, call, encoder)
-                    for segment, output in zip(segments, outputs, strict=True)
+                    self._again(segment, output, call, encoder, of_one_source(self.asked, place))
+                    for place, (segment, output) in enumerate(zip(segments, outputs, strict=True))
                 ]
             # Whether anything is said matters only where the output is unlikely.
             unlikely = [
@@ -216,16 +217,28 @@ class Windows:
         yield from found.items()
 
     def _again(
-        self, segment: AudioSegment, output: Output, call: Call, encoder: EncoderCache
+        self,
+        segment: AudioSegment,
+        output: Output,
+        call: Call,
+        encoder: EncoderCache,
+        asked: Mapping[str, Any],
     ) -> Output:
-        """The output of the lowest temperature that is neither repetitive nor unlikely."""
+        """The output of the lowest temperature that is neither repetitive nor unlikely.
+
+        All that was asked for holds for samples too, but that a beam is not in groups. Minimum
+        Bayes risk decoding has a number of samples of its own, and chooses among them.
+        """
+        nbest = asked.get("nbest", 1)
+        most = nbest if asked.get("mbr") else max(DRAWN, nbest)
+        drawn = {**asked, "sample": True, "groups": 1, "nbest": most}
         for temperature in TEMPERATURES:
             if not self._is_poor(output):
                 break
-            drawn = {"sample": True, "temperature": temperature, "nbest": DRAWN}
-            kept = {name: self.asked[name] for name in KEPT if name in self.asked}
-            output = self.model.decode_windows([segment], call, encoder, **kept, **drawn)[0]
-            output = replace(output, alternatives=[])
+            drawn["temperature"] = temperature
+            (output,) = self.model.decode_windows([segment], call, encoder, **drawn)
+            shown = output.alternatives[:nbest] if nbest > 1 else []
+            output = replace(output, alternatives=shown)
         return output
 
     def _is_poor(self, output: Output) -> bool:
@@ -339,7 +352,6 @@ class Windows:
 
 
 STATES_A_SECOND = 50
-KEPT = ("prefix", "exclude", "max_length", "seed")
 
 
 def _mean(output: Output) -> float:

@@ -20,7 +20,6 @@ from transduce.models import TrainableNetwork
 from transduce.nn.transformer import DecoderBlock, EncoderBlock
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
-from transduce.training.nan_guard import nonfinite
 from transduce.training.update import Update
 
 
@@ -82,22 +81,22 @@ class ShardedUpdate(Update):
     def __post_init__(self) -> None:
         self.skip = torch.zeros((), device=self.device)  # AdamW's flag must not be sharded
 
-    def __call__(self, batches: list[Batch], tokens: int | None = None) -> UpdateResult:
+    def __call__(self, batches: list[Batch]) -> UpdateResult:
         """Ranks run the same number of passes: one with fewer batches repeats one with weight
         zero.
         """
-        assert tokens is not None
         count = self.ranks.count
         passes = -(-max(self.settings.accumulate, count) // count)
-        # FSDP averages over the ranks, but the sum is needed.
-        losses = [self.gradients(batch, tokens / count) for batch in batches]
+        losses = [self.gradients(batch) for batch in batches]
         for _ in range(passes - len(batches)):
-            self.gradients(batches[-1], float("inf"))
+            self.gradients(batches[-1], 0.0)
         total = torch.stack(losses).sum(dim=0)
         self.ranks.all_reduce([total])
-        norm = full_tensor(self.clip())
-        self.skip.copy_(nonfinite(total[0], norm))
-        return UpdateResult(total[0], norm, total[1])
+        # FSDP averages over the ranks, but the sum is needed.
+        return self._mean(total, 1 / count)
+
+    def clip(self) -> Tensor:
+        return full_tensor(super().clip())
 
     @property
     def applied(self) -> float:

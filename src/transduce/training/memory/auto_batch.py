@@ -130,7 +130,7 @@ def _peak(update: Update, batch: Batch) -> float:
     """The measured peak memory of a forward and backward pass, beyond what was allocated before."""
     torch.cuda.reset_peak_memory_stats(update.device)
     before = torch.cuda.memory_allocated(update.device)
-    Update.gradients(update, batch, batch.target_tokens)  # not captured as a CUDA graph
+    Update.gradients(update, batch)  # not captured as a CUDA graph
     return float(torch.cuda.max_memory_allocated(update.device) - before)
 
 

@@ -116,3 +116,19 @@ def test_evaluate_writes_a_report_and_leaves_ones_own(transduce: Transduce, fold
         assert "Report of tiny" in page.read_text("utf-8")
     finally:
         page.unlink()
+
+
+def test_evaluate_decodes_with_the_settings_that_are_given(
+    transduce: Transduce, folder: Path
+) -> None:
+    asked = ("evaluate", folder, "--split", "valid")
+    assert transduce(*asked, "--max-length", "1", "--min-length", "1").status == 0
+    lines = (folder / "valid.hypotheses.txt").read_text().splitlines()
+    assert all(len(line.split()) == 1 for line in lines)
+    facts = json.loads((folder / "metrics.json").read_text())["valid"]
+    assert (facts["max_length"], facts["min_length"]) == (1, 1)
+    assert transduce(*asked, "--sample", "--seed", "3", "--top-k", "2").status == 0
+    assert transduce(*asked, "--rerank", folder, "--beam", "2").status == 0
+    assert json.loads((folder / "metrics.json").read_text())["valid"]["rerank"] == str(folder)
+    told = sentence(transduce(*asked, "--ctc-weight", "0.3"))
+    assert "ctc_weight needs a speech model" in told

@@ -167,7 +167,7 @@ def test_run_score_and_batch_decide_as_training_does(tmp_path: Path) -> None:
         TransduceWarning, match="is read as a header; if it is data, give --column 0"
     ):
         table = read_table([str(file)], None)
-    assert (table.header, table.names, table.place) == (True, ("french", "english"), 0)
+    assert (table.header, table.names, table.place) == ("french,english", ("french", "english"), 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not read_table([str(file)], "0").header

@@ -201,18 +201,65 @@ class Fixed:
         return self.opinion_V.expand(len(tokens_B), -1).clone(), state
 
 
-@pytest.mark.parametrize("endless", [False, True])
-def test_a_language_model_is_heard_at_every_token(endless: bool) -> None:
+def test_a_language_model_is_heard_at_every_token() -> None:
     network = network_of()
     language = Fixed(torch.tensor([0.0, -1.0, 0.0, -2.0, 1.5, 0.5]))
-    found = searched(ShallowFusion(network, language, 0.5, endless), size=40, nbest=2)
+    found = searched(ShallowFusion(network, language, 0.5), size=40, nbest=2)
     assert language.prompts == [[END]] * 3
     for row, hypotheses in enumerate(found):
         for hypothesis in hypotheses:
             (written,) = log_probabilities(network, [WAVES[row]], [hypothesis.tokens])  # type: ignore[list-item]
-            end = [] if endless else [END]
-            said = sum(float(language.opinion_V[token]) for token in [*hypothesis.tokens, *end])
+            said = sum(float(language.opinion_V[token]) for token in [*hypothesis.tokens, END])
             assert hypothesis.log_probability == pytest.approx(sum(written) + 0.5 * said, abs=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 3.0])
+def test_without_an_end_a_language_model_leaves_the_end_to_the_model(weight: float) -> None:
+    """Among the tokens that go on it moves probability: their total stays, and their order is that
+    of the sum of both."""
+    own_RV = (3 * torch.randn(5, 6, generator=torch.Generator().manual_seed(1))).log_softmax(dim=-1)
+    own_RV[3, [4, 5]] = -torch.inf
+    own_RV[4, [0, 1, 2, 4, 5]] = -torch.inf  # nothing can go on
+
+    class Own(Fixed):
+        def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+            return own_RV.clone(), state
+
+    language = Fixed(torch.tensor([0.0, -1.0, 0.0, 9.0, 1.5, 0.5]))
+    model = ShallowFusion(Own(torch.zeros(6)), language, weight, endless=True)
+    state = model.start(torch.zeros(5, 1), torch.ones(5))
+    fused_RV, _ = model.step(torch.zeros(5, dtype=torch.int64), state)
+    assert torch.equal(fused_RV[:, END], own_RV[:, END])
+    torch.testing.assert_close(fused_RV[:4].exp().sum(dim=1), own_RV[:4].exp().sum(dim=1))
+    assert float(fused_RV.max()) <= 0.0
+    for row in range(4):
+        own = [t for t in range(6) if t != END and own_RV[row, t] > -torch.inf]
+        sums_V = own_RV[row, own] + weight * language.opinion_V[own]
+        torch.testing.assert_close(fused_RV[row, own], fused_RV[row, own[0]] + sums_V - sums_V[0])
+    assert fused_RV[4].isfinite().nonzero().flatten().tolist() == [END]
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 4.0])
+def test_a_language_model_without_an_end_does_not_make_outputs_short(weight: float) -> None:
+    """A model that writes four tokens and then ends, whatever the language model thinks of them."""
+
+    class FourTokens(Fixed):
+        def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
+            self.steps = 0
+            return self
+
+        def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+            self.steps += 1
+            logits_V = torch.zeros(6)
+            logits_V[END] = 8.0 if self.steps > 4 else -3.0
+            return logits_V.log_softmax(dim=0).expand(len(tokens_B), -1).clone(), state
+
+    language = Fixed(torch.tensor([-9.0, -9.0, -9.0, -9.0, 0.5, 0.0]))
+    model = ShallowFusion(FourTokens(torch.zeros(6)), language, weight, endless=True)
+    source = (torch.full((1, 1), END), torch.ones(1, dtype=torch.int64), torch.tensor([12]))
+    (found,) = beam(model, *source, 4, 4, length_penalty=0.0)
+    assert [len(h.tokens) for h in found] == [4, 4, 4, 4]
+    assert found[0].tokens == [4, 4, 4, 4]
 
 
 def test_the_impossible_stays_impossible() -> None:

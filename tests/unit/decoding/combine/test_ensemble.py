@@ -9,6 +9,7 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding import beam, greedy, sample
 from transduce.decoding.combine.ensemble import Ensemble
+from transduce.decoding.score.given import log_probabilities
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 
@@ -68,5 +69,18 @@ def test_probabilities_are_averaged_over_architectures(geometric: bool) -> None:
         expected_BV = (probs[0] + probs[1]) / 2
         if geometric:
             expected_BV = (probs[0] * probs[1]).sqrt()
-            expected_BV = expected_BV / expected_BV.sum(dim=1, keepdim=True)
         torch.testing.assert_close(log_probs_BV.exp(), expected_BV)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_score_of_a_geometric_ensemble_is_the_mean_of_its_models(size: int) -> None:
+    """Of the log-probabilities that each assigns to the output by itself."""
+    nets = [network(TRANSFORMER, 1), network(RECURRENT, 2), network(TRANSFORMER, 3)]
+    both = Ensemble(nets, geometric=True)
+    found = beam(both, *SOURCE, size, size, length_penalty=0.0)
+    for row, hypotheses in enumerate(found):
+        source = [t for t in SOURCE[0][row].tolist() if t not in (PAD, END)]
+        for hypothesis in hypotheses:
+            each = [sum(log_probabilities(n, [source], [hypothesis.tokens])[0]) for n in nets]
+            assert hypothesis.log_probability == pytest.approx(sum(each) / 3, abs=1e-4)

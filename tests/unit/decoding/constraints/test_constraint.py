@@ -121,6 +121,10 @@ def contains(tokens: Words, phrase: Sequence[int]) -> bool:
     return any(tokens[i : i + size] == tuple(phrase) for i in range(len(tokens) - size + 1))
 
 
+def shown(tokens: Words) -> Words:
+    return tuple(token for token in tokens if token != UNKNOWN)
+
+
 def repeats(tokens: Words, n: int) -> bool:
     grams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
     return len(grams) != len(set(grams))
@@ -129,14 +133,15 @@ def repeats(tokens: Words, n: int) -> bool:
 # --------------------------------------------------------------------------- every kind of ban
 
 LIMITS = (5, 3, 5)
-EXCLUDED = [[[4], [5, 6]], [], [[UNKNOWN, 4, 4], [6, 6], [5]]]
+EXCLUDED = [[[4], [5, 6]], [], [[4, 6, 4], [6, 6], [5]]]
 PREFIXES = [[4, 5], [], [6]]
 ALLOWED = torch.tensor([False, False, False, False, True, True, False])
 
 BANS: dict[str, tuple[Callable[[], Constraint], Callable[[int, Words], bool]]] = {
     "exclude": (
         lambda: Exclude(EXCLUDED, CPU),
-        lambda row, tokens: not any(contains(tokens, phrase) for phrase in EXCLUDED[row]),
+        # The unknown token has no text, so that it does not part the tokens of a phrase.
+        lambda row, tokens: not any(contains(shown(tokens), phrase) for phrase in EXCLUDED[row]),
     ),
     "prefix": (
         lambda: Prefix(PREFIXES, CPU),

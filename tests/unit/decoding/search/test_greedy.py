@@ -653,3 +653,10 @@ def test_the_temperature_does_not_change_what_a_sample_is_worth() -> None:
     for row, h in enumerate(sample(model, *inputs(6, 6, 6), [1, 2, 3], temperature=3.0, top_k=3)):
         expected = log_probability(model, row, tuple(h.tokens))
         assert h.log_probability == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("patience", [0.01, 0.5, 1.0])
+def test_patience_does_not_stop_before_there_are_as_many_as_are_asked_for(patience: float) -> None:
+    """One hypothesis ends at each step."""
+    (found,) = beam(Table(end=0.5, t4=0.3, t5=0.2), *inputs(9), 4, 4, patience=patience)
+    assert len(found) == 4

@@ -40,3 +40,15 @@ def test_the_mean_of_probabilities() -> None:
     assert geometric_mean(math.log(0.5) + math.log(0.125), 2) == pytest.approx(0.25)
     assert geometric_mean(-math.inf, 3) == 0.0
     assert geometric_mean(0.0, 0) == 1.0
+
+
+def test_noise_is_doubted_by_a_model_that_is_often_unsure() -> None:
+    """However low the confidence is in some of its validation outputs; loaded from a file too."""
+    calibration = Calibration.of([0.02] * 3 + [0.1] * 3 + [0.9] * 40)
+    assert calibration is not None
+    assert calibration.least < 0.11
+    for one in (calibration, Calibration.from_facts(calibration.facts())):
+        assert one is not None
+        assert one.warning(0.11)
+        assert one.warning(0.44)
+        assert not one.warning(0.46)

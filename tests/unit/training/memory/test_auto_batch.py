@@ -168,7 +168,7 @@ def test_on_a_gpu_the_budget_fits_and_leaves_no_trace(kind: type[Update]) -> Non
     two = kind(fresh, build_optimizer(fresh, Train()), Train(), torch.bfloat16)
     for each in (one, two):
         torch.manual_seed(2)
-        each.gradients(collate([[5, 7, 9]] * 20, [[6, 8]] * 20), 60)
+        each.gradients(collate([[5, 7, 9]] * 20, [[6, 8]] * 20))
     for p, q in zip(made.parameters(), fresh.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
     one.free()
@@ -176,7 +176,7 @@ def test_on_a_gpu_the_budget_fits_and_leaves_no_trace(kind: type[Update]) -> Non
     torch.cuda.reset_peak_memory_stats()
     start = torch.cuda.memory_allocated()
     rows = large // 102
-    Update.gradients(one, collate([[5] * 100] * rows, [[6] * 100] * rows), 1)
+    Update.gradients(one, collate([[5] * 100] * rows, [[6] * 100] * rows))
     assert torch.cuda.max_memory_allocated() - start <= 4000 * MIB
 
 

@@ -39,7 +39,7 @@ def update() -> Update:
 
 
 def found(one: Update, batches: list[Batch]) -> list[Tensor]:
-    loss, norm, _ = one(batches)
+    loss, norm, _, _ = one(batches)
     assert float(one.skip) == 0.0
     return [loss, norm, *(p.grad for p in one.network.parameters() if p.grad is not None)]
 
@@ -136,7 +136,7 @@ def test_an_update_of_nothing_changes_nothing(limited: Callable[[int, str], list
     limited(0, "forwards")
     one = update()
     before = [p.detach().clone() for p in one.network.parameters()]
-    loss, _, _ = one([batch(0, 1)])
+    loss, _, _, _ = one([batch(0, 1)])
     one.apply()
     assert float(one.skip) == 1.0
     assert not torch.isfinite(loss)

@@ -49,7 +49,7 @@ STANDING = TrainingState(
     kept=[(3, 0.5), (5, 0.75)],
     window=LogWindow(
         seen=[Outcome(8.5, 2.25, 9, 7.5), Outcome(math.inf, 1.0, 4, 3.0)],
-        waiting=[([7.5, 1.5, 6.5], 6)],
+        waiting=[[7.5, 1.5, 6.5, 6]],
         padding=0.5,
         seconds=1.5,
         batches=3,
@@ -182,13 +182,13 @@ def test_the_standing_comes_back(tmp_path: Path) -> None:
 
 def test_numbers_still_on_the_device_come_back_as_numbers(tmp_path: Path) -> None:
     window = LogWindow()
-    window.add(passed(8.5, 2.0, 7.5), 9)
+    window.add(passed(8.5, 2.0, 7.5, 9))
     run = Run()
     run.save(tmp_path, TrainingState(window=window))
     back = run.load(tmp_path).window
-    assert isinstance(window.waiting[0][0], torch.Tensor)  # saving changes nothing
-    assert back.waiting == [([8.5, 2.0, 7.5], 9)]
-    back.add(passed(1.5, 4.0, 0.5), 3)
+    assert isinstance(window.waiting[0], torch.Tensor)  # saving changes nothing
+    assert back.waiting == [[8.5, 2.0, 7.5, 9]]
+    back.add(passed(1.5, 4.0, 0.5, 3))
     assert back.look() == [Outcome(8.5, 2.0, 9, 7.5), Outcome(1.5, 4.0, 3, 0.5)]
     assert back.look() == []
 

@@ -1,0 +1,52 @@
+"""Decoding settings: what is no number to decode with is refused, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from transduce.decoding.settings import MAXIMA, Settings
+from transduce.errors import ModelError
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 1e308),
+        ("temperature", 1e-320),
+        ("temperature", 10**400),
+        ("temperature", 0),
+        ("top_p", 1e-320),
+        ("top_p", 1.1),
+        ("patience", 1e300),
+        ("patience", 1e-300),
+        ("diversity", 1e300),
+        ("lm_weight", 1e39),
+        ("rerank_weight", -1e39),
+        ("rerank_weight", 1e39),
+        ("coverage_penalty", 1e39),
+        ("chunk_ms", 1e39),
+        ("beam", 10**400),
+        ("beam", 2.5),
+        ("length_penalty", float("nan")),
+    ],
+)
+def test_what_leaves_no_number_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ModelError) as error:
+        Settings(**{"sample": name in ("temperature", "top_p"), name: value})
+    assert str(error.value).startswith(f"{name} is ")
+    assert len(str(error.value)) < 120
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_the_largest_value_is_allowed(name: str) -> None:
+    more: dict[str, Any] = {"sample": True} if name == "temperature" else {}
+    assert getattr(Settings(**{name: MAXIMA[name], **more}), name) == MAXIMA[name]
+    with pytest.raises(ModelError, match=f"{name} is .*; it must be at most"):
+        Settings(**{name: MAXIMA[name] + 1, **more})
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p"])
+def test_the_least_value_is_allowed(name: str) -> None:
+    assert getattr(Settings(sample=True, **{name: 1e-6}), name) == 1e-6  # type: ignore[arg-type]
