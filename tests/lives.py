@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from forked import Forked
-from transduce.runtime.c.compile import library
 from transduce.storage import read_tensors
 
 STEPS = 120
@@ -173,14 +172,9 @@ def finish(task: Path, folder: Path, *more: str) -> str:
 
 
 def cache_in(folder: Path) -> Path:
-    """A cache of one's own, for XDG_CACHE_HOME: empty but for the C library, which takes three
-    seconds to compile and would be compiled again for each."""
+    """An empty cache of one's own, for XDG_CACHE_HOME."""
     cache = folder / "cache"
-    native = cache / "transduce" / "native"
-    native.mkdir(mode=0o700, parents=True)
-    compiled = library()
-    if compiled is not None:
-        shutil.copy2(compiled._name, native)
+    cache.mkdir(mode=0o700, parents=True)
     return cache
 
 

@@ -128,13 +128,13 @@ def reorder_linear_weight(weight_FD: Tensor) -> Tensor:
     return reordered
 
 
-def linear_pointwise() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """oneDNN's product with such a weight: followed by a function, and by a sum.
+def linear_pointwise() -> Callable[..., Tensor]:
+    """oneDNN's product with such a weight, followed by a function.
 
-    product(x, weight, bias, "relu" or "none", [], ""), summed(x, added, weight, bias, "add").
+    product(x, weight, bias, "relu" or "none", [], "").
     """
-    operator = _found["linear_pointwise"]
-    return operator.default, operator.binary
+    product: Callable[..., Tensor] = _found["linear_pointwise"].default
+    return product
 
 
 def has_bfloat16_on_cpu() -> bool:

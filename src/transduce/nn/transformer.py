@@ -150,7 +150,7 @@ class Block(nn.Module):
     """Sublayers one after the other, each with a residual connection.
 
     `sublayers` is the only place that says which they are and in which order. The forward passes
-    below read it, and so do the runtimes: flat steps, the C library, ONNX.
+    below read it, and so do the runtimes: the C library, ONNX.
     """
 
     kinds: tuple[Literal["self_attention", "cross_attention", "feed_forward"], ...]

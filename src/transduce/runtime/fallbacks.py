@@ -9,7 +9,7 @@ from torch import nn
 from transduce.errors import TransduceWarning
 from transduce.models.decoders import TransformerDecoder
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.runtime.c import library
+from transduce.runtime.c_library import library
 
 
 def unsupported_attention(network: nn.Module) -> str | None:

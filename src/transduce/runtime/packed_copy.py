@@ -13,7 +13,7 @@ from transduce.models.hooks import copy_for_search
 from transduce.models.trainable import TrainableNetwork
 from transduce.nn.gated_convolution import ConvolutionalDecoderBlock, GatedConvolution
 from transduce.nn.transformer import Block
-from transduce.runtime.c import library
+from transduce.runtime.c_library import library
 from transduce.runtime.fingerprint import Fingerprint
 from transduce.runtime.packed_weight import PackedWeight
 

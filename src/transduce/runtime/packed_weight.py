@@ -20,15 +20,16 @@ from transduce.nn.torch_private import (
     linear_pointwise,
     reorder_linear_weight,
 )
-from transduce.runtime.c import Product, library
+from transduce.runtime.c_library import library
+from transduce.runtime.product import Product
 
 KINDS = ("float32", "bfloat16", "int8")
 FEW = 4  # up to so many rows an unpacked float32 weight is faster than a packed one
 EXACT = 1024  # terms that float32 adds exactly: 1024 x 127 x 127 < 2^24
 LEAST = 1e-12  # smallest divisor
 
-# x Wᵀ + b in the type of x; then optionally ReLU, or the sum with another tensor.
-Multiply = Callable[[Tensor, bool, Tensor | None], Tensor]
+# x Wᵀ + b in the type of x, then optionally ReLU.
+Multiply = Callable[[Tensor, bool], Tensor]
 
 
 class PackedWeight:
@@ -57,10 +58,8 @@ class PackedWeight:
             self._slices[place] = PackedWeight(self._weight_FD[rows], bias_F, self.kind)
         return self._slices[place]
 
-    def multiply(
-        self, x_BTD: Tensor, relu: bool = False, added_BTF: Tensor | None = None
-    ) -> Tensor:
-        return (self._multiply or self.pack())(x_BTD, relu, added_BTF)
+    def multiply(self, x_BTD: Tensor, relu: bool = False) -> Tensor:
+        return (self._multiply or self.pack())(x_BTD, relu)
 
     def pack(self) -> Multiply:
         """Pack the weight, unless that is done already."""
@@ -71,26 +70,19 @@ class PackedWeight:
 def as_it_is(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     """An unpacked weight."""
 
-    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+    def multiply(x: Tensor, relu: bool) -> Tensor:
         y = F.linear(x, weight_FD, bias_F)
-        y = y.relu_() if relu else y
-        return y if added is None else y.add_(added)
+        return y.relu_() if relu else y
 
     return multiply
 
 
 def reordered(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
-    """A weight in oneDNN's blocked layout, with ReLU or sum fused into the product."""
-    packed = reorder_linear_weight(weight_FD)
-    product, summed = linear_pointwise()
+    """A weight in oneDNN's blocked layout, with ReLU fused into the product."""
+    packed, product = reorder_linear_weight(weight_FD), linear_pointwise()
 
-    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
-        y: Tensor
-        if added is not None:
-            y = summed(x, added, packed, bias_F, "add")
-        else:
-            y = product(x, packed, bias_F, "relu" if relu else "none", [], "")
-        return y
+    def multiply(x: Tensor, relu: bool) -> Tensor:
+        return product(x, packed, bias_F, "relu" if relu else "none", [], "")
 
     return multiply
 
@@ -109,9 +101,9 @@ def float32_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
         return plain
     packed = reordered(weight_FD, bias_F)
 
-    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+    def multiply(x: Tensor, relu: bool) -> Tensor:
         few = x.numel() < FEW * x.shape[-1]
-        return (plain if few else packed)(x, relu, added)
+        return (plain if few else packed)(x, relu)
 
     return multiply
 
@@ -125,9 +117,8 @@ def bfloat16(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
         weight_FD.bfloat16().float(), None if bias_F is None else bias_F.float()
     )
 
-    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
-        added = None if added is None else added.float()
-        return exact(x.float(), relu, added).to(x.dtype)
+    def multiply(x: Tensor, relu: bool) -> Tensor:
+        return exact(x.float(), relu).to(x.dtype)
 
     return multiply
 
@@ -159,16 +150,14 @@ def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     chunks_FC = [chunk_FC.float() for chunk_FC in torch.split(levels_FD, EXACT, dim=1)]
     bias_F = torch.zeros_like(scale_F) if bias_F is None else bias_F.float()
 
-    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+    def multiply(x: Tensor, relu: bool) -> Tensor:
         levels_BTD, scale_BT1 = quantize_rows(x)
         parts = zip(torch.split(levels_BTD, EXACT, dim=-1), chunks_FC, strict=True)
         first, *others = (F.linear(x_BTC, weight_FC) for x_BTC, weight_FC in parts)
         if others:  # integers: in float32 their sum could be too large to be exact
             first = torch.stack([part.int() for part in (first, *others)]).sum(dim=0).float()
         y = first * (scale_BT1 * scale_F) + bias_F
-        y = y.relu_() if relu else y
-        y = y if added is None else y.add_(added)
-        return y.to(x.dtype)
+        return (y.relu_() if relu else y).to(x.dtype)
 
     return multiply
 

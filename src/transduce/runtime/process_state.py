@@ -14,7 +14,7 @@ from __future__ import annotations
 from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.mixed_precision import clear_casts
 from transduce.nn.triton import reset_kernels
-from transduce.runtime.c.compile import LIBRARY
+from transduce.runtime.c_library import LIBRARY
 
 #: The cached functions of the package, as module:function.
 CACHED = frozenset(
@@ -36,7 +36,7 @@ CACHED = frozenset(
 
 
 def reset_process_state() -> None:
-    """Back to a new process: nothing compiled or loaded, no sums, no casts.
+    """Back to a new process: nothing loaded, no sums, no casts.
 
     The next call that needs one of these makes it again. Not during a forward or backward pass.
     """

@@ -20,7 +20,7 @@ import torch
 
 from transduce.decoding.output import Output
 from transduce.errors import TransduceWarning
-from transduce.runtime.c import share_threads
+from transduce.runtime import share_threads
 from transduce.serving.batch import Batch
 from transduce.serving.continuous import ContinuousBatch, joins
 from transduce.serving.errors import Unready, as_service_error

@@ -26,8 +26,8 @@ from transduce.models.build import build_language_model
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.recipe import Recipe
-from transduce.runtime.c_transformer import reader_of
 from transduce.runtime.fallbacks import tell_of_torch_steps
+from transduce.runtime.steps import reader_of
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.search_copies import MAKING

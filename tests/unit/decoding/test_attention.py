@@ -19,8 +19,8 @@ from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models import Lens
 from transduce.recipe import Recipe
-from transduce.runtime.c_transformer import CTransformerState
-from transduce.runtime.flat import FlatState
+from transduce.runtime import library, why_not
+from transduce.runtime.transformer import CTransformerState
 from transduce.tasks.speech import AudioSegment
 from transduce.tasks.transduce import Transducer, create
 
@@ -205,15 +205,10 @@ def test_a_hook_can_change_what_is_computed(precision: str) -> None:
     assert told(model.run(SOURCES)) == told(before)
 
 
-@pytest.mark.parametrize(
-    ("precision", "kind"),
-    [("bfloat16", FlatState), ("float32", CTransformerState), ("int8", CTransformerState)],
-)
-def test_nobody_watching_the_fast_steps_are_taken(precision: str, kind: type) -> None:
-    from transduce.runtime.c import library
-
-    if kind is CTransformerState and library() is None:
-        kind = FlatState
+@pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_nobody_watching_the_fast_steps_are_taken(precision: str) -> None:
+    kind = CTransformerState
     model = tiny().compute_in(precision)
     settings = model._settings({})
     start = (torch.tensor([[5, 6, 2]]), torch.tensor([3]))

@@ -11,10 +11,11 @@ import pytest
 
 from tiny_models import tiny
 from transduce.errors import TransduceWarning
-from transduce.runtime.c import library
-from transduce.runtime.c_transformer import CTransformerSteps, steps_of
+from transduce.runtime import library
 from transduce.runtime.fallbacks import tell_of_plain_cuda
 from transduce.runtime.packed_copy import packed
+from transduce.runtime.steps import steps_of
+from transduce.runtime.transformer import CTransformerSteps
 
 RELATIVE = {"positions": "relative", "relative_buckets": 8, "relative_distance": 12}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from transduce.runtime import library, why_not
 from transduce.runtime import packed_weight as packed
-from transduce.runtime.c import library, why_not
 from transduce.runtime.packed_weight import FEW, KINDS, Multiply, PackedWeight
 
 MAKERS = {
@@ -31,24 +31,17 @@ def test_a_product_and_what_follows_it(name: str, shape: tuple[int, ...]) -> Non
     make, dtype, loose = MAKERS[name]
     torch.manual_seed(2)
     weight = torch.randn(24, 16, dtype=torch.float64)
-    x, added = torch.randn(*shape, 16).to(dtype), torch.randn(*shape, 24).to(dtype)
-    bias = torch.randn(24).to(dtype)
+    x, bias = torch.randn(*shape, 16).to(dtype), torch.randn(24).to(dtype)
     product = x.double() @ weight.T
-    kept = x.clone(), added.clone(), bias.clone()
-    for given, relu, more in [
-        (bias, False, None),
-        (None, False, None),
-        (bias, True, None),
-        (bias, False, added),
-    ]:
+    kept = x.clone(), bias.clone()
+    for given, relu in [(bias, False), (None, False), (bias, True)]:
         multiply: Multiply = make(weight.to(dtype), given)
         expected = product if given is None else product + given.double()
         expected = expected.relu() if relu else expected
-        expected = expected if more is None else expected + more.double()
-        found = multiply(x, relu, more)
+        found = multiply(x, relu)
         assert found.dtype == dtype
         assert apart(found.double(), expected) < loose
-    for before, after in zip(kept, (x, added, bias), strict=True):
+    for before, after in zip(kept, (x, bias), strict=True):
         assert torch.equal(before, after)
 
 
@@ -75,28 +68,28 @@ def test_in_8_bits_a_row_is_the_same_whoever_its_neighbours_are(name: str) -> No
     torch.manual_seed(2)
     multiply = MAKERS[name][0](torch.randn(40, 1500), torch.randn(40))
     x_RD = torch.randn(9, 1500) * torch.logspace(-3, 3, 9)[:, None]
-    together_RF = multiply(x_RD, False, None)
+    together_RF = multiply(x_RD, False)
     for row in range(9):
-        alone_1F = multiply(x_RD[row : row + 1], False, None)
+        alone_1F = multiply(x_RD[row : row + 1], False)
         assert torch.equal(alone_1F, together_RF[row : row + 1])
 
 
 @pytest.mark.parametrize("width", [7, 64, 1024, 1025, 4096])
 @torch.inference_mode()
-def test_with_and_without_a_compiler_8_bits_are_the_same(width: int) -> None:
+def test_with_and_without_the_library_8_bits_are_the_same(width: int) -> None:
     if library() is None:
         pytest.skip(f"no library: {why_not()}")
     torch.manual_seed(width)
     weight_FD, bias_F = torch.randn(70, width), torch.randn(70)
     weight_FD[0], weight_FD[1] = 1.0, -1.0  # the largest sums there are: none may saturate
-    x_BTD, added_BTF = torch.randn(30, 20, width), torch.randn(30, 20, 70)
+    x_BTD = torch.randn(30, 20, width)
     x_BTD[0, 0], x_BTD[0, 1], x_BTD[0, 2] = 1.0, -1.0, 0.0
     # Halves, where one rounding more would find another level.
     x_BTD[1, :, 0] = 127.0
     x_BTD[1, :, 1:] = torch.randint(-126, 126, (20, width - 1)) + 0.5
-    for relu, added in [(False, None), (True, None), (False, added_BTF)]:
-        found = packed.int8_by_torch(weight_FD, bias_F)(x_BTD, relu, added)
-        expected = packed.int8(weight_FD, bias_F)(x_BTD, relu, added)
+    for relu in (False, True):
+        found = packed.int8_by_torch(weight_FD, bias_F)(x_BTD, relu)
+        expected = packed.int8(weight_FD, bias_F)(x_BTD, relu)
         size = float(expected.abs().amax())
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=2e-7 * size)
 
@@ -107,5 +100,5 @@ def test_in_8_bits_what_is_no_number_stays_in_its_row(name: str) -> None:
     multiply = MAKERS[name][0](torch.randn(24, 16), torch.randn(24))
     x_RD = torch.randn(4, 16)
     x_RD[1, 3], x_RD[2, 5] = torch.nan, torch.inf
-    y_RF = multiply(x_RD, False, None)
+    y_RF = multiply(x_RD, False)
     assert y_RF.isnan().all(dim=1).tolist() == [False, True, True, False]

@@ -1,7 +1,7 @@
 """Every option of a decoder in every runtime and precision gives what teacher forcing gives.
 
-Teacher forcing in float64 is the reference. The runtimes: the cached step of the modules, flat
-steps in torch, the C library, the slots of a GPU's search (here by torch), and ONNX.
+Teacher forcing in float64 is the reference. The runtimes: the cached step of the modules, the C
+library, the slots of a GPU's search (here by torch), and ONNX.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from transduce.models.language_model import LanguageModelNetwork
 from transduce.nn.attention.attention import SCORES
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.recurrent.cells import CELLS
-from transduce.runtime.c import library, why_not
-from transduce.runtime.c_recurrent import CRecurrentSteps
-from transduce.runtime.c_transformer import CTransformerSteps, reader_of, steps_of
-from transduce.runtime.flat import FlatSteps
+from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
+from transduce.runtime.recurrent import CRecurrentSteps
+from transduce.runtime.steps import reader_of, steps_of
+from transduce.runtime.transformer import CTransformerSteps
 
 V, B, T = 31, 5, 7
 LENGTHS = torch.tensor([6, 1, 3, 9, 4])
@@ -206,11 +206,11 @@ def check(expected: list[Tensor], near: float, *runtimes: Any) -> None:
 def test_transformers_in_float32(options: dict[str, Any]) -> None:
     network = transformer(**options)
     right = expected_of(options, network)
-    check(right, NEAR["float32"], network, FlatSteps(network), Slots(network))
+    check(right, NEAR["float32"], network, Slots(network))
     if library() is not None:
         ours = steps_of(packed(network, "float32"))
         # A head narrower than the states is left to torch.
-        assert isinstance(ours, FlatSteps if "combine" in options else CTransformerSteps)
+        assert isinstance(ours, EncoderDecoder if "combine" in options else CTransformerSteps)
         check(right, NEAR["float32"], ours)
 
 
@@ -265,7 +265,7 @@ def test_an_end_that_is_not_read_changes_nothing() -> None:
 def test_transformers_in_fewer_bits(options: dict[str, Any], kind: str) -> None:
     network = transformer(**options)
     few = packed(network, kind)
-    check(expected_of(options, network), NEAR[kind], few, FlatSteps(few), steps_of(few))
+    check(expected_of(options, network), NEAR[kind], few, steps_of(few))
 
 
 @pytest.mark.parametrize("options", TRANSFORMERS[::2], ids=told)

@@ -20,7 +20,7 @@ from tiny_models import SOURCES, tiny
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Slots
 from transduce.errors import TransduceWarning
-from transduce.runtime.c import library, why_not
+from transduce.runtime import library, why_not
 from transduce.serving import scheduler
 from transduce.serving.continuous import ContinuousBatch
 from transduce.serving.limits import Limits

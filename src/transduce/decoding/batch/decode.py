@@ -33,7 +33,7 @@ from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.search.slots import Job, Search
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
-from transduce.runtime.c_transformer import CTransformerSteps
+from transduce.runtime.transformer import CTransformerSteps
 
 # Batch size in token positions: hypotheses x (source + target). In a Transformer of 6 layers and
 # width 512, the KV cache of each takes about 24 kB in float32.

@@ -14,9 +14,9 @@ from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.search.greedy import Hypothesis, penalty
 from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes, shape_of
 from transduce.models import EncoderDecoder
-from transduce.runtime.c.slots import MOST_BEAM
-from transduce.runtime.c_slots import CTransformerSlots
-from transduce.runtime.c_transformer import CTransformerSteps
+from transduce.runtime.slots import CTransformerSlots
+from transduce.runtime.structures import MOST_BEAM
+from transduce.runtime.transformer import CTransformerSteps
 
 # Between two looks at what has arrived, so many steps and seconds at least: the encoder takes more
 # time for few sentences at once.

@@ -20,7 +20,7 @@ from transduce.decoding.constraints.constraint import NEVER, Constraint, Constra
 from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.search.rules import at_limit
 from transduce.models.decoders import DecoderState
-from transduce.runtime.c import top_k_scores
+from transduce.runtime import top_k_scores
 
 BLOCK = 64  # scores per block, of which the maximum is found first,
 MANY = 1 << 15  # from this many scores on

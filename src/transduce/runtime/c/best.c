@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "variant.h"
 #include "vectors.h"
 
 #define AT_ONCE 8 /* SIMD vectors that are scanned together */

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "variant.h"
+
 /* SIMD kernels. They add integers, so all of them give the same result bit for bit. */
 enum kernel { BEST = -1, PLAIN, NEON, AVX2, VNNI, AMX };
 

@@ -21,7 +21,6 @@ from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import greedy, sample
 from transduce.models.decoders import DecoderState
 from transduce.models.speech import SpeechEncoderDecoder
-from transduce.runtime.flat import FlatSteps
 
 LETTERS = (4, 5)
 VOCABULARY = 6
@@ -95,11 +94,9 @@ def searched(model: CtcScorer | ShallowFusion, size: int, nbest: int = 1, power:
 
 
 @pytest.mark.parametrize("weight", [WEIGHT, 1.0])
-@pytest.mark.parametrize("flat", [False, True])
-def test_a_wide_beam_finds_the_best_of_all_sequences(flat: bool, weight: float) -> None:
+def test_a_wide_beam_finds_the_best_of_all_sequences(weight: float) -> None:
     network = network_of()
-    steps = FlatSteps(network) if flat else network
-    found = searched(CtcScorer(network, steps, weight), size=60, nbest=25)
+    found = searched(CtcScorer(network, network, weight), size=60, nbest=25)
     for row, hypotheses in enumerate(found):
         worth = {ids: weighed(both, weight) for ids, both in all_judged(row).items()}
         best = sorted(worth.values(), reverse=True)[:25]

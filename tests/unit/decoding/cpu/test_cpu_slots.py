@@ -18,10 +18,10 @@ from transduce.decoding.search.beam import beam
 from transduce.decoding.search.feed import decode_feed
 from transduce.decoding.search.greedy import Hypothesis, greedy
 from transduce.decoding.search.slots import Job, Search
-from transduce.runtime.c import library, why_not
-from transduce.runtime.c.slots import MOST_BEAM
-from transduce.runtime.c_transformer import CTransformerSteps
+from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
+from transduce.runtime.structures import MOST_BEAM
+from transduce.runtime.transformer import CTransformerSteps
 from trickle import Trickle
 
 pytestmark = pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")

@@ -22,7 +22,7 @@ from transduce.decoding.search import greedy as search
 from transduce.decoding.search.greedy import best, penalty, remaining
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
-from transduce.runtime.c import library, why_not
+from transduce.runtime import library, why_not
 
 TOKENS = 7  # the four specials and three more
 GOING_ON = (UNKNOWN, 4, 5, 6)

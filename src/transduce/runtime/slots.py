@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from transduce.models.memory import Memory, lengths_seen
-from transduce.runtime.c.slots import Slots
-from transduce.runtime.c.stack import Step
-from transduce.runtime.c_transformer import CTransformerSteps
+from transduce.runtime.structures import Slots, Step
+from transduce.runtime.transformer import CTransformerSteps
 
 
 class CTransformerSlots:

@@ -1,4 +1,4 @@
-"""Recurrent decoder step in C: one library call for each step; see runtime/c/recurrent.c."""
+"""Recurrent decoder in C: one library call for each step; see c/recurrent.c."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from transduce.models.memory import Memory, lengths_seen
 from transduce.models.trainable import modules_of
 from transduce.nn.attention import attention
 from transduce.nn.recurrent import cells
-from transduce.runtime.c import Product, library
-from transduce.runtime.c.product import Kernel, Weight
-from transduce.runtime.c.recurrent import (
+from transduce.runtime.c_library import library
+from transduce.runtime.packed_weight import PackedWeight
+from transduce.runtime.product import Product
+from transduce.runtime.structures import (
     ADDITIVE,
     CELLS,
     DOT,
     LOCATION,
     NO_ATTENTION,
     Cell,
+    Kernel,
     Recurrent,
     RecurrentStep,
+    Weight,
 )
-from transduce.runtime.packed_weight import PackedWeight
 
 KINDS: dict[type[cells.Cell], str] = {made: name for name, made in cells.CELLS.items()}
 # The score function, whether the query is normalised to length 1, and the scale of dot products.

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.runtime.c import Product, library, why_not
-from transduce.runtime.c.product import Kernel
+from transduce.runtime import Product, library, why_not
 from transduce.runtime.packed_weight import quantize_weight
+from transduce.runtime.structures import Kernel
 
 KERNELS = [kernel for kernel in Kernel if kernel is not Kernel.BEST]
 SHAPES = [(1, 1), (5, 7), (16, 4), (17, 63), (48, 64), (70, 130), (129, 65), (33, 300)]
@@ -108,7 +108,7 @@ def shared_product(threads: int) -> tuple[Product, Tensor]:
     torch.manual_seed(5)
     made = library()
     if made is None:
-        pytest.skip("no C compiler")
+        pytest.skip(f"no library: {why_not()}")
     weight_FD, bias_F, x_RD = torch.randn(1000, 300), torch.randn(1000), torch.randn(7, 300)
     return Product.float32(made, weight_FD, bias_F, threads), x_RD
 
@@ -126,7 +126,7 @@ def test_threads_that_share_a_product_change_no_bit(threads: int, rows: int) -> 
 def test_threads_that_share_an_int8_product_change_no_bit(rows: int) -> None:
     made = library()
     if made is None:
-        pytest.skip("no C compiler")
+        pytest.skip(f"no library: {why_not()}")
     torch.manual_seed(2)
     weight_FD, x_RD = torch.randn(1000, 300), torch.randn(rows, 300)
     levels = quantize_weight(weight_FD)
@@ -167,7 +167,7 @@ def test_callers_that_share_the_cores_start_no_threads() -> None:
     """Two threads may share a product; with two callers there is one for each."""
     code = (
         "import os, torch; torch.set_num_threads(1); "
-        "from transduce.runtime.c import Product, library, share_threads; "
+        "from transduce.runtime import Product, library, share_threads; "
         "product = Product.float32(library(), torch.ones(512, 512), None, threads=2); "
         "count = lambda: len(os.listdir('/proc/self/task')); "
         "x = torch.ones(256, 512); before = count(); "

@@ -3,49 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from enum import IntEnum
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Address = ctypes.c_void_p
+from transduce.runtime.c_library import Library
+from transduce.runtime.structures import Kernel, Then, Weight
+
 BLOCK = 16  # outputs in one block of the layout, four inputs at a time
 PADDED = 64  # outputs and inputs are padded to a multiple of this
-
-
-class Kernel(IntEnum):
-    """SIMD kernels, as in native.h; all give the same result, bit for bit."""
-
-    BEST = -1
-    PLAIN = 0
-    NEON = 1
-    AVX2 = 2
-    VNNI = 3
-    AMX = 4
-
-
-class Then(IntEnum):
-    """The operation fused after the product."""
-
-    NOTHING = 0
-    RELU = 1
-    ADD = 2
-
-
-class Weight(ctypes.Structure):
-    """As in native.h."""
-
-    _fields_ = (
-        ("levels", Address),
-        ("totals", Address),
-        ("scale", Address),
-        ("bias", Address),
-        ("outputs", ctypes.c_int64),
-        ("inputs", ctypes.c_int64),
-        ("numbers", Address),
-        ("threads", ctypes.c_int64),
-    )
 
 
 class Product:
@@ -56,7 +23,7 @@ class Product:
     """
 
     def __init__(
-        self, library: ctypes.CDLL, weight: Weight, kept: tuple[Tensor, ...], kernel: Kernel
+        self, library: Library, weight: Weight, kept: tuple[Tensor, ...], kernel: Kernel
     ) -> None:
         """kept: the tensors that the weight points to, which must not be freed."""
         self.weight, self._kept = weight, kept
@@ -66,7 +33,7 @@ class Product:
     @classmethod
     def int8(
         cls,
-        library: ctypes.CDLL,
+        library: Library,
         levels_FD: Tensor,
         scale_F: Tensor,
         bias_F: Tensor | None,
@@ -91,7 +58,7 @@ class Product:
     @classmethod
     def float32(
         cls,
-        library: ctypes.CDLL,
+        library: Library,
         weight_FD: Tensor,
         bias_F: Tensor | None,
         threads: int | None = None,

@@ -14,14 +14,14 @@ from transduce.data.tokens.tokenizer import BEGIN, PAD
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import Hypothesis, greedy
 from transduce.models import EncoderDecoder, Lens
-from transduce.runtime import c_transformer as native
+from transduce.runtime import library, why_not
 from transduce.runtime import packed_weight as products
-from transduce.runtime.c import library, why_not
-from transduce.runtime.c.product import Kernel
-from transduce.runtime.c_transformer import CTransformerState, CTransformerSteps, steps_of
-from transduce.runtime.flat import ROOM, FlatSteps
+from transduce.runtime import transformer as native
 from transduce.runtime.packed_copy import packed
 from transduce.runtime.packed_weight import Multiply, quantize_weight
+from transduce.runtime.steps import steps_of
+from transduce.runtime.structures import Kernel
+from transduce.runtime.transformer import ROOM, CTransformerState, CTransformerSteps
 
 pytestmark = pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")
 
@@ -68,13 +68,12 @@ def in_float64(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     """What a product in levels is, each row of inputs with a scale of its own."""
     levels_FD, scale_F = quantize_weight(weight_FD)
 
-    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+    def multiply(x: Tensor, relu: bool) -> Tensor:
         most = x.abs().amax(dim=-1, keepdim=True).clamp(min=1e-30)
         sums = (x * 127 / most).round() @ levels_FD.double().T
         y = sums * (most / 127) * scale_F
         y = y if bias_F is None else y + bias_F
-        y = y.relu() if relu else y
-        return y if added is None else y + added
+        return y.relu() if relu else y
 
     return multiply
 
@@ -133,12 +132,13 @@ def test_the_encoder_is_that_of_an_oracle(name: str, monkeypatch: pytest.MonkeyP
 @torch.inference_mode()
 def test_what_is_concatenated_is_left_to_torch() -> None:
     few = packed(network(combine="concatenate"), "int8")
-    assert isinstance(steps_of(few), FlatSteps)
+    assert steps_of(few) is few
 
 
 @torch.inference_mode()
 def test_other_precisions_are_left_to_torch() -> None:
-    assert isinstance(steps_of(packed(network(), "bfloat16")), FlatSteps)
+    few = packed(network(), "bfloat16")
+    assert steps_of(few) is few
 
 
 @torch.inference_mode()

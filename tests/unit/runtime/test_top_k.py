@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from transduce.runtime.c import library, top_k_scores, why_not
+from transduce.runtime import library, top_k_scores, why_not
 
 pytestmark = pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")
 

@@ -1,0 +1,42 @@
+/* All files that include this are compiled several times into one library, once for each kind of
+ * CPU (see CMakeLists.txt at the top). Names that others use end in that of the variant, such as
+ * multiply_avx2; Python takes those of the best variant that the CPU runs, which dispatch.c names. */
+
+#ifndef TRANSDUCE_VARIANT
+#define TRANSDUCE_VARIANT
+
+#define JOIN_NAMES(name, variant) name##_##variant
+#define NAME_OF(name, variant) JOIN_NAMES(name, variant)
+#define NAME(name) NAME_OF(name, VARIANT)
+
+/* products.c */
+#define has_kernel NAME(has_kernel)
+#define product_room NAME(product_room)
+#define multiply NAME(multiply)
+/* parts.c */
+#define normalise NAME(normalise)
+#define attend NAME(attend)
+#define turn NAME(turn)
+#define activate NAME(activate)
+#define softmax NAME(softmax)
+#define log_softmax NAME(log_softmax)
+#define find_log_probs NAME(find_log_probs)
+/* stack.c */
+#define stack_room NAME(stack_room)
+#define decoder_step NAME(decoder_step)
+#define encode NAME(encode)
+#define layout NAME(layout)
+#define layout_length NAME(layout_length)
+/* recurrent.c */
+#define recurrent_room NAME(recurrent_room)
+#define recurrent_step NAME(recurrent_step)
+#define recurrent_layout NAME(recurrent_layout)
+#define recurrent_layout_length NAME(recurrent_layout_length)
+/* best.c */
+#define find_best NAME(find_best)
+/* slots.c */
+#define advance_slots NAME(advance_slots)
+#define slots_layout NAME(slots_layout)
+#define slots_layout_length NAME(slots_layout_length)
+
+#endif

@@ -1,0 +1,39 @@
+"""The decoding steps that search uses on a CPU: in C where the library supports the network, else
+those of the network itself, in torch.
+"""
+
+from __future__ import annotations
+
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.language_model import LanguageModelNetwork
+from transduce.models.trainable import TrainableNetwork
+from transduce.runtime.c_library import library
+from transduce.runtime.recurrent import CRecurrentSteps, has_c_recurrent_steps
+from transduce.runtime.transformer import CTransformerSteps, has_c_transformer_steps
+
+
+def may_have_c_steps(network: TrainableNetwork) -> bool:
+    """Whether it is worth packing a network in float32: it may be searched in C."""
+    if not isinstance(network, EncoderDecoder | LanguageModelNetwork) or not network.as_built:
+        return False
+    return next(network.parameters()).device.type == "cpu" and library() is not None
+
+
+def steps_of(network: EncoderDecoder) -> CTransformerSteps | CRecurrentSteps | EncoderDecoder:
+    """The decoding steps of a packed network."""
+    return _steps_in_c(network) or network
+
+
+def reader_of(
+    network: LanguageModelNetwork,
+) -> CTransformerSteps | CRecurrentSteps | LanguageModelNetwork:
+    """The same for a language model."""
+    return _steps_in_c(network) or network
+
+
+def _steps_in_c(
+    network: EncoderDecoder | LanguageModelNetwork,
+) -> CTransformerSteps | CRecurrentSteps | None:
+    if has_c_transformer_steps(network):
+        return CTransformerSteps(network)
+    return CRecurrentSteps(network) if has_c_recurrent_steps(network) else None
