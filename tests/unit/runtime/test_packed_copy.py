@@ -14,7 +14,6 @@ from transduce.decoding.search.greedy import greedy
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 from transduce.runtime import packed_copy, packed_weight
-from transduce.runtime.flat import FlatSteps
 from transduce.runtime.packed_copy import packed
 
 SOURCE, LENGTHS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]]), torch.tensor([4, 3])
@@ -59,15 +58,13 @@ def test_packed_in_float32_it_reads_the_networks_own_numbers() -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("flat", [True, False])
 @torch.inference_mode()
 def test_in_8_bits_without_the_library_outputs_do_not_depend_on_neighbours(
-    flat: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in (packed_weight, packed_copy):
         monkeypatch.setattr(module, "library", lambda: None)
     made = packed(network(), "int8")
-    steps = FlatSteps(made) if flat else made
     draw = random.Random(3)
     sources = [[draw.randrange(4, 12) for _ in range(draw.randrange(1, 40))] for _ in range(40)]
     found = []
@@ -76,6 +73,6 @@ def test_in_8_bits_without_the_library_outputs_do_not_depend_on_neighbours(
         for group in some:
             batch = collate(group, None)
             limits_B = torch.full((len(group),), 12)
-            hypotheses += beam(steps, batch.source_BS, batch.source_lengths_B, limits_B, 3, 2)
+            hypotheses += beam(made, batch.source_BS, batch.source_lengths_B, limits_B, 3, 2)
         found.append([[(h.tokens, h.score) for h in of_one] for of_one in hypotheses])
     assert found[0] == found[1] == found[2]

@@ -29,9 +29,9 @@ from transduce.decoding.search.greedy import Hypothesis, Stepper, greedy, sample
 from transduce.decoding.search.rules import NEVER, cut, obey
 from transduce.decoding.search.slots import Job, Search
 from transduce.models import EncoderDecoder
-from transduce.runtime.c import library, why_not
-from transduce.runtime.c_transformer import CTransformerSteps
+from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
+from transduce.runtime.transformer import CTransformerSteps
 from trickle import Trickle
 
 TOKENS = 7  # the four specials and three more
