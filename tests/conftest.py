@@ -6,6 +6,7 @@ And each process of the tests has one thread: there is one process for each core
 import gc
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -37,6 +38,13 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
+def tell_of_a_missing_library() -> None:
+    """Where there is no C library, that is said here, and by no program that a test starts."""
+    loaded = sys.modules.get("transduce.runtime.c_library")  # not in a process without tests
+    if loaded is not None and loaded.library() is None:
+        os.environ["TRANSDUCE_NATIVE"] = "0"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """One process of the tests collects them before the others do.
@@ -55,7 +63,9 @@ def pytest_collection() -> Iterator[None]:
         # Modules and tests stay to the end: the garbage collector need not look through them.
         gc.disable()
         try:
-            return (yield)
+            collected = yield
+            tell_of_a_missing_library()
+            return collected
         finally:
             gc.enable()
             gc.freeze()
