@@ -19,6 +19,7 @@ from transduce.runtime.c_library import LIBRARY
 #: The cached functions of the package, as module:function.
 CACHED = frozenset(
     {
+        "transduce.batch_inference.inputs:_digest",
         "transduce.corpora.entry:_checksums",
         "transduce.corpora.generated:_all_letters",
         "transduce.corpora.generated:_pronouncing_dictionary",
@@ -29,6 +30,8 @@ CACHED = frozenset(
         "transduce.nn.triton.start:early",
         "transduce.nn.triton.start:wait_kernel",
         "transduce.nn.triton:kernels",
+        "transduce.serving.languages.detect:lingua_codes",
+        "transduce.storage:_remove_stale_once",
         "transduce.storage:_temporary_cache",
         "transduce.synthesis.espeak:espeak",
     }
