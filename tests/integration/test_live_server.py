@@ -510,7 +510,7 @@ def test_the_last_words_are_sent_when_a_session_must_end(model: Any, why: str) -
             assert socket.close_code is not None
             return found, socket.close_code
 
-    settings = ServiceSettings(limits=Limits(**seconds), drain_seconds=0.1)
+    settings = ServiceSettings(limits=Limits(**seconds), accept_seconds=0.1)
     with serving({"tones": model}, settings) as server:
         found, code = asyncio.run(talk(server))
     assert [one["text"] for one in found if one["type"] == "final"] == ["cab"]

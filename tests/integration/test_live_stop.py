@@ -80,7 +80,7 @@ async def talk(url: str, process: int, asked: signal.Signals) -> dict[str, Any]:
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_that_is_stopped_sends_the_last_words(asked: signal.Signals, lives: Lives) -> None:
-    options = ["--port", "0", "--no-log", "--drain-seconds", "0.1", "--live-sessions", "4"]
+    options = ["--port", "0", "--no-log", "--accept-seconds", "0.1", "--live-sessions", "4"]
     process = lives.start("serve", f"live={MODELS / 'live'}", *options)
     until(lambda: "\n" in lives.told, "the server is there")
     url = lives.told.split()[-1].replace("http", "ws")

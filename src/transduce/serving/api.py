@@ -10,15 +10,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from transduce import __version__
+from transduce.serving.body import media_type, read_body, receive_form
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, NotFound, ServiceError, Unready
 from transduce.serving.jobs import StepEvent
 from transduce.serving.live.engine import can_be_live
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import json_response, to_json
-from transduce.serving.request import content_type, parse_align, parse_run, read_body
+from transduce.serving.request import parse_align, parse_run
 from transduce.serving.settings import ServiceSettings
-from transduce.serving.uploads import receive_form
 from transduce.tasks import AudioInputModel
 
 PREFIXES = ("/api/", "/health", "/ready", "/metrics")
@@ -79,9 +79,9 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
 async def _answer(
     engine: Engine, settings: ServiceSettings, request: Request, task: str | None
 ) -> Response:
-    if content_type(request).startswith("multipart/"):
+    if media_type(request).startswith("multipart/"):
         return await _answer_upload(engine, settings, request, task)
-    asked = parse_run(await read_body(request))
+    asked = parse_run(await read_body(request), engine.limits)
     served = find(engine, asked.model, task)
     request.scope["state"]["model"] = served.name
     if asked.stream:
@@ -95,7 +95,7 @@ async def _answer(
 
 async def _align(engine: Engine, request: Request) -> Response:
     """Teacher forcing: the log-probability of each token of a target, and its attention."""
-    asked = parse_align(await read_body(request))
+    asked = parse_align(await read_body(request), engine.limits)
     served = find(engine, asked.model, "transduce")
     request.scope["state"]["model"] = served.name
     scores = await engine.score(served, asked.inputs, asked.targets)
@@ -112,13 +112,13 @@ async def _align(engine: Engine, request: Request) -> Response:
 
 async def _look(engine: Engine, settings: ServiceSettings, request: Request) -> Response:
     """What the page of `transduce look` shows of one input, as JSON."""
-    if not content_type(request).startswith("multipart/"):
-        asked = parse_run(await read_body(request))
+    if not media_type(request).startswith("multipart/"):
+        asked = parse_run(await read_body(request), engine.limits)
         served = find(engine, asked.model)
         request.scope["state"]["model"] = served.name
         return json_response(await engine.inspect(served, asked.one_input(), **asked.settings))
-    async with receive_form(request, settings.limits) as form:
-        asked = parse_run((form.get("request") or "{}").encode())
+    async with receive_form(request) as form:
+        asked = parse_run((form.get("request") or "{}").encode(), engine.limits)
         served = find(engine, asked.model)
         request.scope["state"]["model"] = served.name
         if not served.takes_audio:
@@ -139,8 +139,8 @@ async def _answer_upload(
     engine: Engine, settings: ServiceSettings, request: Request, task: str | None
 ) -> Response:
     """A form with files, and the rest of the request as JSON in the field `request`."""
-    async with receive_form(request, settings.limits) as form:
-        asked = parse_run((form.get("request") or "{}").encode())
+    async with receive_form(request) as form:
+        asked = parse_run((form.get("request") or "{}").encode(), engine.limits)
         served = find(engine, asked.model, task)
         request.scope["state"]["model"] = served.name
         inputs = [upload.path for _, upload in form.files]

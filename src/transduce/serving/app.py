@@ -14,13 +14,13 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib.util import find_spec
 from random import Random
 from typing import Any, Protocol, cast
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
@@ -28,6 +28,7 @@ from starlette.types import Message, Receive, Scope, Send
 from transduce.errors import TransduceError
 from transduce.serving import api
 from transduce.serving.auth import Keys
+from transduce.serving.deadlines import Deadlines
 from transduce.serving.engine import Engine
 from transduce.serving.errors import (
     BadRequest,
@@ -36,14 +37,18 @@ from transduce.serving.errors import (
     ServiceError,
     Timeout,
     TooLarge,
+    Unauthorized,
+    Unready,
 )
-from transduce.serving.limits import Deadlines
 from transduce.serving.live.websocket import serve_websocket
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.web import page
 
 WHEN_LEFT = "transduce.when_left"
 """The ASGI extension by which our server makes calls when the client goes away: a set of them."""
+ABORT = "transduce.abort"
+"""The ASGI extension that ends the connection of a request."""
+LEFT = 499  # in the log: the client went away before its answer
 # With other servers a task has to wait for that; not for requests that are answered sooner.
 WATCH_AFTER = 0.01
 PROTOCOLS = ("libretranslate", "openai", "deepl", "vosk", "live")
@@ -83,8 +88,12 @@ class Service:
         self, engine: Engine, settings: ServiceSettings, protocols: Sequence[ProtocolModule]
     ) -> None:
         self.engine, self.settings, self.protocols = engine, settings, protocols
-        self.open = 0
+        self.open: set[_Exchange] = set()
         """Requests that are being answered."""
+        self.in_memory = self.on_disk = 0
+        """Bytes of their bodies."""
+        self.stop_seconds = 30.0
+        """For the end of the engine's threads; they are left alone after that."""
         self.sockets = 0
         """WebSocket connections that are open."""
         self.router = Router(
@@ -106,12 +115,8 @@ class Service:
             ((prefix, protocol) for protocol in protocols for prefix in protocol.PREFIXES),
             key=lambda pair: -len(pair[0]),
         )
-        self._keyless = frozenset(
-            path
-            for protocol in protocols
-            for name in ("OPEN", "KEY_IN_BODY")
-            for path in cast(Collection[str], getattr(protocol, name, ()))
-        )
+        self._open_paths = _declared(protocols, "OPEN")
+        self._key_in_body = _declared(protocols, "KEY_IN_BODY")
         engine.metrics.watch(
             lambda: engine.running,
             lambda: engine.waiting,
@@ -133,28 +138,28 @@ class Service:
             if message["type"] == "lifespan.startup":
                 await send({"type": "lifespan.startup.complete"})
             else:
-                await asyncio.to_thread(self.engine.stop)
+                await asyncio.to_thread(self.engine.stop, self.stop_seconds)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
         exchange = _Exchange(self, scope, receive, send)
-        self.open += 1
+        self.open.add(exchange)
         try:
             await self._answer(exchange, scope)
         finally:
-            self.open -= 1
-            exchange.close()
+            self.open.discard(exchange)
+            exchange.end()
             self.engine.metrics.responded(scope["method"], exchange.status)
             self.log(scope, exchange, time.perf_counter() - start)
 
     async def _answer(self, exchange: _Exchange, scope: Scope) -> None:
         try:
+            self._admit(scope, exchange)
             if exchange.preflight:
                 await self._respond(exchange, scope, Response(status_code=204))
                 return
-            self._admit(scope, exchange)
             endpoint = self._exact.get((scope["method"], scope["path"]))
             if endpoint is not None:
                 response = await endpoint(Request(scope, exchange.receive, exchange.send))
@@ -163,38 +168,57 @@ class Service:
             scope["app"] = self  # so that the router raises what it does not find
             await self.router(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
-            if not exchange.left:
+            if exchange.reason is None and not exchange.left:
                 raise
-            # The client has gone; there is nobody to answer.
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
-            exchange.status = exchange.status or 499
+            await self._break_off(exchange, scope, exchange.reason)
+        except ClientDisconnect:
+            exchange.left = True
+            exchange.status = exchange.status or LEFT
         except Exception as error:
             failure = _failure(error)
             if failure.status >= 500 and failure.code == "internal_error":
                 self._report(exchange.id, failure.__cause__ or error)
-            if exchange.status:  # the answer has begun; end the connection
-                raise
+            await self._break_off(exchange, scope, failure)
+
+    async def _break_off(
+        self, exchange: _Exchange, scope: Scope, failure: ServiceError | None
+    ) -> None:
+        """Answer with an error, unless the client has gone or its answer has begun."""
+        if failure is None or exchange.left:
+            exchange.status = exchange.status or LEFT
+        elif exchange.status:
+            await exchange.abort()
+        else:
             await self._respond(exchange, scope, self.shaped(scope["path"], failure, exchange.id))
+
+    def break_off(self) -> None:
+        """Answer all open requests with 503: the server ends now."""
+        for exchange in tuple(self.open):
+            exchange.cancel(Unready("the server is stopping"))
 
     def new_id(self) -> str:
         """An id for a request: unique, not secret."""
         return f"{self._ids.getrandbits(128):032x}"
 
     def _admit(self, scope: Scope, exchange: _Exchange) -> None:
-        """Check what needs no look at the body."""
-        if self.open > self.settings.limits.connections:
+        """Check what needs no look at the body: whose request it is, then how much it is."""
+        settings = self.settings
+        settings.hosts.check(scope["method"], exchange.headers, settings.cors)
+        if len(self.open) > settings.limits.connections:
             raise Overloaded("too many requests are open; send the request again later", 1.0)
-        length, most = exchange.length, exchange.limit
-        if length > most:
-            raise TooLarge(f"the body has {length:,} bytes; the maximum is {most:,}")
-        if self.settings.keys.required and not self._is_keyless(scope["path"]):
-            self.settings.keys.require(Request(scope))
-
-    def _is_keyless(self, path: str) -> bool:
-        below = path[: path.rindex("/") + 1] if path.count("/") > 1 else path
-        return path in self._keyless or below in self._keyless
+        if settings.keys.required and not exchange.preflight:
+            path = scope["path"]
+            if not _is_among(path, self._open_paths):
+                exchange.key_is_missing = not settings.keys.knows(Request(scope))
+                if exchange.key_is_missing and not _is_among(path, self._key_in_body):
+                    raise Unauthorized
+        if exchange.length > exchange.most:
+            raise TooLarge(
+                f"the body has {exchange.length:,} bytes; the maximum is {exchange.most:,}"
+            )
 
     async def _respond(self, exchange: _Exchange, scope: Scope, response: Response) -> None:
         # A client that goes away now needs no answer.
@@ -255,29 +279,60 @@ class _Exchange:
         self.received = self.sent = 0
         self.left = False
         """Whether the client went away before the end of its answer."""
-        scope.setdefault("state", {})["request_id"] = self.id  # a copy for each request
+        self.reason: ServiceError | None = None
+        """Why the handler was cancelled, where the client is to be told."""
+        self.key_is_missing = False
+        self.limits, self.folders = service.settings.limits, service.settings.folders
+        scope["state"] = {**scope.get("state", {}), "request_id": self.id, "exchange": self}
         self._service, self._receive, self._send = service, receive, send
-        limits = service.settings.limits
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        multipart = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
-        self.limit = limits.upload_bytes if multipart else limits.body_bytes
-        length = headers.get(b"content-length", b"")
-        self.length = int(length) if length.isdigit() else 0
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._multipart = self.headers.get(b"content-type", b"").lower().startswith(b"multipart/")
+        self._files = False
+        """Whether the body goes to the disk."""
+        self._counted = 0
+        """Bytes of the body that count among those of all requests."""
+        length = self.headers.get(b"content-length", b"")
+        self.length = int(length[:20]) if length.isdigit() else 0
         """The length of the body, as far as it is announced."""
         self._task = asyncio.current_task()
-        self._when_left = scope.get("extensions", {}).get(WHEN_LEFT)
+        self._extensions: Any = scope.get("extensions") or {}
+        self._when_left: set[Callable[[], None]] | None = self._extensions.get(WHEN_LEFT)
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
-        self._whole = self._slow = False
+        self._whole = False
+        self._began = time.monotonic()
         self._origin = ""
         if allowed := service.settings.cors:
-            origin = headers.get(b"origin", b"").decode("latin-1")
+            origin = self.headers.get(b"origin", b"").decode("latin-1")
             self._origin = "*" if "*" in allowed else origin if origin in allowed else ""
         self.preflight = bool(
             self._origin
             and scope["method"] == "OPTIONS"
-            and b"access-control-request-method" in headers
+            and b"access-control-request-method" in self.headers
         )
+
+    # ----------------------------------------------------------------------------- the body
+
+    @property
+    def most(self) -> int:
+        """The bytes that the body may have, as far as is known before it is read."""
+        if self._multipart:
+            return self.limits.upload_bytes
+        return self._most_in_memory
+
+    @property
+    def _most_in_memory(self) -> int:
+        if self.key_is_missing:
+            return min(self.limits.keyless_bytes, self.limits.body_bytes)
+        return self.limits.body_bytes
+
+    def take_files(self) -> None:
+        self._files = True
+
+    def show_key(self, key: str | None) -> None:
+        if self.key_is_missing:
+            self._service.settings.keys.check(key)
+            self.key_is_missing = False
 
     async def receive(self) -> Message:
         if self._whole:  # a response that streams waits for the client to leave
@@ -286,20 +341,10 @@ class _Exchange:
         silent.add(self._give_up)
         try:
             message = await self._receive()
-        except asyncio.CancelledError:
-            if not self._slow:
-                raise
-            assert self._task is not None
-            self._task.uncancel()
-            raise Timeout(
-                f"no part of the body arrived within {silent.seconds:g} s", status=408
-            ) from None
         finally:
             silent.discard(self._give_up)
         if message["type"] == "http.request":
-            self.received += len(message.get("body", b""))
-            if self.received > self.limit:
-                raise TooLarge(f"the body is larger than {self.limit:,} bytes")
+            self._count(len(message.get("body", b"")))
             if not message.get("more_body"):
                 self._whole = True
                 if self._when_left is not None:
@@ -309,8 +354,41 @@ class _Exchange:
                     self._timer = loop.call_later(WATCH_AFTER, self._begin_watch)
         return message
 
+    def _count(self, size: int) -> None:
+        """So many more bytes have arrived. Raises TooLarge, Timeout and Overloaded."""
+        self.received += size
+        most = self.limits.upload_bytes if self._files else self._most_in_memory
+        if self.received > most:
+            raise TooLarge(f"the body is larger than {most:,} bytes")
+        late = time.monotonic() - self._began - self.limits.idle_seconds
+        if late * self.limits.bytes_a_second > self.received:
+            raise Timeout(
+                f"the body arrives with less than {self.limits.bytes_a_second:,} bytes a second",
+                status=408,
+            )
+        service = self._service
+        self._counted += size
+        if self._files:
+            service.on_disk += size
+            full = service.on_disk > self.limits.disk_bytes
+        else:
+            service.in_memory += size
+            full = service.in_memory > self.limits.memory_bytes
+        if full:
+            raise Overloaded("too many large bodies are being received; send it later", 5.0)
+
     def _give_up(self) -> None:
-        self._slow = True
+        seconds = self.limits.idle_seconds
+        self.cancel(Timeout(f"no part of the body arrived within {seconds:g} s", status=408))
+
+    # --------------------------------------------------------------------- leaving and ending
+
+    def cancel(self, reason: ServiceError | None = None) -> None:
+        """Cancel the handler; without a reason, the client has gone away."""
+        if reason is None:
+            self.left = True
+        else:
+            self.reason = reason
         if self._task is not None:
             self._task.cancel()
 
@@ -323,13 +401,19 @@ class _Exchange:
         self._leave()
 
     def _leave(self) -> None:
-        """The client has gone away: cancel the handler."""
-        self.left = True
-        if self._task is not None:
-            self._task.cancel()
+        self.cancel()
+
+    async def abort(self) -> None:
+        """End the connection in the middle of an answer, so that nobody takes it for whole."""
+        close = self._extensions.get(ABORT)
+        if close is None:
+            raise RuntimeError("an answer was broken off; the server has to end its connection")
+        await close()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            if self.key_is_missing and message["status"] < 400:  # no handler has looked for it
+                raise Unauthorized
             self.status = message["status"]
             headers = message.setdefault("headers", [])
             headers.append((b"x-request-id", self.id.encode()))
@@ -357,6 +441,26 @@ class _Exchange:
             self._timer.cancel()
         if self._watcher is not None and not self._watcher.done():
             self._watcher.cancel()
+
+    def end(self) -> None:
+        """The request is over, and its body is no longer kept."""
+        self.close()
+        if self._files:
+            self._service.on_disk -= self._counted
+        else:
+            self._service.in_memory -= self._counted
+
+
+def _declared(protocols: Sequence[ProtocolModule], name: str) -> frozenset[str]:
+    """The paths that the protocols declare under a name."""
+    found = (cast(Collection[str], getattr(protocol, name, ())) for protocol in protocols)
+    return frozenset(path for paths in found for path in paths)
+
+
+def _is_among(path: str, paths: Collection[str]) -> bool:
+    """Whether a path is one of these, or directly below one that ends in /."""
+    below = path[: path.rindex("/") + 1] if path.count("/") > 1 else path
+    return path in paths or below in paths
 
 
 def _failure(error: Exception) -> ServiceError:

@@ -46,12 +46,17 @@ class Keys:
             found |= hmac.compare_digest(known, given)
         return found
 
-    def require(self, request: HTTPConnection, key: str | None = None) -> None:
-        """Raise Unauthorized unless the request has a known key: in its headers, as api_key in its
-        query, or the one given, which a protocol has found in the body."""
-        if not self.required:
-            return
-        if not any(self.allow(one) for one in (key, key_of(request)) if one):
+    def knows(self, request: HTTPConnection) -> bool:
+        """Whether a request has a known key, in its headers or as api_key in its query."""
+        return self.allow(key_of(request))
+
+    def require(self, request: HTTPConnection) -> None:
+        """Raise Unauthorized unless the request has a known key."""
+        self.check(key_of(request))
+
+    def check(self, key: str | None) -> None:
+        """Raise Unauthorized unless a key is known."""
+        if not self.allow(key):
             raise Unauthorized
 
 

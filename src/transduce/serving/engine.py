@@ -13,6 +13,7 @@ from typing import Any
 
 from transduce.decoding.output import Output, Score
 from transduce.serving.batch import Batch
+from transduce.serving.deadlines import Deadlines
 from transduce.serving.errors import (
     BadRequest,
     Overloaded,
@@ -33,7 +34,7 @@ from transduce.serving.jobs import (
     StepEvent,
     constraints_of,
 )
-from transduce.serving.limits import Deadlines, Limits
+from transduce.serving.limits import Limits
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
@@ -184,13 +185,15 @@ class Engine:
         finally:
             self._close(job)
 
-    def stop(self) -> None:
-        """Finish what is being decoded and end the worker thread; refuse what is waiting."""
+    def stop(self, seconds: float = 30.0) -> None:
+        """Finish what is being decoded and end the threads, for so many seconds at most; refuse
+        what is waiting."""
         self._stopped = True
+        end = time.monotonic() + seconds
         for job in self._scheduler.stop():
             job.fail(Unready("the server is stopping"))
-        self.live.stop()
-        self._scheduler.join()
+        self.live.stop(max(0.0, end - time.monotonic()))
+        self._scheduler.join(max(0.0, end - time.monotonic()))
 
     # -------------------------------------------------------------------------- admission
 

@@ -1,91 +1,195 @@
-"""Limits of the service: what one request may ask for, and what may wait."""
+"""Limits of the service: each size, count, length and time that a client controls, declared once.
+
+A limit is a field with its default, its command-line option and its help: `transduce serve` has an
+option for each, and the table of docs/serving.md is made from them. A request above one is refused
+before anything is done for it.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from transduce.serving.errors import TooLarge
+
+Number = TypeVar("Number", int, float)
+MEBIBYTE = 1 << 20
+
+
+def _limit(default: Number, option: str, help: str, least: float = 0) -> Number:
+    """A limit with an option of the command line; `least`: the smallest value that makes sense."""
+    found: Number = field(
+        default=default, metadata={"option": option, "help": help, "least": least}
+    )
+    return found
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Work is counted in source tokens times hypotheses, as estimated before tokenization."""
+    """Work is counted in source tokens times hypotheses, in whole numbers, as estimated before
+    tokenization."""
 
+    # ------------------------------------------------------------------------ a request
+    body_bytes: int = _limit(8 * MEBIBYTE, "--max-body", "Bytes of a JSON or form body.", 1)
+    keyless_bytes: int = _limit(
+        MEBIBYTE,
+        "--max-keyless-body",
+        "Bytes of a body that are read to find its API key, where the headers have none.",
+        1,
+    )
+    upload_bytes: int = _limit(1 << 30, "--max-upload", "Bytes of a body with files.", 1)
+    head_bytes: int = _limit(1 << 16, "--max-head", "Bytes of the head of a request.", 1000)
+    parts: int = _limit(2000, "--max-parts", "Fields and files of a form.", 1)
+    field_bytes: int = _limit(
+        MEBIBYTE, "--max-field-bytes", "Bytes of all fields of a form with files.", 1
+    )
+    document_bytes: int = _limit(
+        8 * MEBIBYTE, "--max-document", "Bytes of a file to be translated.", 1
+    )
+    json_depth: int = _limit(64, "--max-json-depth", "Nesting of JSON.", 1)
+    texts: int = _limit(1000, "--max-texts", "Texts or recordings of a request.", 1)
+    characters: int = _limit(
+        20_000, "--max-characters", "Characters of one text, a prefix or a phrase.", 1
+    )
+    inspected_characters: int = _limit(
+        2000, "--max-look-characters", "Characters of a text that is looked into (/api/look).", 1
+    )
+    audio_seconds: float = _limit(2 * 3600.0, "--max-audio-seconds", "Seconds of one recording.", 1)
+    outputs: int = _limit(
+        5000, "--max-outputs", "Outputs of a request: texts or prompts, times n or nbest.", 1
+    )
+    beam: int = _limit(100, "--max-beam", "Beam size, and groups of diverse beam search.", 1)
+    nbest: int = _limit(100, "--max-nbest", "Outputs for one text: nbest, or n of OpenAI.", 1)
+    samples: int = _limit(
+        128, "--max-samples", "Samples for minimum Bayes risk decoding of one text.", 2
+    )
+    length: int = _limit(
+        2000, "--max-length", "What min_length, max_length and max_tokens may be, in tokens.", 1
+    )
+    phrases: int = _limit(
+        100,
+        "--max-phrases",
+        "Phrases that one output must or may not have; texts of only.",
+        1,
+    )
+    combined: int = _limit(16, "--max-models", "Models that one request combines.", 1)
+    stops: int = _limit(4, "--max-stops", "Stop sequences.", 0)
+    stop_characters: int = _limit(
+        1000, "--max-stop-characters", "Characters of a stop sequence.", 1
+    )
+    alternatives: int = _limit(
+        50, "--max-alternatives", "Alternatives of each token of a stream.", 0
+    )
+
+    # ------------------------------------------------------------------------------ time
+    queue_seconds: float = _limit(
+        30.0,
+        "--max-wait",
+        "Seconds until a request is done, at the speed measured so far; one that would take longer "
+        "is refused.",
+    )
+    seconds: float = _limit(
+        120.0, "--max-seconds", "Seconds of one request, from its arrival to its answer.", 0.01
+    )
+    idle_seconds: float = _limit(
+        20.0,
+        "--max-idle",
+        "Seconds in which a client must send the head of a request, or the next part of its body, "
+        "or read the next part of its answer.",
+        0.01,
+    )
+    bytes_a_second: int = _limit(
+        1000, "--min-rate", "Bytes a second that a body must arrive with, on average.", 0
+    )
+
+    # ------------------------------------------------------------------ all requests together
+    connections: int = _limit(
+        1000, "--max-connections", "Requests that are open at the same time.", 1
+    )
+    memory_bytes: int = _limit(
+        256 * MEBIBYTE, "--max-memory", "Bytes of bodies in memory, over all requests.", 1
+    )
+    disk_bytes: int = _limit(
+        8 << 30, "--max-disk", "Bytes of uploaded files, over all requests.", 1
+    )
+    results_bytes: int = _limit(
+        1 << 30, "--max-results", "Bytes of translated files that wait for their download.", 1
+    )
+    results_seconds: float = _limit(
+        30 * 60.0, "--max-results-seconds", "Seconds for which a translated file is kept.", 0.01
+    )
+
+    # ----------------------------------------------------------------------- live speech
+    live_sessions: int = _limit(
+        200, "--live-sessions", "Live sessions that are open at the same time."
+    )
+    live_seconds: float = _limit(
+        4 * 3600.0, "--max-live-seconds", "Seconds of a live connection.", 0.01
+    )
+    live_idle_seconds: float = _limit(
+        60.0,
+        "--max-live-idle",
+        "Seconds in which the client of a live connection must send something.",
+        0.01,
+    )
+    live_backlog: float = _limit(
+        10.0,
+        "--max-live-backlog",
+        "Seconds of audio of a live session that may wait; above, no more is read from its client.",
+        0.01,
+    )
+    live_message_bytes: int = _limit(
+        4 * MEBIBYTE, "--max-live-message", "Bytes of one message of a live connection.", 1
+    )
+
+    # --------------------------------------------------- how work is cut: no client decides it
     queue_tokens: int = 200_000
-    """Work that may wait, over all requests; above, requests are rejected with 429."""
-    queue_seconds: float = 30.0
-    """Time from the arrival of a request to its output, at the speed measured so far; above, 429
-    as well."""
+    """Work that may wait as long as the speed is not known yet."""
     batch_tokens: int = 4096
     """Work of one batch on a CPU."""
     batch_seconds: float = 0.5
     """Time of one batch on a CPU, at the speed measured so far. All outputs of a batch come at its
     end, so a request also waits for those that came after it into the same batch."""
     batch_tokens_on_gpu: int = 1 << 16
-    texts: int = 1000
-    """Texts of one request."""
-    characters: int = 20_000
-    """Characters of one text, a prefix or a phrase."""
-    inspected_characters: int = 2000
-    """Characters of a text whose attention is shown: a map of each head is sent."""
-    body_bytes: int = 8 << 20
-    """Bytes of a JSON or form body."""
-    upload_bytes: int = 1 << 30
-    """Bytes of a body with files."""
-    seconds: float = 120.0
-    """Time of one request, from its arrival to its answer."""
-    idle_seconds: float = 20.0
-    """Time in which a client must send the next part of its request."""
-    connections: int = 1000
-    """Requests that are open at the same time."""
-    live_sessions: int = 200
-    """Live sessions that are open at the same time."""
-    live_seconds: float = 4 * 3600.0
-    """The longest live connection."""
-    live_idle_seconds: float = 60.0
-    """Time in which the client of a live connection must send something."""
-    live_backlog: float = 10.0
-    """Seconds of audio of a live session that may wait; above, no more is read from its client."""
-    live_message_bytes: int = 4 << 20
-    """Bytes of one WebSocket message."""
-    alternatives: int = 50
-    """Alternatives of each token of a stream."""
 
     @property
     def longest_batch(self) -> float:
         """batch_seconds, or less where little time may pass in the queue."""
         return min(self.batch_seconds, self.queue_seconds / 4)
 
+    def check(self, name: str, value: float, what: str) -> None:
+        """Raise TooLarge where a value is above the limit of a name; `what` has the value, as in
+        "the request has 2,000 inputs"."""
+        most = getattr(self, name)
+        if value > most:
+            raise TooLarge(f"{what}; the maximum is {shown(most)}")
 
-class Deadlines:
-    """Calls that are made some seconds after they were added, unless they are taken back: almost
-    all are, so that there is one timer for all of them. Use it within an event loop."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._due: dict[Callable[[], None], float] = {}
-        """The next one is the first, as each is added with the same delay."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop that has a timer for the next one."""
+def shown(value: float) -> str:
+    """A number for people: 20,000; 0.5."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
-    def add(self, call: Callable[[], None]) -> None:
-        self._due[call] = time.monotonic() + self.seconds
-        if self._loop is not (loop := asyncio.get_running_loop()):
-            self._loop = loop
-            loop.call_later(self.seconds, self._expire)
 
-    def discard(self, call: Callable[[], None]) -> None:
-        self._due.pop(call, None)
+@dataclass(frozen=True)
+class Option:
+    """A limit as an option of the command line."""
 
-    def _expire(self) -> None:
-        now = time.monotonic()
-        loop, self._loop = self._loop, None
-        while self._due:
-            call, due = next(iter(self._due.items()))
-            if due > now and loop is not None:
-                self._loop = loop
-                loop.call_later(due - now, self._expire)
-                return
-            del self._due[call]
-            call()
+    name: str
+    """Of the field."""
+    flag: str
+    help: str
+    default: int | float
+    least: float
+
+
+def options() -> list[Option]:
+    """The options of all limits that have one, in order."""
+    found: list[Option] = []
+    for one in fields(Limits):
+        about: Any = one.metadata
+        if "option" in about:
+            assert isinstance(one.default, int | float)
+            found.append(
+                Option(one.name, about["option"], about["help"], one.default, about["least"])
+            )
+    return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.requests import ClientDisconnect, Request
 
+from transduce.serving.body import parse_json
 from transduce.serving.errors import BadRequest
+from transduce.serving.limits import Limits
 
 WORDS = {
     "str": "text",
@@ -19,6 +20,8 @@ WORDS = {
     "array": "a list",
     "object": "a JSON object",
 }
+# Larger ones do not fit into the numbers that decoding works with.
+Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 # Fields of RunRequest; all others are settings.
 NOT_SETTINGS = ("model", "input", "inputs", "stream", "alternatives")
 
@@ -30,7 +33,7 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     input: str | None = None
     inputs: list[str] | None = None
     stream: bool = False
-    alternatives: int = 0
+    alternatives: Whole = 0
 
     attention: bool | UnsetType = UNSET
     prefix: str | list[str] | UnsetType = UNSET
@@ -40,22 +43,22 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rerank: str | UnsetType = UNSET
     language_model: str | UnsetType = UNSET
 
-    beam: int | UnsetType | None = UNSET
-    nbest: int | UnsetType = UNSET
+    beam: Whole | UnsetType | None = UNSET
+    nbest: Whole | UnsetType = UNSET
     length_penalty: float | UnsetType | None = UNSET
     coverage_penalty: float | UnsetType | None = UNSET
-    groups: int | UnsetType = UNSET
+    groups: Whole | UnsetType = UNSET
     diversity: float | UnsetType = UNSET
     sample: bool | UnsetType = UNSET
     temperature: float | UnsetType = UNSET
-    top_k: int | UnsetType = UNSET
+    top_k: Whole | UnsetType = UNSET
     top_p: float | UnsetType = UNSET
-    seed: int | UnsetType = UNSET
+    seed: Whole | UnsetType = UNSET
     mbr: str | UnsetType | None = UNSET
-    samples: int | UnsetType = UNSET
-    no_repeat_ngram: int | UnsetType | None = UNSET
-    min_length: int | UnsetType = UNSET
-    max_length: int | UnsetType | None = UNSET
+    samples: Whole | UnsetType = UNSET
+    no_repeat_ngram: Whole | UnsetType | None = UNSET
+    min_length: Whole | UnsetType = UNSET
+    max_length: Whole | UnsetType | None = UNSET
     only: list[str] | UnsetType | None = UNSET
     unknown: bool | UnsetType = UNSET
     geometric: bool | UnsetType = UNSET
@@ -101,47 +104,25 @@ class AlignRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 _align_decoder = msgspec.json.Decoder(AlignRequest)
 
 
-def content_type(request: Request) -> str:
-    """The header of this name; quicker than Starlette's, which decodes all of them."""
-    for name, value in request.scope["headers"]:
-        if name == b"content-type":
-            return str(value, "latin-1")
-    return ""
-
-
-async def read_body(request: Request) -> bytes:
-    """The whole body; quicker than Starlette's for one that has arrived at once."""
-    parts = []
-    while True:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def parse_run(body: bytes) -> RunRequest:
+def parse_run(body: bytes, limits: Limits) -> RunRequest:
     """Raises BadRequest."""
-    return _parsed(body, _decoder)
+    return _parsed(body, limits, _decoder)
 
 
-def parse_align(body: bytes) -> AlignRequest:
+def parse_align(body: bytes, limits: Limits) -> AlignRequest:
     """Raises BadRequest."""
-    return _parsed(body, _align_decoder)
+    return _parsed(body, limits, _align_decoder)
 
 
 Body = TypeVar("Body", RunRequest, AlignRequest)
 
 
-def _parsed(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
+def _parsed(body: bytes, limits: Limits, decoder: msgspec.json.Decoder[Body]) -> Body:
     try:
-        return decoder.decode(body)
+        return parse_json(body, limits, decoder.decode)
     except msgspec.ValidationError as error:
         fields: tuple[str, ...] = decoder.type.__struct_fields__
         raise BadRequest(_sentence(str(error), fields)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
 
 
 def _sentence(message: str, fields: tuple[str, ...]) -> str:

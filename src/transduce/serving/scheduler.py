@@ -96,9 +96,11 @@ class Scheduler:
             self._condition.notify_all()
         return refused
 
-    def join(self) -> None:
+    def join(self, seconds: float) -> None:
+        """Wait for the threads to end, for so many seconds at most."""
+        end = time.monotonic() + seconds
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, end - time.monotonic()))
 
     # ------------------------------------------------------------------------- the threads
 

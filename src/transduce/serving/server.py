@@ -7,16 +7,21 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import os
+import shutil
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from transduce.errors import DataError
-from transduce.serving.app import WHEN_LEFT, Service
+from transduce.serving.app import ABORT, WHEN_LEFT, Service
+from transduce.serving.limits import Limits
 from transduce.serving.settings import ServiceSettings
 
 SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most this long
@@ -24,41 +29,111 @@ NEW_OBJECTS = 20_000  # between two looks of the garbage collector; requests lea
 BACKLOG = 2048
 LAST_SECONDS = 0.5  # for requests on connections that were made last
 LIVE_SECONDS = 25.0  # for the last transcripts of live sessions
+SPARE_SECONDS = 2.0  # before the end at once, for answers of 503 and the end of threads
+ABORT_SECONDS = 0.3  # from these answers to the end of their connections
+TOO_LONG = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
+    b"content-type: text/plain\r\ncontent-length: 35\r\n\r\nthe head of the request is too long"
+)
+NOT_OURS = ("without completing handshake", "Invalid HTTP request", "Unsupported upgrade")
 
 
-def _is_no_refusal(record: logging.LogRecord) -> bool:
-    """False for what uvicorn logs of each WebSocket that was answered with an HTTP status, as if
-    that were a mistake of the application."""
-    return "without completing handshake" not in record.getMessage()
+def _is_no_mistake_of_ours(record: logging.LogRecord) -> bool:
+    """False for what uvicorn logs of clients' mistakes: each WebSocket that was answered with an
+    HTTP status, as if that were a mistake of the application, and what is no HTTP."""
+    message = record.getMessage()
+    return not any(one in message for one in NOT_OURS)
 
 
-def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
-    """uvicorn's connections, closed where no whole request head arrives within some seconds; they
-    tell the application at once when the client goes away."""
+def connection_class(limits: Limits) -> type[asyncio.Protocol] | str:
+    """uvicorn's connections with limits: of the size of a request head, of the time in which it
+    must be complete, the first as well as later ones, and of the time in which a client must read.
+    They tell the application at once when the client goes away."""
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:  # httptools is not there: without this protection
         return "auto"
+    seconds = limits.idle_seconds
 
     class Connection(HttpToolsProtocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.loop.call_later(seconds, self._close_silent)
             self._when_left: set[Callable[[], None]] = set()
+            self._gone = asyncio.Event()
+            self._since: float | None = time.monotonic()
+            """Since when the client has owed the rest of what it sends; None: it owes nothing."""
+            self._head = self._unread = 0
+            """Bytes of a head that is not complete, and of the answer that was not read."""
+            self._message_complete = True
+            self._look_later()
+
+        def _look_later(self) -> None:
+            self._timer = self.loop.call_later(seconds / 2, self._look)
+
+        def _look(self) -> None:
+            """Close the connection of a client that owes something for too long."""
+            if self._gone.is_set() or (
+                self not in self.connections and not self.transport.is_closing()
+            ):
+                return  # or it has become a WebSocket
+            unread = self.transport.get_write_buffer_size()
+            if unread and unread == self._unread:
+                self.transport.abort()
+                return
+            self._unread = unread
+            if self._since is not None and time.monotonic() - self._since >= seconds:
+                self.transport.close()
+            self._look_later()
+
+        @property
+        def _is_busy(self) -> bool:
+            cycle = getattr(self, "cycle", None)
+            return cycle is not None and not cycle.response_complete
+
+        def data_received(self, data: bytes) -> None:
+            if self._since is None and not self._is_busy:
+                self._since = time.monotonic()
+            super().data_received(data)
+            if self._since is None or self._is_busy:
+                self._head = 0
+                return
+            self._head += len(data)
+            if self._message_complete and self._head > limits.head_bytes:
+                self.transport.write(TOO_LONG)
+                self.transport.close()
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            self.scope["extensions"] = {WHEN_LEFT: self._when_left}  # type: ignore[dict-item]
+            extensions: Any = {WHEN_LEFT: self._when_left, ABORT: self._abort}
+            self.scope["extensions"] = extensions
+
+        def on_headers_complete(self) -> None:
+            self._message_complete = False
+            self._since = None
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            self._message_complete = True
+            super().on_message_complete()
+            # A long body has paused reading, and the end of the connection would not be read.
+            if not self.pipeline and not self.transport.is_closing():
+                self.flow.resume_reading()
+
+        def on_response_complete(self) -> None:
+            if not self._message_complete:  # the rest of a body that was refused
+                self._since = time.monotonic()
+            super().on_response_complete()
+
+        async def _abort(self) -> None:
+            self.transport.abort()
+            await self._gone.wait()
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
+            self._gone.set()
+            self._timer.cancel()
             for call in tuple(self._when_left):
                 call()
-
-        def _close_silent(self) -> None:
-            # One that has become a WebSocket is no longer among the connections.
-            if getattr(self, "cycle", None) is None and self in self.connections:
-                self.transport.close()
 
     return Connection
 
@@ -67,11 +142,13 @@ class Server(uvicorn.Server):
     """A server that drains on SIGTERM and Ctrl-C.
 
     /ready answers 503 and every response closes its connection, but new requests are still served
-    for `drain_seconds`: a load balancer needs that time to notice. Then the server stops listening,
-    finishes what is open, and ends. A second signal skips the wait; a third ends it at once.
+    for `accept_seconds`: a load balancer needs that time to notice. Then the server stops
+    listening, finishes what is open, and ends: `drain_seconds` after the signal at the latest, with
+    503 for what is still open. A second signal skips the wait; a third ends it at once.
     """
 
     def __init__(self, service: Service) -> None:
+        limits = service.settings.limits
         config = uvicorn.Config(
             service,
             log_level="warning",
@@ -79,30 +156,51 @@ class Server(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=30,
             ws="websockets-sansio",
-            ws_max_size=service.settings.limits.live_message_bytes,
+            ws_max_size=limits.live_message_bytes,
             ws_per_message_deflate=False,  # audio hardly gets smaller
             ws_ping_timeout=60.0,  # an answer may be behind audio that is not read yet
-            http=connection_class(service.settings.limits.idle_seconds),
+            http=connection_class(limits),
         )
-        logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)
+        logging.getLogger("uvicorn.error").addFilter(_is_no_mistake_of_ours)
         super().__init__(config)
         self.service = service
         self._signals = 0
-        self._ends: float | None = None
+        self._signalled: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self._signals:
+            self._signalled = time.monotonic()
+            last = threading.Timer(self.service.settings.drain_seconds, self._end_at_once)
+            last.daemon = True
+            last.start()
         self._signals += 1
         self.service.engine.draining = True
         self.force_exit = self._signals > 2
         self.should_exit = self._signals > 1
 
+    def _end_at_once(self) -> None:
+        """The time is over, and something does not let the process end: the event loop, or a
+        thread that is busy."""
+        for folder in tuple(self.service.settings.folders):
+            shutil.rmtree(folder, ignore_errors=True)
+        sys.stderr.write("transduce: ended with work that was not finished in time\n")
+        sys.stderr.flush()
+        os._exit(1)
+
+    def _seconds_left(self) -> float:
+        """Until the end at once."""
+        if self._signalled is None:
+            return self.service.settings.drain_seconds
+        return self._signalled + self.service.settings.drain_seconds - time.monotonic()
+
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
         if self.service.engine.draining:
             self.service.engine.live.draining.set()
-            now = time.monotonic()
-            self._ends = self._ends or now + self.service.settings.drain_seconds
-            self.should_exit |= now >= self._ends
+            self._signalled = self._signalled or time.monotonic()
+            settings = self.service.settings
+            accept = min(settings.accept_seconds, settings.drain_seconds / 2)
+            self.should_exit |= time.monotonic() >= self._signalled + accept
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -111,12 +209,31 @@ class Server(uvicorn.Server):
         for listening in sockets or ():
             await self._accept_all(listening)
         self.service.engine.live.draining.set()
-        end = time.monotonic() + LIVE_SECONDS
+        # The last part of the time is for answers of 503 and for the threads.
+        spare = min(SPARE_SECONDS, self.service.settings.drain_seconds / 4)
+        self.service.stop_seconds = spare / 2
+        loop = asyncio.get_running_loop()
+        breaking = loop.call_later(self._seconds_left() - spare, self._break_off)
+        end = time.monotonic() + min(LIVE_SECONDS, self._seconds_left() - spare)
         while self.service.sockets and not self.force_exit and time.monotonic() < end:
             await asyncio.sleep(0.02)
         if not self.force_exit:
-            await asyncio.sleep(LAST_SECONDS)
-        await super().shutdown(sockets)
+            await asyncio.sleep(min(LAST_SECONDS, max(0.0, self._seconds_left() - spare)))
+        try:
+            await super().shutdown(sockets)
+        finally:
+            breaking.cancel()
+
+    def _break_off(self) -> None:
+        """Answer what is open with 503, and end connections that do not take it."""
+        self.service.break_off()
+        asyncio.get_running_loop().call_later(ABORT_SECONDS, self._abort)
+
+    def _abort(self) -> None:
+        for connection in tuple(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
 
     async def _accept_all(self, listening: socket.socket) -> None:
         """Accept the connections that the kernel has made already, and stop listening at once: any

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TextIO
 
 from transduce.serving.auth import Keys
+from transduce.serving.hosts import Hosts
 from transduce.serving.limits import Limits
 
 
@@ -16,8 +18,16 @@ class ServiceSettings:
     keys: Keys = field(default_factory=Keys)
     cors: tuple[str, ...] = ()
     """Origins whose pages may use the server; "*": any."""
+    hosts: Hosts = field(default_factory=Hosts)
+    """The names under which clients reach the server."""
+    public_url: str | None = None
+    """The address that clients know, where a proxy is in front; None: as they send it."""
     limits: Limits = field(default_factory=Limits)
     log: TextIO | None = None
     """Where the access log goes, a JSON object a line; None: nowhere."""
-    drain_seconds: float = 2.0
+    accept_seconds: float = 2.0
     """After SIGTERM, how long new connections are still accepted."""
+    drain_seconds: float = 30.0
+    """The time from SIGTERM to the end of the process, at most."""
+    folders: set[Path] = field(default_factory=set, compare=False)
+    """Temporary folders in use; removed even where the process has to end at once."""

@@ -197,7 +197,7 @@ def test_a_client_that_leaves_frees_its_place_within_a_step(
         host, port = server.url.removeprefix("http://").split(":")
         stays: list[Any] = []
         body = json.dumps({"input": "zuko", **settings}).encode()
-        head = f"POST /api/run HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /api/run HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         leaves = socket.create_connection((host, int(port)))
         leaves.sendall(head.encode() + body)
         until(lambda: held.steps > 0, "the first is decoded")

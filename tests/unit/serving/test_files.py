@@ -15,20 +15,30 @@ skip_without()
 
 def test_a_result_is_removed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     from transduce.serving.errors import ServiceError
+    from transduce.serving.limits import Limits
     from transduce.serving.protocols import libretranslate_files
     from transduce.serving.protocols.libretranslate_files import Results
+    from transduce.serving.settings import ServiceSettings
 
     now = 100.0
     monkeypatch.setattr(libretranslate_files, "time", SimpleNamespace(monotonic=lambda: now))
-    results = Results(lifetime=0.05, most_bytes=10)
+    limits = Limits(results_seconds=0.05, results_bytes=10)
+    results = Results(settings := ServiceSettings(limits=limits))
     first, second = results.add("a.txt", "de", "tee"), results.add("a.txt", "de", "tasse")
     assert first != second
     assert min(len(first), len(second)) > 32
     folder = Path(results._folder.name)
     assert folder.stat().st_mode & 0o077 == 0
-    assert results.response(first).status_code == 200
-    with pytest.raises(ServiceError, match="no room"):
+    assert settings.folders == {folder}  # removed even where the process has to end at once
+    answer = results.response(first)
+    assert answer.status_code == 200
+    # A page that somebody had translated must not act in the name of this server.
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"] == "sandbox"
+    assert answer.headers["content-disposition"].startswith("attachment")
+    with pytest.raises(ServiceError, match="no room") as refused:
         results.add("b.txt", "de", "zu viel")
+    assert refused.value.status == 507
 
     now += 0.04
     assert results.response(second).status_code == 200
@@ -45,3 +55,4 @@ def test_a_result_is_removed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     results.add("b.txt", "de", "platz")  # there is room again
     results.close()
     assert not folder.exists()
+    assert not settings.folders

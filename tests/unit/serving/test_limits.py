@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.serving.limits import Deadlines
+from transduce.serving.deadlines import Deadlines
 from transduce.serving.protocols.translation import is_short
 
 LEARNT = ["A dog runs <s> over the street.", "one two", "#!/ \t\n"] * 3
@@ -40,7 +40,7 @@ class Clock:
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.made: list[str] = []
         own = SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr("transduce.serving.limits.time", own)
+        monkeypatch.setattr("transduce.serving.deadlines.time", own)
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self.timers.append((self.now + seconds, call))

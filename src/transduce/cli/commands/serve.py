@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from transduce.cli.commands.limit_options import with_limits
 from transduce.cli.commands.options import Device, Precision
 
 
+@with_limits
 def serve(
     models: Annotated[
         list[str],
@@ -41,14 +43,28 @@ def serve(
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
-    max_wait: Annotated[
-        float,
-        typer.Option(min=0, help="Reject requests that would wait longer than this, in seconds."),
-    ] = 30.0,
-    drain_seconds: Annotated[
+    allowed_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name under which clients reach the server, as example.com or example.com:8080, "
+            "besides the address it listens on and localhost; *: any; repeatable."
+        ),
+    ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address that clients know, where a proxy is in front, as "
+            "https://example.com/translate; for links to translated files."
+        ),
+    ] = None,
+    accept_seconds: Annotated[
         float,
         typer.Option(min=0, help="After SIGTERM, how long new connections are still accepted."),
     ] = 2.0,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="After SIGTERM, when the process ends at the latest."),
+    ] = 30.0,
     chunk_ms: Annotated[
         float | None,
         typer.Option(
@@ -56,10 +72,8 @@ def serve(
             "ones appear sooner, longer ones are more accurate. Default: as in the recipe."
         ),
     ] = None,
-    live_sessions: Annotated[
-        int, typer.Option(min=0, help="Live speech: sessions at the same time; more are rejected.")
-    ] = 200,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
+    **limits: Any,
 ) -> None:
     """Serve models over HTTP, for many clients."""
     from transduce.interop.optional_packages import load_package
@@ -70,6 +84,7 @@ def serve(
     from transduce.serving.app import build_app
     from transduce.serving.auth import Keys
     from transduce.serving.engine import Engine
+    from transduce.serving.hosts import Hosts, host_of
     from transduce.serving.limits import Limits
     from transduce.serving.models import open_models
     from transduce.serving.server import listen, serve_until_stopped, unprotected, url_of
@@ -78,8 +93,11 @@ def serve(
     settings = ServiceSettings(
         keys=Keys.read(api_keys) if api_keys else Keys(),
         cors=tuple(cors or ()),
-        limits=Limits(queue_seconds=max_wait, live_sessions=live_sessions),
+        hosts=Hosts.bound(host, [*(allowed_hosts or ()), *host_of(public_url)]),
+        public_url=public_url,
+        limits=Limits(**limits),
         log=sys.stderr if log else None,
+        accept_seconds=accept_seconds,
         drain_seconds=drain_seconds,
     )
     if warning := unprotected(host, settings):

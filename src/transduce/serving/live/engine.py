@@ -172,13 +172,13 @@ class LiveEngine:
             if not own:
                 del self._recognisers[key]
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = 30.0) -> None:
         """End the thread, when all connections are closed; what is open is recognised no more."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def _changed(self, stream: LiveStream) -> None:
         with self._condition:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.routing import Router
@@ -76,24 +75,11 @@ async def serve_websocket(service: Service, scope: Scope, receive: Receive, send
         service.log(scope, own, time.perf_counter() - start)
 
 
-def _host_of(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:  # such as http://[
-        return None
-
-
 def _admit(service: Service, websocket: WebSocket) -> None:
-    """Raises Unauthorized, Overloaded, or 403 for a page of another site: browsers let any page
-    connect to any WebSocket, also to one on the user's own machine."""
+    """Raises ServiceError: for another host or a page of another site, without a key, and when
+    there are too many."""
     settings = service.settings
-    origin = websocket.headers.get("origin")
-    if origin and "*" not in settings.cors and origin not in settings.cors:
-        own = websocket.headers.get("host", "")
-        if _host_of(origin) != own.lower():
-            raise ServiceError(
-                403, f"pages of {origin[:80]} may not connect; see --cors", "forbidden_origin"
-            )
+    settings.hosts.check("", dict(websocket.scope["headers"]), settings.cors)
     settings.keys.require(websocket)
     if service.sockets > settings.limits.live_sessions:
         raise Overloaded("too many live sessions are open; connect again later", 5.0)

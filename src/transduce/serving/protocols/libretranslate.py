@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from transduce.serving.body import receive_form
 from transduce.serving.documents import html_segments, text_segments
 from transduce.serving.engine import Engine
-from transduce.serving.errors import ServiceError, TooLarge
+from transduce.serving.errors import ServiceError
 from transduce.serving.languages import Detected, name_of
 from transduce.serving.protocols.answers import json_response
 from transduce.serving.protocols.libretranslate_files import FORMATS, Results, read_document
@@ -19,12 +20,12 @@ from transduce.serving.protocols.libretranslate_spec import specification
 from transduce.serving.protocols.parameters import (
     ParameterError,
     Parameters,
-    parse_form,
+    fields_of,
+    query_of,
     read_any,
 )
 from transduce.serving.protocols.translation import Translator, cut_all
 from transduce.serving.settings import ServiceSettings
-from transduce.serving.uploads import receive_form
 
 PREFIXES = (
     "/translate",
@@ -67,19 +68,10 @@ class LibreTranslate:
     def __init__(self, engine: Engine, settings: ServiceSettings) -> None:
         self.engine, self.settings = engine, settings
         self.translator = Translator(engine)
-        self.results = Results()
-
-    async def _read(self, request: Request) -> Parameters:
-        """The parameters; raises Unauthorized without a known key, which may be one of them."""
-        asked = await read_any(request)
-        self._authorize(request, asked)
-        return asked
-
-    def _authorize(self, request: Request, asked: Parameters) -> None:
-        self.settings.keys.require(request, str(asked.get("api_key", "")))
+        self.results = Results(settings)
 
     async def translate(self, request: Request) -> Response:
-        asked = await self._read(request)
+        asked = await read_any(request)
         texts, target = asked.texts("q"), asked.text("target")
         source = asked.text("source", AUTO)
         html = asked.choice("format", ("text", "html"), "text") == "html"
@@ -101,7 +93,7 @@ class LibreTranslate:
         return json_response(answer)
 
     async def detect(self, request: Request) -> Response:
-        asked = await self._read(request)
+        asked = await read_any(request)
         text = asked.text("q")
         self.translator.check_texts([text])
         found = self.translator.detector.detect(text)
@@ -118,31 +110,29 @@ class LibreTranslate:
         )
 
     async def translate_file(self, request: Request) -> Response:
-        async with receive_form(request, self.settings.limits) as form:
-            asked = Parameters(parse_form(request.url.query) | dict(form.fields), typed=False)
-            self._authorize(request, asked)
+        async with receive_form(request) as form:
+            asked = Parameters(query_of(request) | fields_of(form.fields), typed=False)
             upload = form.file("file")
             if upload is None:
                 raise ParameterError("there is no file; send one in the field file", "file")
             target, source = asked.text("target"), asked.text("source", AUTO)
-            if upload.size > self.settings.limits.body_bytes:
-                raise TooLarge(
-                    f"the file has {upload.size:,} bytes; a file to translate may have "
-                    f"{self.settings.limits.body_bytes:,}"
-                )
+            self.settings.limits.check(
+                "document_bytes", upload.size, f"the file has {upload.size:,} bytes"
+            )
             document = await asyncio.to_thread(read_document, upload.filename, upload.path)
         _, ((text, *_),) = await self.translator.translate(
             [document], None if source == AUTO else source, target
         )
         key = self.results.add(upload.filename, target, text)
         self.results.expire_later()
-        return json_response({"translatedFileUrl": f"{request.base_url}download_file/{key}"})
+        base = self.settings.public_url or str(request.base_url)
+        return json_response({"translatedFileUrl": f"{base.rstrip('/')}/download_file/{key}"})
 
     async def download_file(self, request: Request) -> Response:
         return self.results.response(request.path_params["name"])
 
     async def suggest(self, request: Request) -> Response:
-        await self._read(request)
+        await read_any(request)
         raise ServiceError(403, "this server takes no suggestions", "forbidden")
 
     async def frontend_settings(self, request: Request) -> Response:

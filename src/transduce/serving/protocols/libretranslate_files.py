@@ -22,6 +22,7 @@ from transduce.serving.documents import (
     vtt_segments,
 )
 from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.settings import ServiceSettings
 
 FORMATS: dict[str, Callable[[str], Segments]] = {
     ".txt": text_segments,
@@ -30,8 +31,6 @@ FORMATS: dict[str, Callable[[str], Segments]] = {
     ".html": html_segments,
     ".htm": html_segments,
 }
-LIFETIME = 30 * 60.0  # seconds
-MOST_BYTES = 1 << 30  # of all results together
 UNSAFE = re.compile(r"[^\w.-]+")
 
 
@@ -62,14 +61,18 @@ class _Result:
 class Results:
     """Translated files in a folder of their own, which is removed at the end; each for a while."""
 
-    def __init__(self, lifetime: float = LIFETIME, most_bytes: int = MOST_BYTES) -> None:
-        self.lifetime, self.most_bytes = lifetime, most_bytes
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.lifetime = settings.limits.results_seconds
+        self.most_bytes = settings.limits.results_bytes
+        self._folders = settings.folders
         self._results: dict[str, _Result] = {}
 
     @cached_property
     def _folder(self) -> TemporaryDirectory[str]:
         """For this user alone; made for the first result."""
-        return TemporaryDirectory(prefix="transduce-files-")
+        made = TemporaryDirectory(prefix="transduce-files-")
+        self._folders.add(Path(made.name))
+        return made
 
     def add(self, name: str, target: str, text: str) -> str:
         """Keep a translation; its name for download, which nobody can guess."""
@@ -105,6 +108,7 @@ class Results:
 
     def close(self) -> None:
         self._results.clear()
+        self._folders.discard(Path(self._folder.name))
         self._folder.cleanup()
 
     def _forget_old(self) -> None:

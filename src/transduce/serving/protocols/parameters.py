@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
 
-import msgspec
 from starlette.requests import Request
 
+from transduce.serving.body import (
+    FORM,
+    JSON,
+    MULTIPART,
+    exchange_of,
+    media_type,
+    parse_pairs,
+    read_body,
+    read_object,
+    read_pairs,
+    receive_form,
+)
 from transduce.serving.errors import BadRequest
-from transduce.serving.request import content_type, read_body
 
-FORM = "application/x-www-form-urlencoded"
-JSON = "application/json"
+WIDEST = 2**62  # whole numbers of clients, either way; larger ones do not fit into all of ours
 
 
 class ParameterError(BadRequest):
@@ -61,7 +68,7 @@ class Parameters(Mapping[str, Any]):
         return found
 
     def whole(
-        self, name: str, default: int | None = None, least: int = 0, most: int = 2**62
+        self, name: str, default: int | None = None, least: int = 0, most: int = WIDEST
     ) -> int | None:
         value = self._number(name, int)
         if value is None:
@@ -108,7 +115,7 @@ class Parameters(Mapping[str, Any]):
             except ValueError:
                 raise self._wrong(name, "a number") from None
         fits = isinstance(value, int | float) and not isinstance(value, bool)
-        if not fits or not math.isfinite(value) or (kind is int and value != int(value)):
+        if not fits or not -WIDEST <= value <= WIDEST or (kind is int and value != int(value)):
             raise self._wrong(name, "a whole number" if kind is int else "a number")
         return kind(value)
 
@@ -116,21 +123,10 @@ class Parameters(Mapping[str, Any]):
         return ParameterError(f"{name} is {self._values[name]!r:.60}; it must be {wanted}", name)
 
 
-def parse_json(body: bytes) -> dict[str, Any]:
-    """The object of a JSON body. Raises ParameterError."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ParameterError(f"the body is not valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ParameterError('the body must be a JSON object, such as {"name": "value"}')
-    return value
-
-
-def parse_form(text: str, repeated: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a form or query string; those in `repeated` as lists."""
+def fields_of(pairs: Iterable[tuple[str, str]], repeated: Collection[str] = ()) -> dict[str, Any]:
+    """The first of the fields of each name; those in `repeated` as lists."""
     found: dict[str, Any] = {}
-    for name, value in parse_qsl(text, keep_blank_values=True):
+    for name, value in pairs:
         if name in repeated:
             found.setdefault(name, []).append(value)
         else:
@@ -138,27 +134,28 @@ def parse_form(text: str, repeated: Collection[str] = ()) -> dict[str, Any]:
     return found
 
 
+def query_of(request: Request, repeated: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of the query string."""
+    return fields_of(parse_pairs(request.url.query, exchange_of(request).limits), repeated)
+
+
 async def read_json(request: Request) -> Parameters:
     """The parameters of a JSON body."""
-    return Parameters(parse_json(await read_body(request)))
+    return Parameters(await read_object(request))
 
 
 async def read_any(request: Request, repeated: Collection[str] = ()) -> Parameters:
     """The parameters of a JSON body; or of a form and the query string together."""
-    kind = content_type(request).partition(";")[0].strip().lower()
+    kind = media_type(request)
     if kind == JSON or kind.endswith("+json"):
-        return Parameters(parse_json(await read_body(request)))
-    fields = parse_form(request.url.query, repeated)
-    if kind == "multipart/form-data":
-        async with request.form(max_files=0) as form:
-            fields |= {name: value for name, value in form.items() if isinstance(value, str)}
+        return await read_json(request)
+    if kind == MULTIPART:
+        async with receive_form(request, files=False) as form:
+            pairs = form.fields
+    elif kind in (FORM, ""):
+        pairs = await read_pairs(request)
     else:
-        try:
-            body = (await read_body(request)).decode("utf-8")
-        except UnicodeDecodeError:
-            raise ParameterError("the body is not UTF-8 text") from None
-        if kind == FORM or not kind:
-            fields |= parse_form(body, repeated)
-        elif body:
+        if await read_body(request):
             raise ParameterError(f"the content type {kind} is not supported; send {JSON} or {FORM}")
-    return Parameters(fields, typed=False)
+        pairs = []
+    return Parameters(query_of(request, repeated) | fields_of(pairs, repeated), typed=False)

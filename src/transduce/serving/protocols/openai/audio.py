@@ -16,6 +16,7 @@ from transduce.data.audio.read import audio_facts
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.subtitles import transcript
 from transduce.errors import DataError, ModelError
+from transduce.serving.body import Form, Upload, receive_form
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
 from transduce.serving.languages import name_of
@@ -31,7 +32,6 @@ from transduce.serving.protocols.answers import (
 from transduce.serving.protocols.openai.merge import with_errors
 from transduce.serving.protocols.openai.shapes import HARMLESS, find_model
 from transduce.serving.protocols.parameters import ParameterError, Parameters
-from transduce.serving.uploads import Form, Upload, receive_form
 from transduce.tasks.whisper import WhisperModel
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
@@ -56,7 +56,7 @@ class Audio:
 
     async def _create(self, request: Request, task: str) -> Response:
         async with AsyncExitStack() as stack:
-            form = await stack.enter_async_context(receive_form(request, self.engine.limits))
+            form = await stack.enter_async_context(receive_form(request))
             asked = Parameters(_fields(form), typed=False)
             served = find_model(self.engine.catalogue, asked.text("model"))
             request.scope["state"]["model"] = served.name
