@@ -7,6 +7,7 @@ from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
+from transduce.decoding.settings import Settings
 from transduce.serving.jobs import (
     INSPECT,
     PROMPT,
@@ -22,7 +23,8 @@ from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.language_model import Continuation, LanguageModel
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 
-NONE: dict[str, Any] = {"prefix": "", "include": [], "exclude": []}
+DEFAULT_SEED = Settings().seed
+NONE: dict[str, Any] = {"prefix": "", "include": [], "exclude": [], "seed": DEFAULT_SEED}
 
 
 class Batch(RunObserver):
@@ -40,7 +42,7 @@ class Batch(RunObserver):
         }
 
     @property
-    def cost(self) -> float:
+    def cost(self) -> int:
         return sum(job.costs[number] for job, number in self.entries)
 
     @property

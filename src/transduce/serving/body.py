@@ -73,21 +73,24 @@ def media_type(request: Request) -> str:
 
 
 def parse_json(
-    data: bytes | str, limits: Limits, decoder: Callable[[bytes | str], Value] = msgspec.json.decode
+    data: bytes | str,
+    limits: Limits,
+    decoder: Callable[[bytes | str], Value] = msgspec.json.decode,
+    what: str = "the body",
 ) -> Value:
     """The value of a JSON text. Raises BadRequest; msgspec.ValidationError is the decoder's."""
-    _check_depth(data, limits.json_depth)
+    _check_depth(data, limits.json_depth, what)
     try:
         return decoder(data)
     except msgspec.ValidationError as error:
         if "out of range" in str(error):
-            raise BadRequest(f"the body is not JSON that can be read: {error}") from None
+            raise BadRequest(f"{what} is not JSON that can be read: {error}") from None
         raise
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
+        raise BadRequest(f"{what} is not JSON: {error}") from None
 
 
-def _check_depth(data: bytes | str, most: int) -> None:
+def _check_depth(data: bytes | str, most: int, what: str) -> None:
     """Raise BadRequest for JSON that is nested deeper; in linear time, by a few passes in C."""
     text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if text.count(b"[") + text.count(b"{") <= most:
@@ -99,7 +102,7 @@ def _check_depth(data: bytes | str, most: int) -> None:
         if not brackets or len(brackets) == before:
             break
     if brackets:
-        raise BadRequest(f"the body is not JSON, or it is nested more than {most} levels deep")
+        raise BadRequest(f"{what} is not JSON, or it is nested more than {most} levels deep")
 
 
 async def read_body(request: Request) -> bytes:

@@ -35,7 +35,7 @@ class ContinuousBatch(Batch):
         return len(self._open)
 
     @property
-    def cost(self) -> float:
+    def cost(self) -> int:
         """The work of the entries without an output."""
         open_entries = (self.entries[place] for place in list(self._open))
         return sum(job.costs[number] for job, number in open_entries)

@@ -22,8 +22,8 @@ from transduce.serving.errors import (
     Unready,
 )
 from transduce.serving.jobs import (
-    CONSTRAINTS,
     INSPECT,
+    OF_EACH_INPUT,
     PROMPT,
     RUN,
     SCORE,
@@ -39,6 +39,7 @@ from transduce.serving.live.engine import LiveEngine
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
 from transduce.serving.scheduler import Scheduler
+from transduce.serving.threads import Threads
 from transduce.serving.work import WorkEstimate
 
 
@@ -59,7 +60,9 @@ class Engine:
         self.draining = False
         """Whether the server is about to stop; what comes in is still decoded."""
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
-        self._plans = Plans(catalogue)
+        self.threads = Threads(self.limits.seconds)
+        """For work that would hold up the event loop."""
+        self._plans = Plans(catalogue, self.limits)
         self._late = Deadlines(self.limits.seconds)
         self._scheduler = Scheduler(
             catalogue, self.limits, self.live.turns, self._finish, self._fail
@@ -88,6 +91,21 @@ class Engine:
 
     # -------------------------------------------------------------------------------- use
 
+    def check(
+        self, served: Served, inputs: Sequence[Any], copies: int = 1, **settings: Any
+    ) -> None:
+        """Raise what `run` and `stream` would raise for so many copies of a request, before
+        anything is done for it."""
+        limits = self.limits
+        limits.check("texts", len(inputs), f"the request has {len(inputs):,} inputs")
+        plain = {name: value for name, value in settings.items() if name not in OF_EACH_INPUT}
+        constraints = constraints_of(served, settings, len(inputs), limits)
+        plan = self._plans.find(served, plain, None, RUN)
+        costs = self._work[served.name].costs(inputs, plan, constraints, limits)
+        outputs = copies * len(inputs)
+        limits.check("outputs", outputs, f"the request asks for {outputs:,} outputs")
+        self._check_work(served, copies * sum(costs))
+
     async def run(self, served: Served, inputs: Sequence[Any], **settings: Any) -> list[Output]:
         """What served.model.run returns for these inputs and settings.
 
@@ -106,7 +124,6 @@ class Engine:
             return []
         if served.takes_audio or served.task != "transduce":
             raise BadRequest(f"the model {served.name} has no source text and target to align")
-        self._work[served.name].costs(targets, 1, served, self.limits)  # the same limits
         settings = {"attention": True} if attention else {}
         return await self._whole(self._submit(served, sources, settings, targets=targets))
 
@@ -192,6 +209,7 @@ class Engine:
         end = time.monotonic() + seconds
         for job in self._scheduler.stop():
             job.fail(Unready("the server is stopping"))
+        self.threads.stop()
         self.live.stop(max(0.0, end - time.monotonic()))
         self._scheduler.join(max(0.0, end - time.monotonic()))
 
@@ -208,28 +226,38 @@ class Engine:
     ) -> Job:
         if self._stopped:
             raise Unready("the server is stopping")
-        plain, constraints = settings, constraints_of(served, settings, len(inputs), self.limits)
+        limits, count = self.limits, len(inputs)
+        limits.check("texts", count, f"the request has {count:,} inputs")
+        plain, constraints = settings, constraints_of(served, settings, count, limits)
         if served.takes_audio:
             constraints = {}
-        elif not plain.keys().isdisjoint(CONSTRAINTS):
-            plain = {name: value for name, value in settings.items() if name not in CONSTRAINTS}
+        elif not plain.keys().isdisjoint(OF_EACH_INPUT):
+            plain = {name: value for name, value in settings.items() if name not in OF_EACH_INPUT}
         if targets is not None:
             constraints, call = {"target": list(targets)}, SCORE
         plan = self._plans.find(served, plain, watched, call)
         job = Job(served, list(inputs), plan, constraints, watched, self._now_loop())
-        job.costs = self._work[served.name].costs(inputs, plan.hypotheses, served, self.limits)
-        if over := self._admission.excess(sum(job.costs)):
-            self._reject(served, over)
+        job.costs = self._work[served.name].costs(inputs, plan, constraints, limits)
+        self._check_work(served, sum(job.costs))
         self._scheduler.submit(job)
         self._open.add(job)
         return job
 
-    def _reject(self, served: Served, over: float) -> None:
-        self.metrics.rejected(served.name)
-        raise Overloaded(
-            "too much work is waiting; send the request again later",
-            retry_after=max(1.0, self._admission.speed.seconds(over)),
-        )
+    def _check_work(self, served: Served, cost: int) -> None:
+        """Raise TooLarge for more work than any request may be, Overloaded for more than just
+        now."""
+        if self._admission.is_too_much(cost):
+            self.metrics.rejected(served.name)
+            raise TooLarge(
+                f"the request would take longer than the {self.limits.queue_seconds:g} s that one "
+                f"may take; send less at once"
+            )
+        if over := self._admission.excess(cost, self._scheduler.ahead(cost)):
+            self.metrics.rejected(served.name)
+            raise Overloaded(
+                "too much work is waiting; send the request again later",
+                retry_after=max(1.0, self._admission.speed.seconds(over)),
+            )
 
     def _now_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
@@ -241,7 +269,7 @@ class Engine:
         if job not in self._open:
             return
         self._open.discard(job)
-        if not job.finished:
+        if not job.finished or job.rest:  # also where one of its inputs has failed
             job.cancelled = True
             self._scheduler.drop(job)
         self.metrics.closed(job)

@@ -8,22 +8,37 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+from weakref import WeakValueDictionary
 
 from transduce.decoding.output import Output, Score
 from transduce.decoding.settings import Settings
 from transduce.errors import TransduceError
-from transduce.serving.errors import BadRequest, ServiceError, TooLarge
+from transduce.serving.errors import BadRequest, ServiceError
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
 from transduce.tasks.generate import GenerativeModel
 
-PLANS = 256  # settings that are remembered as valid
+PLANS = 256  # settings that are remembered as valid,
+QUICK = 4  # each in so many ways to write them
 RUN, SCORE, INSPECT, PROMPT = "run", "score", "inspect", "prompt"
 CONSTRAINTS = ("prefix", "include", "exclude")
+OF_EACH_INPUT = (*CONSTRAINTS, "seed")
 """Settings of each input: requests that differ in them share a batch."""
 OTHER_MODELS = ("ensemble", "rerank", "language_model")
 """Settings that name other served models."""
 SEARCH = tuple(one.name for one in fields(Settings))
+SIZES = {
+    "beam": "beam",
+    "groups": "beam",
+    "nbest": "nbest",
+    "samples": "samples",
+    "min_length": "length",
+    "max_length": "length",
+    "top": "alternatives",
+}
+"""Settings that clients may not raise at will, and their limits."""
+PAIRS_A_TOKEN = 64  # comparisons of two samples that take as long as a token of an output, about
+KEPT_CHARACTERS = 100  # of a text in the settings of a plan that is remembered
 
 
 @dataclass(slots=True)
@@ -79,7 +94,12 @@ class Plan:
     key: Any
     settings: dict[str, Any]
     """As model.run takes them, other models included."""
-    hypotheses: int = 1
+    nbest: int = 1
+    """Outputs of each input."""
+    width: int = 1
+    """How many times the work of one hypothesis of one model it is."""
+    least: int = 0
+    """The tokens that each output has at least."""
     call: str = RUN
     """What is called: RUN, SCORE for given targets, INSPECT, or PROMPT for given prompts."""
     continuous: bool = False
@@ -89,21 +109,38 @@ class Plan:
         whole = any(self.settings.get(name) for name in WHOLE)
         self.continuous = self.call == RUN and not whole and not self.served.takes_audio
 
-    def check(self, stream: bool) -> None:
-        """Raise BadRequest for settings that the model does not take."""
+    def check(self, stream: bool, limits: Limits) -> None:
+        """Raise BadRequest for settings that the model does not take, TooLarge for those above a
+        limit."""
+        self._check_sizes(limits)
         model = self.served.model
-        if self.call in (SCORE, PROMPT):
-            return
-        if not isinstance(model, GenerativeModel):
+        if self.call in (SCORE, PROMPT) or not isinstance(model, GenerativeModel):
             return
         asked = {name: value for name, value in self.settings.items() if name in SEARCH}
+        if not self.served.takes_audio:  # models of audio have settings of their own
+            for name in self.settings.keys() - asked.keys() - {*OTHER_MODELS, "attention"}:
+                asked[name] = self.settings[name]  # its error names those that there are
         try:
             chosen = model.settings(**asked)
         except TransduceError as error:
             raise BadRequest(str(error)) from None
-        self.hypotheses = chosen.hypotheses
-        if stream and (self.hypotheses > 1 or chosen.mbr):
+        self.nbest, self.least = chosen.nbest, chosen.min_length
+        # Utilities of samples are computed for each pair of them.
+        utilities = chosen.draws**2 // PAIRS_A_TOKEN if chosen.mbr else 0
+        others = [self.settings[name] for name in OTHER_MODELS if self.settings.get(name)]
+        models = 1 + sum(len(one) if isinstance(one, list) else 1 for one in others)
+        self.width = (chosen.hypotheses + utilities) * models
+        if stream and (chosen.hypotheses > 1 or chosen.mbr):
             raise BadRequest("a stream has a single hypothesis; set beam, nbest and groups to 1")
+
+    def _check_sizes(self, limits: Limits) -> None:
+        for name, limit in SIZES.items():
+            value = self.settings.get(name)
+            if isinstance(value, int):
+                limits.check(limit, value, f"{name} is {value:,}")
+        for name, value in self.settings.items():
+            if isinstance(value, str) or (isinstance(value, list) and name not in OTHER_MODELS):
+                check_list(name, [value] if isinstance(value, str) else value, limits)
 
 
 @dataclass(eq=False, slots=True)
@@ -114,11 +151,13 @@ class Job:
     inputs: list[Any]
     plan: Plan
     constraints: Mapping[str, list[Any]]
-    """prefix, include, exclude: of each input."""
+    """prefix, include, exclude, seed: of each input."""
     watched: tuple[int, bool] | None
     """For a stream: the number of alternatives of each token, and whether with attention."""
     loop: asyncio.AbstractEventLoop
-    costs: list[float] = field(default_factory=list)
+    costs: list[int] = field(default_factory=list)
+    rest: int = 0
+    """The work that is still waiting."""
     next: int = 0
     """The first input that is still waiting."""
     arrived: float = field(default_factory=time.monotonic)
@@ -184,9 +223,10 @@ def plan_of(
     settings: Mapping[str, Any],
     watched: tuple[int, bool] | None,
     catalogue: Catalogue,
-    call: str = RUN,
+    call: str,
+    limits: Limits,
 ) -> Plan:
-    """The plan of a request, not yet checked. Raises BadRequest."""
+    """The plan of a request, not yet checked. Raises BadRequest and TooLarge."""
     given = dict(settings)
     if watched is not None and isinstance(served.model, GenerativeModel):
         given.setdefault("beam", 1)
@@ -203,7 +243,9 @@ def plan_of(
         raise BadRequest("the settings must be numbers, texts or lists of texts") from None
     for name in OTHER_MODELS:
         if given.get(name):
-            given[name] = _models(name, given[name], catalogue)
+            names = [given[name]] if isinstance(given[name], str) else given[name]
+            check_list(name, names, limits, "combined")
+            given[name] = _models(name, names, catalogue)
     return Plan(served, key, given, call=call)
 
 
@@ -214,14 +256,13 @@ def _frozen(value: Any) -> Any:
     return (type(value).__name__, value)
 
 
-def _models(setting: str, names: str | Sequence[str], catalogue: Catalogue) -> Any:
-    listed = [names] if isinstance(names, str) else list(names)
-    for name in listed:
+def _models(setting: str, names: Sequence[str], catalogue: Catalogue) -> Any:
+    for name in names:
         if name not in catalogue:
             raise BadRequest(
-                f"{setting}: there is no model {name}; there are {', '.join(catalogue)}"
+                f"{setting}: there is no model {name[:80]}; there are {', '.join(catalogue)}"
             )
-    models = [catalogue[name].model for name in listed]
+    models = [catalogue[name].model for name in names]
     if setting == "ensemble":
         return models
     if len(models) != 1:
@@ -232,13 +273,19 @@ def _models(setting: str, names: str | Sequence[str], catalogue: Catalogue) -> A
 def constraints_of(
     served: Served, settings: Mapping[str, Any], count: int, limits: Limits
 ) -> dict[str, list[Any]]:
-    """prefix, include and exclude of each of `count` inputs, where they are given.
+    """prefix, include, exclude and seed of each of `count` inputs, where they are given.
 
     For audio they are the same for all inputs, and stay in the settings. Raises BadRequest.
     """
     found: dict[str, list[Any]] = {}
-    if settings.keys().isdisjoint(CONSTRAINTS):
+    if settings.keys().isdisjoint(OF_EACH_INPUT):
         return found
+    seed = settings.get("seed")
+    if seed is not None:
+        if not isinstance(seed, int):
+            raise BadRequest(f"seed must be a whole number, not {type(seed).__name__}")
+        if settings.get("sample") or settings.get("mbr"):  # it means nothing to others
+            found["seed"] = [seed] * count
     for name in CONSTRAINTS:
         value = settings.get(name)
         if not value:
@@ -254,31 +301,39 @@ def constraints_of(
             each = [[value] if isinstance(value, str) else list(value)] * count
         if len(each) != count:
             raise BadRequest(f"{name} has {len(each)} entries, but there are {count} inputs")
-        texts = each if name == "prefix" else [phrase for phrases in each for phrase in phrases]
-        for text in texts:
-            if not isinstance(text, str):
-                raise BadRequest(f"{name} must be text, not {type(text).__name__}")
-            if len(text) > limits.characters:
-                raise TooLarge(
-                    f"{name} has {len(text):,} characters; the maximum is {limits.characters:,}"
-                )
+        for one in {id(one): one for one in each}.values():  # often the same for all
+            total = check_list(name, [one] if isinstance(one, str) else one, limits)
+            if name == "include":
+                limits.check("included_characters", total, f"include has {total:,} characters")
         found[name] = each
     return found
 
 
-class Plans:
-    """Settings that were checked once are remembered."""
+def check_list(name: str, texts: Any, limits: Limits, limit: str = "phrases") -> int:
+    """The characters of the texts of a setting together. Raises BadRequest and TooLarge."""
+    if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts):
+        raise BadRequest(f"{name} must be text, or a list of texts")
+    limits.check(limit, len(texts), f"{name} has {len(texts):,} entries")
+    total = sum(map(len, texts))
+    limits.check("characters", total, f"{name} has {total:,} characters")
+    return total
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self.catalogue = catalogue
+
+class Plans:
+    """Settings that were checked once are remembered; those with lists or long texts only as long
+    as there are requests with them."""
+
+    def __init__(self, catalogue: Catalogue, limits: Limits) -> None:
+        self.catalogue, self.limits = catalogue, limits
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._in_use: WeakValueDictionary[Any, Plan] = WeakValueDictionary()
         self._quick: dict[Any, Plan] = {}
         """The same, under what is quickest to compute."""
 
     def find(
         self, served: Served, settings: dict[str, Any], watched: tuple[int, bool] | None, call: str
     ) -> Plan:
-        """The plan of a request. Raises BadRequest."""
+        """The plan of a request. Raises BadRequest and TooLarge."""
         try:
             kinds = map(type, settings.values())
             quick: Any = (served.name, watched, call, *settings.items(), *kinds)
@@ -287,14 +342,28 @@ class Plans:
             quick = known = None
         if known is not None:
             return known
-        plan = plan_of(served, settings, watched, self.catalogue, call)
-        known = self._plans.get(plan.key)
+        plan = plan_of(served, settings, watched, self.catalogue, call, self.limits)
+        known = self._plans.get(plan.key) or self._in_use.get(plan.key)
         if known is None:
-            plan.check(watched is not None)
-            self._plans[plan.key] = known = plan
+            plan.check(watched is not None, self.limits)
+            known = plan
+            if not _is_small(settings):
+                self._in_use[plan.key] = plan
+                return plan
+            self._plans[plan.key] = plan
             if len(self._plans) > PLANS:
                 self._plans.popitem(last=False)
                 self._quick.clear()
-        if quick is not None:
+        if quick is not None and known.key in self._plans:
+            if len(self._quick) >= QUICK * PLANS:  # the same settings in many orders
+                self._quick.clear()
             self._quick[quick] = known
         return known
+
+
+def _is_small(settings: Mapping[str, Any]) -> bool:
+    """Whether settings are numbers and short texts."""
+    return all(
+        len(one) <= KEPT_CHARACTERS if isinstance(one, str) else not isinstance(one, list | tuple)
+        for one in settings.values()
+    )

@@ -67,10 +67,10 @@ class Limits:
         2000, "--max-length", "What min_length, max_length and max_tokens may be, in tokens.", 1
     )
     phrases: int = _limit(
-        100,
-        "--max-phrases",
-        "Phrases that one output must or may not have; texts of only.",
-        1,
+        1000, "--max-phrases", "Phrases that one output must or may not have; texts of only."
+    )
+    included_characters: int = _limit(
+        200, "--max-included", "Characters of all phrases that one output must have."
     )
     combined: int = _limit(16, "--max-models", "Models that one request combines.", 1)
     stops: int = _limit(4, "--max-stops", "Stop sequences.", 0)

@@ -9,6 +9,7 @@ decoded as a whole, one batch at a time.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -74,15 +75,23 @@ class Scheduler:
                 thread = threading.Thread(target=self._serve, name="decode", daemon=True)
                 self._threads.append(thread)
                 thread.start()
-            self.admission.queued += sum(job.costs)
+            job.rest = sum(job.costs)
+            self.admission.queued += job.rest
             self._waiting.append(job)
             self._condition.notify()
+
+    def ahead(self, cost: int) -> int:
+        """The work that is done before a request of this cost is: requests take turns, so no more
+        of each than the request has itself, or than a batch has."""
+        most = max(cost, math.ceil(self.admission.room(on_gpu=False)))
+        with self._condition:
+            return sum(min(job.rest, most) for job in self._waiting)
 
     def drop(self, job: Job) -> None:
         """A request whose client has gone."""
         with self._condition:
-            self.admission.queued -= sum(job.costs[job.next :])
-            job.next = len(job.costs)
+            self.admission.queued -= job.rest
+            job.rest, job.next = 0, len(job.costs)
             if job in self._waiting:
                 self._waiting.remove(job)
             for batch in self._batches:
@@ -186,12 +195,17 @@ class Scheduler:
                 break
             room -= cost
             self.admission.queued -= cost
+            job.rest -= cost
             taken.append((job, job.next))
             job.next += 1
             job.started = job.started or now
             if job.next < len(job.costs):
                 turn.append(job)
-        self._waiting = [job for job in self._waiting if job.next < len(job.costs)]
+        # Those that have had a turn go behind the others, also behind those of other settings.
+        served = {job for job, _ in taken}
+        left = [job for job in self._waiting if job.next < len(job.costs)]
+        self._waiting = [job for job in left if job not in served]
+        self._waiting += [job for job in left if job in served]
         return taken
 
     def _more(self, batch: ContinuousBatch) -> list[Entry]:

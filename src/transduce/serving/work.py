@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ import numpy as np
 from transduce.data.audio.read import audio_facts
 from transduce.errors import DataError
 from transduce.serving.batch import Batch
-from transduce.serving.errors import BadRequest, TooLarge
-from transduce.serving.jobs import Result
+from transduce.serving.errors import BadRequest
+from transduce.serving.jobs import Plan, Result
 from transduce.serving.limits import Limits
-from transduce.serving.models import Served
 from transduce.tasks.model import Model
 
 STATES_A_SECOND = 25.0  # encoder states of audio, about
@@ -37,23 +37,39 @@ class WorkEstimate:
         return cls(FIRST_GUESS.get(tokens.level if tokens else "", 0.3))
 
     def costs(
-        self, inputs: Sequence[Any], hypotheses: int, served: Served, limits: Limits
-    ) -> list[float]:
-        """The work of each input. Raises BadRequest and TooLarge."""
-        if len(inputs) > limits.texts:
-            raise TooLarge(
-                f"the request has {len(inputs):,} inputs; the maximum is {limits.texts:,}"
-            )
-        if served.takes_audio:
-            return [(1 + _seconds(one) * STATES_A_SECOND) * hypotheses for one in inputs]
-        for text in inputs:
-            if not isinstance(text, str):
-                raise BadRequest(f"an input must be text, not {type(text).__name__}")
-            if len(text) > limits.characters:
-                raise TooLarge(
-                    f"an input has {len(text):,} characters; the maximum is {limits.characters:,}"
-                )
-        return [(1 + len(text) * self.ratio) * hypotheses for text in inputs]
+        self,
+        inputs: Sequence[Any],
+        plan: Plan,
+        constraints: Mapping[str, list[Any]],
+        limits: Limits,
+    ) -> list[int]:
+        """The work of each input, in whole numbers, so that what is added to the queue and what is
+        taken from it are the same. Raises BadRequest and TooLarge."""
+        count = len(inputs)
+        limits.check("texts", count, f"the request has {count:,} inputs")
+        limits.check(
+            "outputs", count * plan.nbest, f"the request asks for {count * plan.nbest:,} outputs"
+        )
+        if plan.served.takes_audio:
+            sizes = [1 + math.ceil(_seconds(one, limits) * STATES_A_SECOND) for one in inputs]
+        else:
+            sizes = [self.tokens(text, limits) for text in inputs]
+        for name in ("prefix", "target"):
+            if name in constraints:
+                pairs = zip(sizes, constraints[name], strict=True)
+                sizes = [size + self.tokens(text, limits) for size, text in pairs]
+        widths = [plan.width] * count
+        if "include" in constraints:  # a place of the beam for each of their tokens
+            phrases = (sum(self.tokens(one, limits) for one in of) for of in constraints["include"])
+            widths = [max(plan.width, more) for more in phrases]
+        return [max(size, plan.least) * width for size, width in zip(sizes, widths, strict=True)]
+
+    def tokens(self, text: Any, limits: Limits) -> int:
+        """The tokens of a text, about. Raises BadRequest and TooLarge."""
+        if not isinstance(text, str):
+            raise BadRequest(f"an input must be text, not {type(text).__name__}")
+        limits.check("characters", len(text), f"an input has {len(text):,} characters")
+        return 1 + math.ceil(len(text) * self.ratio)
 
     def learn(self, batch: Batch, outputs: Sequence[Result]) -> None:
         """Adapt the ratio to a batch that was decoded."""
@@ -98,37 +114,54 @@ class Speed:
 class Admission:
     """Decides by the work that waits, and the time it will take, whether more may come in.
 
-    Work enters the queue (`queued`), and is taken out of it as a batch.
+    Work enters the queue (`queued`), and is taken out of it as a batch. It is counted in whole
+    numbers: after the last request it is exactly 0 again.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.speed = limits, Speed(limits.batch_tokens)
-        self.queued = 0.0
+        self.queued = 0
         """The work that waits."""
-        self._decoded = (0.0, 0.0)
+        self._decoded = (0, 0.0)
         """The work of the batch that is being decoded, and when it began: one value, as another
         thread reads it."""
 
-    def decodes(self, cost: float) -> None:
+    def decodes(self, cost: int) -> None:
         """A batch of so much work is being decoded from now on; 0: none is."""
         self._decoded = (cost, time.monotonic())
 
     @property
     def wait(self) -> float:
-        """Seconds until what comes now is taken: the rest of the batch that is being decoded, and
-        all that waits."""
+        """Seconds until all that waits is taken."""
+        return self._wait(self.queued)
+
+    def _wait(self, ahead: int) -> float:
+        """The rest of the batch that is being decoded, and so much work."""
         cost, since = self._decoded
         rest = self.speed.seconds(cost) - (time.monotonic() - since)
-        return max(0.0, rest) + self.speed.seconds(self.queued)
+        return max(0.0, rest) + self.speed.seconds(ahead)
 
-    def excess(self, cost: float) -> float:
-        """How much less work would have to wait for a request of this cost; 0: it may come in."""
-        # One request alone is always admitted: its own limits bound it.
-        if self.queued and (over := self.queued + cost - self.limits.queue_tokens) > 0:
-            return over
-        # What waits, and then its own batch, must be done within the time.
-        late = SLOWER * self.wait + self.limits.longest_batch - self.limits.queue_seconds
-        return late * self.speed.rate if self.speed.known and late > 0 else 0.0
+    def is_too_much(self, cost: int) -> bool:
+        """Whether a request takes longer than any may wait, were it alone. The work of one batch
+        never is: otherwise a speed that was measured too low would never be corrected."""
+        if cost <= self.limits.batch_tokens:
+            return False
+        if not self.speed.known:
+            return cost > self.limits.queue_tokens
+        return self.speed.seconds(cost) > self.limits.queue_seconds
+
+    def excess(self, cost: int, ahead: int) -> float:
+        """How much less work would have to wait for a request of this cost; 0: it may come in.
+        ahead: the work that is done before it is."""
+        if not self.speed.known:
+            over = ahead + cost - self.limits.queue_tokens
+            return over if ahead and over > 0 else 0.0
+        # What comes before it, and then its own batches, must be done within the time.
+        own = self.limits.longest_batch
+        if cost > self.limits.batch_tokens:
+            own = max(own, self.speed.seconds(cost))
+        late = SLOWER * self._wait(ahead) + own - self.limits.queue_seconds
+        return late * self.speed.rate if late > 0 else 0.0
 
     def room(self, on_gpu: bool) -> float:
         """The work that one batch may have."""
@@ -139,13 +172,16 @@ class Admission:
         return min(self.limits.batch_tokens, self.limits.longest_batch * self.speed.rate)
 
 
-def _seconds(source: Any) -> float:
+def _seconds(source: Any, limits: Limits) -> float:
     """The length of audio. A text is not taken for a path: clients may not name our files."""
     if isinstance(source, Path):
         try:
-            return audio_facts(source).seconds
+            seconds = audio_facts(source).seconds
         except DataError:
             return 0.0  # the output will say what is wrong
-    if isinstance(source, np.ndarray):
-        return len(source) / 16_000
-    raise BadRequest(f"this model takes audio, not {type(source).__name__}; send an audio file")
+    elif isinstance(source, np.ndarray):
+        seconds = len(source) / 16_000
+    else:
+        raise BadRequest(f"this model takes audio, not {type(source).__name__}; send an audio file")
+    limits.check("audio_seconds", seconds, f"a recording has {seconds:,.0f} s")
+    return seconds

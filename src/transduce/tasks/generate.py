@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,7 +94,8 @@ class GenerativeModel(SearchCopies):
             rerank: a second model that rescores the n-best list.
             language_model: a language model for shallow fusion.
             observer: is called with the tokens as they are chosen, and may cancel sources.
-            **settings: the fields of `DecodingSettings`, such as beam or max_length.
+            **settings: the fields of `DecodingSettings`, such as beam or max_length; `seed` also
+                as a list with one for each source.
         """
         return self._run(
             sources,
@@ -128,6 +130,7 @@ class GenerativeModel(SearchCopies):
         """`run`, where a call asks for tags and the like; own: the context of this model, where it
         is made already."""
         sources = check_sources(sources)
+        seeds, settings = _seeds(settings, len(sources))
         chosen = self._settings(settings)
         call = replace(call, chunk_ms=chosen.chunk_ms)
         contexts = self._contexts(call, own, ensemble)
@@ -150,7 +153,7 @@ class GenerativeModel(SearchCopies):
         requests = [
             Request(
                 encoded[i],
-                _seed(chosen.seed, sources[i]) if drawn else 0,
+                _seed(seeds[i] if seeds else chosen.seed, sources[i]) if drawn else 0,
                 starts[i],
                 phrases[i],
                 banned[i],
@@ -171,7 +174,13 @@ class GenerativeModel(SearchCopies):
             found = self.engine.decode(task, requests) if self.engine else task.run(requests)
         if chosen.mbr:
             words = bleu_tokenizer(self.recipe)
-            found = [minimum_bayes_risk(one, self._texts(one), chosen.mbr, words) for one in found]
+            needed = RunObserver() if observer is None else observer
+            found = [
+                minimum_bayes_risk(
+                    one, self._texts(one), chosen.mbr, words, partial(needed.drops, i)
+                )
+                for i, one in zip(filled, found, strict=True)
+            ]
         if rerank:
             found, unscored = self._reranked(
                 found, [sources[i] for i in filled], rerank, second, chosen
@@ -515,6 +524,19 @@ class GenerativeModel(SearchCopies):
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
         return [self.target_tokens.decode(h.tokens) for h in hypotheses]
+
+
+def _seeds(settings: dict[str, Any], count: int) -> tuple[list[int], dict[str, Any]]:
+    """The seeds of a list with one for each source, and the settings without it; no seeds where
+    there is no list."""
+    given = settings.get("seed")
+    if not isinstance(given, list | tuple):
+        return [], settings
+    if len(given) != count:
+        raise ModelError(f"seed has {len(given)} entries, but there are {count} sources")
+    if not all(isinstance(one, int) for one in given):
+        raise ModelError("seed must be a whole number, or a list with one for each source")
+    return list(given), {name: value for name, value in settings.items() if name != "seed"}
 
 
 def _seed(seed: int, source: str) -> int:

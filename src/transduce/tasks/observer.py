@@ -84,6 +84,10 @@ class RunObserver:
         """The sources whose outputs are no longer needed; asked at each step."""
         return ()
 
+    def drops(self, source: int) -> bool:
+        """Whether the output of a source is no longer needed."""
+        return source in self.cancelled()
+
     def token(self, source: int, step: TokenStep) -> None:
         """A token was chosen for one of the watched sources."""
 

@@ -337,6 +337,14 @@ def test_the_rest_of_the_batch_that_is_decoded_counts_as_waiting() -> None:
         first.join(timeout=200)
 
 
+def cost_of(engine: Any, text: str) -> int:
+    served = engine.catalogue["tiny"]
+    plan = engine._plans.find(served, {"beam": 1}, None, "run")
+    (cost,) = engine._work["tiny"].costs([text], plan, {}, engine.limits)
+    assert isinstance(cost, int)
+    return cost
+
+
 def test_a_slow_model_has_small_batches() -> None:
     """All outputs of a batch come at its end: nobody waits long for those who came later."""
     model = tiny()
@@ -351,7 +359,7 @@ def test_a_slow_model_has_small_batches() -> None:
     limits = Limits(queue_seconds=1e6, batch_seconds=10.0)
     with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
         engine = server.engine
-        cost = engine._work["tiny"].costs(["a cup of tea"], 1, engine.catalogue["tiny"], limits)[0]
+        cost = cost_of(engine, "a cup of tea")
         engine._admission.speed.add(1e6 * cost, 1e6 * 3.0)  # a sentence takes three seconds
         server.run(inputs=["a cup of tea"] * 10, beam=1, attention=True)
     assert sizes == [3, 3, 3, 1]
@@ -362,7 +370,7 @@ def test_the_batch_of_a_request_counts_as_time_that_it_waits() -> None:
     limits = Limits(queue_seconds=10_000.0, batch_seconds=2000.0)
     with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
         engine = server.engine
-        cost = engine._work["tiny"].costs(["a cup of tea"], 1, engine.catalogue["tiny"], limits)[0]
+        cost = cost_of(engine, "a cup of tea")
         engine._admission.speed.add(1e6 * cost, 1e6 * 5000.0)  # a sentence takes so many seconds
         held = Held(model)
         first = threading.Thread(target=server.run, kwargs={"input": "a cup of tea", "beam": 1})

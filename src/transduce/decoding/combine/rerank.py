@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +12,31 @@ from transduce.decoding.search.greedy import Hypothesis, penalty
 
 
 def minimum_bayes_risk(
-    hypotheses: Sequence[Hypothesis], texts: Sequence[str], metric: str, tokenizer: str = DEFAULT
+    hypotheses: Sequence[Hypothesis],
+    texts: Sequence[str],
+    metric: str,
+    tokenizer: str = DEFAULT,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> list[Hypothesis]:
-    """Samples sorted by expected utility, which becomes their score; duplicates are dropped."""
-    utilities = expected_utility(texts, metric, tokenizer)
+    """Samples sorted by expected utility, which becomes their score; duplicates are dropped. None
+    when they are no longer needed: `cancelled` is asked for each sample."""
+    utilities = expected_utility(texts, metric, tokenizer, cancelled)
+    if not utilities:
+        return []
     found: dict[str, Hypothesis] = {}
     for text, utility, hypothesis in zip(texts, utilities, hypotheses, strict=True):
         found.setdefault(text, replace(hypothesis, score=utility))
     return sorted(found.values(), key=lambda h: (-h.score, -h.log_probability))
 
 
-def expected_utility(texts: Sequence[str], metric: str, tokenizer: str = DEFAULT) -> list[float]:
-    """For each text its mean chrF or BLEU, from 0 to 100, with every text as the reference.
+def expected_utility(
+    texts: Sequence[str],
+    metric: str,
+    tokenizer: str = DEFAULT,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[float]:
+    """For each text its mean chrF or BLEU, from 0 to 100, with every text as the reference; nothing
+    once it is cancelled.
 
     Minimum Bayes risk decoding, Eikema and Aziz 2020,
     https://aclanthology.org/2020.coling-main.398: the samples estimate the model's distribution,
@@ -33,10 +46,13 @@ def expected_utility(texts: Sequence[str], metric: str, tokenizer: str = DEFAULT
 
     measure: Any = CHRF() if metric == "chrf" else make_bleu(tokenizer, effective_order=True)
     counts = Counter(texts)  # equal samples are compared once
-    utility = {
-        text: sum(times * _utility(measure, text, other) for other, times in counts.items())
-        for text in counts
-    }
+    utility = {}
+    for text in counts:
+        if cancelled():
+            return []
+        utility[text] = sum(
+            times * _utility(measure, text, other) for other, times in counts.items()
+        )
     return [utility[text] / len(texts) for text in texts]
 
 

@@ -75,7 +75,7 @@ class DeepL:
         source = asked.text("source_lang", "") or None
         cut = _cut(asked)
         self.translator.check_texts(texts)
-        documents = await cut_all(cut, texts)
+        documents = await cut_all(self.translator.engine, cut, texts)
         detected, found = await self.translator.translate(documents, source, target)
         self.characters += sum(map(len, texts))
         return json_response(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -80,7 +79,7 @@ class LibreTranslate:
         self.translator.check_texts(texts)
         if not asked.typed:  # forms have line ends of their own
             texts = [text.replace("\r\n", "\n") for text in texts]
-        documents = await cut_all(cut, texts)
+        documents = await cut_all(self.engine, cut, texts)
         detected, versions = await self.translator.translate(
             documents, None if source == AUTO else source, target, 1 + alternatives
         )
@@ -119,7 +118,7 @@ class LibreTranslate:
             self.settings.limits.check(
                 "document_bytes", upload.size, f"the file has {upload.size:,} bytes"
             )
-            document = await asyncio.to_thread(read_document, upload.filename, upload.path)
+            document = await self.engine.threads.run(read_document, upload.filename, upload.path)
         _, ((text, *_),) = await self.translator.translate(
             [document], None if source == AUTO else source, target
         )

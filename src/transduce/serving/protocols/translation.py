@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice, pairwise
@@ -15,9 +14,10 @@ from transduce.models.lens.parts import is_to_source
 from transduce.serving.documents import Segments
 from transduce.serving.documents.alignment import Alignment, alignment_of
 from transduce.serving.engine import Engine
-from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.errors import BadRequest
 from transduce.serving.languages import Detected, Detector, choose_detector
 from transduce.serving.models import Catalogue, Served
+from transduce.serving.threads import check_wanted
 from transduce.tasks.transduce import Transducer
 
 # The end of a sentence: its mark, closing quotes, and white space (none in Chinese or Japanese).
@@ -49,11 +49,9 @@ class Translator:
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise TooLarge for more, or longer, than one request may have."""
         limits = self.engine.limits
-        if len(texts) > limits.texts:
-            raise TooLarge(f"there are {len(texts)} texts; a request may have {limits.texts}")
+        limits.check("texts", len(texts), f"there are {len(texts):,} texts")
         longest = max(map(len, texts), default=0)
-        if longest > limits.characters:
-            raise TooLarge(f"a text has {longest:,} characters; it may have {limits.characters:,}")
+        limits.check("characters", longest, f"a text has {longest:,} characters")
 
     def detect(self, document: Segments, target: str) -> Detected:
         """The likeliest language of a document among those with a model into the target.
@@ -79,8 +77,11 @@ class Translator:
         BadRequest for a pair that no model translates.
         """
         if source is None:
-            sources = await _apply(
-                lambda one: self.detect(one, target), documents, DETECTED * len(documents)
+            sources = await apply(
+                self.engine,
+                lambda one: self.detect(one, target),
+                documents,
+                DETECTED * len(documents),
             )
         else:
             sources = [Detected(source, 1.0)] * len(documents)
@@ -103,7 +104,9 @@ class Translator:
         """Each document in up to `nbest` versions: the first has the best hypothesis of each
         segment, the second the second best, and so on."""
         texts = list(dict.fromkeys(text for one in documents for text in one.texts))
-        parts = await _apply(lambda text: fitting(served, text), texts, sum(map(len, texts)))
+        parts = await apply(
+            self.engine, lambda text: fitting(served, text), texts, sum(map(len, texts))
+        )
         parts_of = dict(zip(texts, parts, strict=True))
         marked = {
             text
@@ -150,16 +153,28 @@ class Translator:
         return ", ".join(pairs) or "no models of language pairs"
 
 
-async def cut_all(cut: Callable[[str], Segments], texts: Sequence[str]) -> list[Segments]:
+async def cut_all(
+    engine: Engine, cut: Callable[[str], Segments], texts: Sequence[str]
+) -> list[Segments]:
     """The segments of each text."""
-    return await _apply(cut, texts, sum(map(len, texts)))
+    return await apply(engine, cut, texts, sum(map(len, texts)))
 
 
-async def _apply(function: Callable[[A], B], values: Sequence[A], characters: int) -> list[B]:
+async def apply(
+    engine: Engine, function: Callable[[A], B], values: Sequence[A], characters: int
+) -> list[B]:
     """The function of each value; in a thread, if there is so much that others would wait."""
     if characters < AT_ONCE:
         return [function(value) for value in values]
-    return await asyncio.to_thread(lambda: [function(value) for value in values])
+
+    def all_of_them() -> list[B]:
+        found = []
+        for value in values:
+            check_wanted()
+            found.append(function(value))
+        return found
+
+    return await engine.threads.run(all_of_them)
 
 
 def targets_of(models: Catalogue) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import zlib
 from collections.abc import AsyncIterator
@@ -65,7 +64,7 @@ class Audio:
             if upload is None:
                 raise ParameterError("there is no file; send one in the field file", "file")
             try:
-                seconds = (await asyncio.to_thread(audio_facts, upload.path)).seconds
+                seconds = (await self.engine.threads.run(audio_facts, upload.path)).seconds
             except DataError as error:
                 raise _unusable(str(error), upload) from None
             settings = _settings(asked)

@@ -10,16 +10,18 @@ from starlette.responses import Response
 
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
+from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
 from transduce.serving.protocols.openai.completions import gather
 from transduce.serving.protocols.openai.generation import (
     MAX_ALTERNATIVES,
-    MAX_CHOICES,
     Step,
+    choices_of,
     generate,
     sampling_settings,
     stops_of,
+    stream_options_of,
     tokens_in,
 )
 from transduce.serving.protocols.openai.merge import merge, with_errors
@@ -66,15 +68,14 @@ class Chat:
         asked.refuse_others(KNOWN, served.name)
         _refuse_formats(asked)
         source = last_user_message(asked)
+        self.engine.check(served, [source], choices_of(asked, self.engine.limits))
         head = {"id": new_id("chatcmpl"), "created": now(), "model": served.name}
         streams = self._streams(asked, served, source)
         if asked.flag("stream"):
-            options = Parameters(asked.get("stream_options", {}))
-            options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
-            wanted = options.flag("include_usage")
+            wanted = stream_options_of(asked)
             head["object"] = "chat.completion.chunk"
-            prompt_tokens = tokens_in(served, source)
-            chunks = _chunks(streams, head, asked, prompt_tokens if wanted else None)
+            prompt_tokens = await tokens_in(self.engine, served, [source]) if wanted else None
+            chunks = _chunks(streams, head, asked, prompt_tokens)
             return EventStream(with_errors(await begin(chunks)))
         head["object"] = "chat.completion"
         found = await self._whole(asked, served, source, streams)
@@ -83,7 +84,7 @@ class Chat:
             {
                 **head,
                 "choices": [choice for choice, _ in found],
-                "usage": usage(tokens_in(served, source), tokens),
+                "usage": usage(await tokens_in(self.engine, served, [source]), tokens),
             }
         )
 
@@ -91,8 +92,9 @@ class Chat:
         self, asked: Parameters, served: Served, source: str
     ) -> dict[int, AsyncIterator[Step]]:
         """One for each choice."""
-        n = asked.whole("n", 1, 1, MAX_CHOICES) or 1
-        most, stops = _most(asked), stops_of(asked)
+        limits = self.engine.limits
+        n = choices_of(asked, limits)
+        most, stops = _most(asked, limits), stops_of(asked, limits)
         alternatives = asked.whole("top_logprobs", 0, 0, MAX_ALTERNATIVES) or 0
         if alternatives and not asked.flag("logprobs"):
             raise ParameterError("top_logprobs needs logprobs; set it to true", "top_logprobs")
@@ -114,15 +116,29 @@ class Chat:
         source: str,
         streams: dict[int, AsyncIterator[Step]],
     ) -> list[tuple[dict[str, Any], int]]:
-        if len(streams) > 1 or stops_of(asked) or asked.flag("logprobs"):
+        limits = self.engine.limits
+        stops, settings = (
+            stops_of(asked, limits),
+            sampling_settings(asked, served.task == "continue"),
+        )
+        shows = bool(stops) or asked.flag("logprobs")
+        if len(streams) > 1 or (shows and settings):
             return await gather(*(_choice(n, one, asked) for n, one in streams.items()))
         # As `run` does it, with the beam of the recipe.
-        most = _most(asked)
-        settings = sampling_settings(asked, served.task == "continue")
+        most = _most(asked, limits)
         settings |= {} if most is None else {"max_length": most}
         (output,) = await self.engine.run(served, [source], **settings)
         text = output.text[len(source) :] if served.task == "continue" else output.text
         reached = most is not None and len(output.ids) >= most
+        if shows and text:
+            # Its tokens one by one: those of the best hypothesis, whatever else is asked for.
+            steps = generate(
+                self.engine, served, source, len(output.ids), stops, 0, beam=1, prefix=text
+            )
+            choice, count = await _choice(0, steps, asked)
+            if choice["message"]["content"] == text:  # no stop sequence was found
+                choice["finish_reason"] = "length" if reached else "stop"
+            return [(choice, count)]
         choice = _message(0, text, "length" if reached else "stop", None)
         return [(choice, len(output.ids))]
 
@@ -192,9 +208,9 @@ def _logprob(step: Step) -> dict[str, Any]:
     return {**entry(step.token, step.log_probability), "top_logprobs": top}
 
 
-def _most(asked: Parameters) -> int | None:
+def _most(asked: Parameters, limits: Limits) -> int | None:
     name = "max_completion_tokens" if "max_completion_tokens" in asked else "max_tokens"
-    return asked.whole(name, None, 1, 100_000)
+    return asked.whole(name, None, 1, limits.length)
 
 
 def _refuse_formats(asked: Parameters) -> None:

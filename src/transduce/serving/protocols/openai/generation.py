@@ -9,12 +9,12 @@ from typing import Any
 
 from transduce.data.tokens.tokenizer import END, SPECIALS
 from transduce.serving.engine import Engine
+from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import closing
 from transduce.serving.protocols.parameters import ParameterError, Parameters
+from transduce.serving.protocols.translation import apply
 
-MAX_STOPS = 4
-MAX_CHOICES = 128
 MAX_ALTERNATIVES = 20
 
 
@@ -50,37 +50,81 @@ def sampling_settings(asked: Parameters, sampled: bool, index: int = 0) -> dict[
     return found | ({"top_p": top_p} if top_p != 1 else {})
 
 
-def stops_of(asked: Parameters) -> list[str]:
+def stops_of(asked: Parameters, limits: Limits) -> list[str]:
+    """The stop sequences. Raises ParameterError and TooLarge."""
     stops = [stop for stop in (asked.texts("stop") if "stop" in asked else []) if stop]
-    if len(stops) > MAX_STOPS:
-        raise ParameterError(f"there are {len(stops)} stop sequences, above {MAX_STOPS}", "stop")
+    if len(stops) > limits.stops:
+        raise ParameterError(
+            f"there are {len(stops):,} stop sequences, above {limits.stops}", "stop"
+        )
+    longest = max(map(len, stops), default=0)
+    limits.check("stop_characters", longest, f"a stop sequence has {longest:,} characters")
     return stops
 
 
+def choices_of(asked: Parameters, limits: Limits) -> int:
+    return asked.whole("n", 1, 1, limits.nbest) or 1
+
+
+def stream_options_of(asked: Parameters) -> bool:
+    """Whether usage is wanted at the end of a stream. Raises ParameterError."""
+    given = asked.get("stream_options", {})
+    if not isinstance(given, dict):
+        raise ParameterError("stream_options must be an object", "stream_options")
+    options = Parameters(given)
+    options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
+    return options.flag("include_usage")
+
+
 class StopFinder:
-    """Finds stop sequences in a text that grows, and holds back what may be the start of one."""
+    """Finds stop sequences in a text that grows, and holds back what may be the start of one.
+
+    Knuth, Morris and Pratt 1977, https://doi.org/10.1137/0206024: it looks at each character once
+    for each of them.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self.stops, self.held, self.found = stops, "", False
+        self.held, self.found = "", False
+        self._stops = [(stop, _borders(stop)) for stop in stops]
+        self._matched = [0] * len(stops)
+        """How much of each is at the end of the text."""
 
     def add(self, text: str) -> str:
         """The text that can be shown by now."""
         whole = self.held + text
-        places = [place for stop in self.stops if (place := whole.find(stop)) >= 0]
+        places = []
+        for number, (stop, borders) in enumerate(self._stops):
+            matched = self._matched[number]
+            for place, character in enumerate(text, start=len(self.held) + 1):
+                while matched and stop[matched] != character:
+                    matched = borders[matched - 1]
+                matched += stop[matched] == character
+                if matched == len(stop):
+                    places.append(place - matched)
+                    break
+            self._matched[number] = matched
         if places:
             self.held, self.found = "", True
             return whole[: min(places)]
-        keep = max(
-            (n for stop in self.stops for n in range(1, len(stop)) if whole.endswith(stop[:n])),
-            default=0,
-        )
-        shown = whole[: len(whole) - keep]
+        keep = max(self._matched, default=0)
         self.held = whole[len(whole) - keep :]
-        return shown
+        return whole[: len(whole) - keep]
 
     def rest(self) -> str:
         """What was held back, at the end."""
         return self.held
+
+
+def _borders(stop: str) -> list[int]:
+    """For each beginning of a text, the length of its longest other beginning that it ends with."""
+    found = [0] * len(stop)
+    length = 0
+    for place in range(1, len(stop)):
+        while length and stop[length] != stop[place]:
+            length = found[length - 1]
+        length += stop[length] == stop[place]
+        found[place] = length
+    return found
 
 
 async def generate(
@@ -130,5 +174,7 @@ def shown(token: str) -> str:
     return token.replace("▁", " ")
 
 
-def tokens_in(served: Served, text: str) -> int:
-    return len(served.model.source_tokens.encode(text))
+async def tokens_in(engine: Engine, served: Served, texts: Sequence[str]) -> int:
+    """The tokens of texts together."""
+    encode = served.model.source_tokens.encode
+    return sum(await apply(engine, lambda text: len(encode(text)), texts, sum(map(len, texts))))
