@@ -13,7 +13,7 @@ import httpx
 
 from transduce.serving.app import Service, build_app
 from transduce.serving.engine import Engine
-from transduce.serving.models import Catalogue, Served
+from transduce.serving.models import PAIR, Catalogue, Served
 from transduce.serving.server import Server, listen, url_of
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.model import Model
@@ -42,7 +42,13 @@ def serving(
     models: Mapping[str, Model], settings: ServiceSettings | None = None
 ) -> Iterator[Running]:
     settings = settings or ServiceSettings()
-    catalogue = Catalogue([Served.of(name, model.freeze()) for name, model in models.items()])
+    pairs = {name: PAIR.fullmatch(name) for name in models}
+    catalogue = Catalogue(
+        [
+            Served.of(name, model.freeze(), (pair[1], pair[2]) if (pair := pairs[name]) else None)
+            for name, model in models.items()
+        ]
+    )
     engine = Engine(catalogue, settings.limits)
     service = build_app(engine, settings)
     listening = listen("127.0.0.1", 0)

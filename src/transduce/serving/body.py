@@ -29,6 +29,7 @@ MULTIPART = "multipart/form-data"
 KEY = "api_key"
 """The field of a body that may have the API key."""
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+INNERMOST = re.compile(rb"\[\]|\{\}")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 Value = TypeVar("Value")
@@ -98,7 +99,7 @@ def _check_depth(data: bytes | str, most: int, what: str) -> None:
     brackets = STRING.sub(b"", text).translate(None, NO_BRACKETS)
     for _ in range(most):
         before = len(brackets)
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        brackets = INNERMOST.sub(b"", brackets)
         if not brackets or len(brackets) == before:
             break
     if brackets:

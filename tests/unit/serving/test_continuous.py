@@ -23,11 +23,16 @@ from transduce.serving.scheduler import NICE, Scheduler, _yield_to_others
 DONE = Output("", 0.0)
 
 
+class Waiting(SimpleNamespace):
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+
 def job(plan: Any, *costs: float, watched: Any = None, constraints: Any = None) -> Any:
     inputs = [f"{cost:g}" for cost in costs]
-    return SimpleNamespace(
+    return Waiting(
         plan=plan,
         costs=list(costs),
+        rest=sum(costs),
         inputs=inputs,
         next=0,
         started=None,
@@ -95,7 +100,7 @@ def test_who_may_join() -> None:
 
     def joined(under_way: float, *waiting: Any) -> list[Any]:
         for one in waiting:
-            one.next = 0
+            one.next, one.rest = 0, sum(one.costs)
         batch = growing([], *([(job(plan, under_way), 0)] if under_way else []), plan=plan)
         made._batches = [batch]
         made._waiting = list(waiting)
@@ -156,6 +161,48 @@ def test_one_batch_is_decoded_as_a_whole_at_a_time() -> None:
     with made._condition:
         made._replace(batch)
     assert made._next() is other
+
+
+def test_requests_take_turns_also_those_of_other_settings() -> None:
+    """A large one does not hold up a small one until its end."""
+    served = Served.of("tiny", tiny())
+    made = scheduler(served, 1)  # with room for 100
+    large = job(Plan(served, 1, {}, call=RUN), *[60.0] * 5)
+    small = job(Plan(served, 2, {}, call=RUN), 10.0)
+    made._waiting = [large, small]
+    assert [one.entries for one in (made._begin(large),)] == [[(large, 0)]]
+    assert made._next() is small
+    assert made._begin(small).entries == [(small, 0)]
+    assert made._next() is large
+    assert made._begin(large).entries == [(large, 1)]
+    assert (large.rest, small.rest) == (180.0, 0.0)
+
+
+def test_no_more_of_a_large_request_is_ahead_than_its_turns() -> None:
+    served = Served.of("tiny", tiny())
+    made = scheduler(served, 1)
+    plan = Plan(served, 1, {}, call=RUN)
+    made._waiting = [job(plan, *[60] * 50), job(plan, 30)]
+    assert made.ahead(10) == 100 + 30  # a batch of it
+    assert made.ahead(500) == 500 + 30
+    assert made.ahead(10_000) == 3000 + 30
+    made._waiting = []
+    assert made.ahead(10) == 0
+
+
+def test_what_is_dropped_leaves_the_queue_exactly_empty() -> None:
+    served = Served.of("tiny", tiny())
+    made = scheduler(served, 1)
+    plan = Plan(served, 1, {}, call=RUN)
+    one, other = job(plan, 60, 60, 60), job(plan, 7)
+    made._waiting = [one, other]
+    made.admission.queued = one.rest + other.rest
+    made._begin(one)
+    assert made.admission.queued == one.rest + other.rest > 0
+    made.drop(one)
+    made.drop(one)
+    made.drop(other)
+    assert (made.admission.queued, made._waiting, one.rest) == (0, [], 0)
 
 
 def test_nothing_is_submitted_to_threads_that_end() -> None:

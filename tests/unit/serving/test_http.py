@@ -115,7 +115,7 @@ def test_a_slow_client_is_not_waited_for() -> None:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as silent:
             silent.settimeout(60)
-            silent.sendall(b"POST /api/run HTTP/1.1\r\nHost: ::1\r\nContent-Length: 10\r\n\r\n{")
+            silent.sendall(b"POST /api/run HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 10\r\n\r\n{")
             assert b" 408 " in silent.recv(4096).splitlines()[0]
         with socket.create_connection((host, int(port))) as silent:
             silent.settimeout(60)
