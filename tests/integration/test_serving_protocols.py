@@ -97,7 +97,7 @@ def test_a_busy_server_refuses_in_the_words_of_each_protocol(tmp_path: Path) -> 
                 assert time.monotonic() < ended, found
                 await asyncio.sleep(0.02)
 
-    with served(queue_tokens=1) as url:
+    with served(length=100_000, queue_tokens=1) as url:
         asyncio.run(use(url))
 
 

@@ -35,7 +35,12 @@ TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
     b"content-type: text/plain\r\ncontent-length: 35\r\n\r\nthe head of the request is too long"
 )
-NOT_OURS = ("without completing handshake", "Invalid HTTP request", "Unsupported upgrade")
+NOT_OURS = (
+    "without completing handshake",
+    "Invalid HTTP request",
+    "Unsupported upgrade",
+    "Invalid UTF-8 sequence",
+)
 
 
 def _is_no_mistake_of_ours(record: logging.LogRecord) -> bool:
