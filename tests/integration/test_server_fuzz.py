@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 FIRST = int(os.environ.get("TRANSDUCE_FUZZ_FIRST", "0"))
 CASES = int(os.environ.get("TRANSDUCE_FUZZ", "10000"))
-FEW = 150
+FEW = 60
 AT_ONCE = 16
 SECONDS = 5.0  # for a case; most clients leave sooner
 BOUND = 60.0  # for a good answer, on a machine that is busy with other things as well

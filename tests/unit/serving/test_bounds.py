@@ -4,7 +4,10 @@ the last request nothing is left of it."""
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +19,7 @@ import httpx
 import pytest
 
 from client_server import english_german, tea_model
+from forked import Forked
 from served import Held, Running, serving, until
 from tiny_models import tiny
 from transduce.serving.auth import Keys
@@ -439,6 +443,60 @@ def test_a_request_that_alone_takes_too_long_is_refused_and_others_are_not() -> 
         assert "longer than the 20 s" in answer.json()["error"]["message"]
         assert server.run(input="tea", beam=1)
         idle_again(server)
+
+
+def test_sigterm_ends_the_process_in_time_whatever_it_is_doing(tmp_path: Path) -> None:
+    """One request is being decoded for minutes; its client is told, and the process ends."""
+    tiny().save(tmp_path / "model")
+    options = ["--port", "0", "--no-log", "--accept-seconds", "0.1", "--drain-seconds", "4"]
+    command = [
+        sys.executable,
+        "-m",
+        "transduce",
+        "serve",
+        str(tmp_path / "model"),
+        "--max-length",
+        "1000000",
+        *options,
+    ]
+    process = Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        asked = {"input": "tea", "min_length": 90_000, "max_length": 90_000, "only": ["tea"]}
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            with httpx.Client(trust_env=False, timeout=200) as client:
+                answers.append(client.post(f"{url}/api/run", json=asked))
+
+        client = threading.Thread(target=ask)
+        client.start()
+        with httpx.Client(base_url=url, trust_env=False, timeout=200) as other:
+            until(lambda: other.get("/ready").json()["running"] == 1, "it is decoded")
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=100)
+        assert time.monotonic() - begin < 30  # 4 and what a busy machine adds
+        client.join(timeout=100)
+        assert [one.status_code for one in answers] == [503]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_links_to_translated_files_have_the_public_address() -> None:
+    model = {"en-de": english_german()}
+    form = {"target": (None, "de"), "source": (None, "en"), "file": ("a.txt", b"tea")}
+    for public, begin in (
+        (None, "http://localhost:"),
+        ("https://a.example/x/", "https://a.example/x/"),
+    ):
+        with serving(model, ServiceSettings(public_url=public)) as server:
+            port = server.url.rpartition(":")[2]
+            answer = server.client.post(f"http://localhost:{port}/translate_file", files=form)
+            found = answer.json()["translatedFileUrl"]
+            assert found.startswith(f"{begin}{'' if public else port + '/'}download_file/")
 
 
 def test_an_idle_server_takes_what_it_may_take() -> None:

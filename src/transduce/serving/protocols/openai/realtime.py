@@ -210,6 +210,6 @@ def _event(message: str | bytes, limits: Limits) -> dict[str, Any]:
         event: Any = parse_json(message, limits, what="the message")
     except BadRequest as error:
         raise BadRequest(error.message, "invalid_json") from None
-    if not isinstance(event, dict):
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         raise BadRequest("the message must be a JSON object with a type", "invalid_json")
     return event

@@ -81,7 +81,7 @@ class Configuration:
         else:
             given = _object(given, path)
             name, rate = given.get("type", self.format), given.get("rate")
-        if name not in FORMATS:
+        if not isinstance(name, str) or name not in FORMATS:
             known = ", ".join([*FORMATS, *NAMES])
             raise ParameterError(f"the audio format {given!r:.60} is not known: {known}", path)
         usual = RATE if name == "audio/pcm" else TELEPHONE
