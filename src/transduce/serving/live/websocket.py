@@ -9,12 +9,13 @@ from typing import Protocol
 from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Message, Receive, Scope, Send
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from transduce.serving.errors import Overloaded, ServiceError
 from transduce.serving.settings import ServiceSettings
 
 SWITCHING = 101
+CLOSED = "after sending 'websocket.close'"
 
 
 @dataclass
@@ -58,7 +59,12 @@ async def serve_websocket(service: Service, scope: Scope, receive: Receive, send
         elif message["type"] == "websocket.http.response.start":
             own.status = message["status"]
         own.sent += len(message.get("bytes") or message.get("text") or "")
-        await send(message)
+        try:
+            await send(message)
+        except RuntimeError as error:  # uvicorn's, where the connection has ended meanwhile
+            if CLOSED not in str(error):
+                raise
+            raise WebSocketDisconnect(1006) from None
 
     websocket = WebSocket(scope, counted_receive, counted_send)
     service.sockets += 1
