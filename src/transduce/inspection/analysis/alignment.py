@@ -39,11 +39,17 @@ def word_attention(
     What a word has is the sum over its tokens; what it pays is the average over them.
     """
     given_TS = np.asarray(weights_TS, np.float64)
-    found = np.zeros((len(target_words), len(source_words)))
-    for row, (first, last) in enumerate(target_words):
-        mean_S = given_TS[first:last].mean(axis=0)
-        found[row] = [mean_S[start:end].sum() for start, end in source_words]
+    shares = _members(target_words, len(given_TS))
+    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1)
+    found: NDArray[np.float64] = shares @ given_TS @ _members(source_words, given_TS.shape[1]).T
     return found
+
+
+def _members(words: Sequence[Span], tokens: int) -> NDArray[np.float64]:
+    """1 where a token belongs to a word, [words, tokens]."""
+    starts, ends = np.asarray(words, np.int64).reshape(-1, 2, 1).transpose(1, 0, 2)
+    places = np.arange(tokens)
+    return ((starts <= places) & (places < ends)).astype(np.float64)
 
 
 def links_of(words_TS: ArrayLike, threshold: float = 0.0) -> set[Link]:

@@ -1,6 +1,6 @@
 """Texts, HTML and subtitles cut into what is translated and what is kept."""
 
-from transduce.serving.documents.html import html_segments
+from transduce.serving.documents.html import html_segments, xml_segments
 from transduce.serving.documents.segments import Segments, text_segments, whole_segment
 from transduce.serving.documents.subtitles import srt_segments, vtt_segments
 
@@ -11,4 +11,5 @@ __all__ = [
     "text_segments",
     "vtt_segments",
     "whole_segment",
+    "xml_segments",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -26,15 +27,34 @@ class Alignment(Protocol):
         """The characters of the target for source characters start to end, whole words."""
 
 
+class Words:
+    """The words of a text; those within a part of it are found without a look at the others."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = spans
+        self._firsts = [first for first, _ in spans]
+        self._lasts = [last for _, last in spans]
+        self._middles = [(first + last) / 2 for first, last in spans]
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def within(self, start: int, end: int) -> range:
+        """The words of which at least half is between start and end."""
+        low = max(bisect_left(self._middles, start), bisect_right(self._lasts, start))
+        high = min(bisect_right(self._middles, end), bisect_left(self._firsts, end))
+        return range(low, max(low, high))
+
+
 class Proportional:
     """Words in the same order, evenly: what is left without attention."""
 
     def __init__(self, source: str, target: str) -> None:
         self.target = target
-        self._source, self._target = words_of(source), words_of(target)
+        self._source, self._target = Words(words_of(source)), words_of(target)
 
     def find(self, start: int, end: int) -> Span:
-        inside = within(self._source, start, end)
+        inside = self._source.within(start, end)
         if not inside or not self._target:
             return (len(self.target), len(self.target))
         ratio = len(self._target) / len(self._source)
@@ -55,18 +75,22 @@ class ByAttention:
         weights_TS: NDArray[np.float64],
     ) -> None:
         self.target = target
-        self._source, self._target = source_words, target_words
-        self._weights_TS = weights_TS
+        self._source, self._target = Words(source_words), target_words
+        if weights_TS.size:
+            self._place_S = weights_TS.argmax(axis=0)
+            # The source word that this target word attends to most.
+            self._back_S = weights_TS.argmax(axis=1)[self._place_S]
 
     def find(self, start: int, end: int) -> Span:
-        inside = within(self._source, start, end)
+        inside = self._source.within(start, end)
         if not inside or not self._target:
             return (len(self.target), len(self.target))
-        places = [int(self._weights_TS[:, word].argmax()) for word in inside]
+        places = self._place_S[inside.start : inside.stop]
+        back = self._back_S[inside.start : inside.stop]
         # Those that attend to this part more than to any other word, if there are such.
-        mutual = [t for t in places if int(self._weights_TS[t].argmax()) in inside]
-        chosen = mutual or places
-        return self._target[min(chosen)][0], self._target[max(chosen)][1]
+        mutual = places[(inside.start <= back) & (back < inside.stop)]
+        chosen = mutual if len(mutual) else places
+        return self._target[chosen.min()][0], self._target[chosen.max()][1]
 
 
 def alignment_of(source: str, output: Output) -> Alignment:
@@ -94,15 +118,6 @@ def words_of(text: str) -> list[Span]:
     return [found.span() for found in WORD.finditer(text)]
 
 
-def within(words: Sequence[Span], start: int, end: int) -> list[int]:
-    """The words of which at least half is between start and end."""
-    return [
-        number
-        for number, (first, last) in enumerate(words)
-        if start <= (first + last) / 2 <= end and start < last and first < end
-    ]
-
-
 def token_spans(text: str, tokens: Sequence[str], words: Sequence[Span]) -> list[Span] | None:
     """The tokens of each word, one at least; None where the tokens are not found in the text."""
     places: list[int] = []
@@ -116,11 +131,10 @@ def token_spans(text: str, tokens: Sequence[str], words: Sequence[Span]) -> list
         place = found + len(bare)
     spans = []
     for first, last in words:
-        inside = [number for number, at in enumerate(places) if first <= at < last]
-        if not inside:  # part of a token that begins before it
-            before = [number for number, at in enumerate(places) if at <= first]
-            inside = before[-1:]
-        if not inside:
+        begin, end = bisect_left(places, first), bisect_left(places, last)
+        if begin == end:  # part of a token that begins before it
+            begin = end - 1
+        if begin < 0:
             return None
-        spans.append((inside[0], inside[-1] + 1))
+        spans.append((begin, max(end, begin + 1)))
     return spans

@@ -1,23 +1,25 @@
-"""HTML: text is translated; tags, attributes, comments and scripts are kept.
+"""HTML and XML: text is translated; tags, attributes, comments and scripts are kept.
 
 Markup is never written anew: it is copied from the source, character for character. Text with
-inline elements, such as <b>, is one segment.
+inline elements, such as <b>, is one segment. All of it takes time that is linear in the length.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from html import unescape
-from html.parser import HTMLParser
 
+from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.inline import Tag
+from transduce.serving.documents.markup import SPACE, Token, attributes, tokens
 from transduce.serving.documents.segments import Segments, has_words
 
 # Content that is not prose. HTML's own `translate="no"` is obeyed as well.
-_SKIPPED = "script style code pre kbd samp var math svg template textarea noscript iframe"
-SKIPPED = frozenset(_SKIPPED.split())
+_SKIPPED = "script style code pre kbd samp var math svg template textarea noscript iframe xmp"
+SKIPPED = frozenset(f"{_SKIPPED} noembed noframes".split())
 # Elements within a sentence.
 _INLINE = "a abbr b bdi bdo big cite data del dfn em font i ins mark q s small span strike strong"
 INLINE = frozenset(f"{_INLINE} sub sup time tt u code kbd samp var img wbr".split())
@@ -25,19 +27,71 @@ INLINE = frozenset(f"{_INLINE} sub sup time tt u code kbd samp var img wbr".spli
 _VOID = "area base br col embed hr img input link meta param source track wbr"
 VOID = frozenset(_VOID.split())
 REFERENCE = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
-SPACE = " \t\n\r\f"  # not the no-break space
 SPACES = re.compile(f"[{SPACE}]+")
 
 
-def html_segments(source: str, skipped: Collection[str] = SKIPPED) -> Segments:
+def html_segments(
+    source: str, deadline: Deadline | None = None, skipped: Collection[str] = SKIPPED
+) -> Segments:
     """The segments of an HTML document or fragment, well-formed or not.
 
     skipped: elements whose content is not translated, in lower case.
     """
-    parser = _Parser(source, skipped)
-    parser.feed(source)
-    parser.close()
-    return parser.finish()
+    found = list(_checked(tokens(source), deadline))
+    reader = _Reader(source, [token.name in INLINE for token in found], skipped, xml=False)
+    return reader.read(found, deadline)
+
+
+def xml_segments(
+    source: str,
+    deadline: Deadline | None = None,
+    skipped: Collection[str] = (),
+    splitting: Collection[str] = (),
+    non_splitting: Collection[str] = (),
+    outline: bool = True,
+) -> Segments:
+    """The segments of XML, well-formed or not.
+
+    Elements in `splitting` end a sentence, those in `non_splitting` never do. outline: of all
+    others, those that stand beside text are within its sentence; without it, all of them are.
+    """
+    found = list(_checked(tokens(source, xml=True), deadline))
+    beside = _beside_text(source, found) if outline else [True] * len(found)
+    inline = [
+        token.name not in splitting and (token.name in non_splitting or near)
+        for token, near in zip(found, beside, strict=True)
+    ]
+    return _Reader(source, inline, skipped, xml=True).read(found, deadline)
+
+
+def _checked(found: Iterator[Token], deadline: Deadline | None) -> Iterator[Token]:
+    for token in found:
+        if deadline is not None:
+            deadline.check()
+        yield token
+
+
+def _beside_text(source: str, found: list[Token]) -> list[bool]:
+    """Of each tag, whether text with words stands directly in the element that it is in."""
+    parent = 0
+    waiting: list[tuple[str, int]] = []
+    names: Counter[str] = Counter()
+    parents, has_text = [], [False]
+    for token in found:
+        if token.kind == "end" and names[token.name]:
+            name = ""
+            while name != token.name:  # what was left open inside is closed with it
+                name, parent = waiting.pop()
+                names[name] -= 1
+        parents.append(parent)
+        if token.kind == "text" and not has_text[parent]:
+            has_text[parent] = has_words(source[token.start : token.end])
+        elif token.kind == "start" and source[token.end - 2] != "/":
+            waiting.append((token.name, parent))
+            names[token.name] += 1
+            parent = len(has_text)
+            has_text.append(False)
+    return [has_text[one] for one in parents]
 
 
 def escape_like(text: str) -> Callable[[str], str]:
@@ -53,7 +107,7 @@ def escape_like(text: str) -> Callable[[str], str]:
 
 
 @dataclass
-class _Piece:
+class Piece:
     """A stretch of the source: text, or inline markup."""
 
     raw: str
@@ -62,148 +116,139 @@ class _Piece:
     name: str = ""
 
 
-class _Parser(HTMLParser):
-    """Cuts the source where the parser's events begin; a run of text and inline markup is one
-    segment."""
+class _Reader:
+    """A run of text and inline markup is one segment."""
 
-    def __init__(self, source: str, skipped: Collection[str]) -> None:
-        super().__init__(convert_charrefs=False)
-        self._source, self._never = source, skipped
-        self._lines = [0]
-        for line in source.split("\n")[:-1]:
-            self._lines.append(self._lines[-1] + len(line) + 1)
+    def __init__(
+        self, source: str, inline: list[bool], skipped: Collection[str], xml: bool
+    ) -> None:
+        """inline: of each token, whether it is a tag within a sentence."""
+        self._source, self._inline, self._never, self._xml = source, inline, skipped, xml
         self._segments = Segments()
-        self._skipped: list[str] = []
+        self._open: list[str] = []
         """The open elements from the first one that is not translated."""
-        self._run: list[_Piece] = []
-        self._next = ("block", "")
-        """The kind and name of what begins at `_start`."""
-        self._start = 0
+        self._names: Counter[str] = Counter()
+        """How many of each name are among them."""
+        self._inside = "block"
+        """What is in an element that is not translated belongs to it, inline or not."""
+        self._run: list[Piece] = []
+        self._begin, self._kind = 0, "block"
+        """The start and the kind of what is not yet in the run."""
 
-    def finish(self) -> Segments:
+    def read(self, found: list[Token], deadline: Deadline | None) -> Segments:
+        for number, token in enumerate(found):
+            if deadline is not None:
+                deadline.check()
+            kind = self._kind_of(token, self._inline[number])
+            if kind != self._kind or kind not in ("text", "skipped", "block"):
+                self._cut(token.start)
+            self._kind = kind
+            if kind in ("start", "end", "alone"):
+                raw = self._source[token.start : token.end]
+                self._run.append(Piece(raw, kind, token.name))
+                self._begin = token.end
         self._cut(len(self._source))
-        self._flush()
+        add_run(self._segments, self._run)
         return self._segments
 
-    # --------------------------------------------------------------------- events
+    def _kind_of(self, token: Token, inline: bool) -> str:
+        """text, block, skipped; start, end, alone for pieces of their own."""
+        if token.kind == "start":
+            return self._kind_of_start(token, inline)
+        if token.kind == "end":
+            return self._kind_of_end(token, inline)
+        if self._open:
+            return self._inside
+        if token.kind == "comment":
+            return "alone"
+        return "text" if token.kind == "text" else "block"
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attrs}
-        raw = self.get_starttag_text() or ""
-        alone = tag in VOID or (raw.endswith("/>") and tag not in self._never)
-        marked = told.get("translate") == "no" or "notranslate" in told.get("class", "").split()
-        inline = tag in INLINE
-        if self._skipped:
-            self._begin(self._inside)
-            self._skipped += [] if alone else [tag]
-        elif not alone and (tag in self._never or marked):
-            self._begin("skipped" if inline else "block")
-            self._skipped.append(tag)
-        elif not inline:
-            self._begin("block")
-        else:
-            self._begin("alone" if alone else "start", tag)
+    def _kind_of_start(self, token: Token, inline: bool) -> str:
+        name = token.name
+        closed = self._source[token.end - 2] == "/"
+        alone = closed if self._xml else name in VOID or (closed and name not in self._never)
+        if self._open:
+            if not alone:
+                self._enter(name)
+            return self._inside
+        if not alone and (name in self._never or self._is_marked(token)):
+            self._inside = "skipped" if inline else "block"
+            self._enter(name)
+            return self._inside
+        if not inline:
+            return "block"
+        return "alone" if alone else "start"
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
+    def _kind_of_end(self, token: Token, inline: bool) -> str:
+        if not self._open:
+            return "end" if inline else "block"
+        if self._names[token.name]:  # what was left open inside is closed with it
+            name = ""
+            while name != token.name:
+                name = self._open.pop()
+                self._names[name] -= 1
+        return self._inside
 
-    def handle_endtag(self, tag: str) -> None:
-        if not self._skipped:
-            self._begin("end" if tag in INLINE else "block", tag)
-            return
-        self._begin(self._inside)
-        if tag in self._skipped:  # what was left open inside is closed with it
-            del self._skipped[len(self._skipped) - 1 - self._skipped[::-1].index(tag) :]
+    def _enter(self, name: str) -> None:
+        self._open.append(name)
+        self._names[name] += 1
 
-    def handle_data(self, data: str) -> None:
-        self._begin(self._inside if self._skipped else "text")
-
-    def handle_entityref(self, name: str) -> None:
-        self.handle_data(name)
-
-    def handle_charref(self, name: str) -> None:
-        self.handle_data(name)
-
-    def handle_comment(self, data: str) -> None:
-        self._begin(self._inside if self._skipped else "alone")
-
-    def handle_decl(self, decl: str) -> None:
-        self._begin("block")
-
-    def handle_pi(self, data: str) -> None:
-        self._begin("block")
-
-    def unknown_decl(self, data: str) -> None:
-        self._begin("block")
-
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """<![ up to the next >, as browsers read it; Python's own fails on what is not SGML."""
-        end = self.rawdata.find(">", i)
-        if end >= 0:
-            self.unknown_decl(self.rawdata[i:end])
-        return end + 1 or -1
-
-    # ---------------------------------------------------------------------- cutting
-
-    @property
-    def _inside(self) -> str:
-        """What is in an element that is not translated belongs to it, inline or not."""
-        return "skipped" if self._skipped[0] in INLINE else "block"
-
-    def _begin(self, kind: str, name: str = "") -> None:
-        line, column = self.getpos()
-        self._cut(self._lines[line - 1] + column)
-        self._next = (kind, name)
+    def _is_marked(self, token: Token) -> bool:
+        raw = self._source[token.start : token.end]
+        if "translate" not in raw.lower():  # as in notranslate
+            return False
+        told = attributes(raw)
+        return told.get("translate") == "no" or "notranslate" in told.get("class", "").split()
 
     def _cut(self, end: int) -> None:
         """The source up to here is what began before."""
-        kind, name = self._next
-        raw, self._start = self._source[self._start : end], end
+        raw, self._begin = self._source[self._begin : end], end
         if not raw:
             return
-        if kind == "block":
-            self._flush()
+        if self._kind == "block":
+            add_run(self._segments, self._run)
+            self._run = []
             self._segments.keep(raw)
-        elif self._run and kind == self._run[-1].kind and kind in ("text", "skipped"):
-            self._run[-1].raw += raw
         else:
-            self._run.append(_Piece(raw, kind, name))
-
-    def _flush(self) -> None:
-        """A block ends: what ran up to here is a segment."""
-        run, self._run = self._run, []
-        partner = _partners(run)
-        first, last = 0, len(run)
-        while first < last:
-            if partner[first] == last - 1:  # an element around all the rest
-                first, last = first + 1, last - 1
-            elif partner[first] is None and not has_text(run[first]):
-                first += 1
-            elif partner[last - 1] is None and not has_text(run[last - 1]):
-                last -= 1
-            else:
-                break
-        for piece in run[:first]:
-            self._segments.keep(piece.raw)
-        if first < last:
-            self._add(run[first:last])
-        for piece in run[last:]:
-            self._segments.keep(piece.raw)
-
-    def _add(self, run: list[_Piece]) -> None:
-        raw = "".join(piece.raw for piece in run if piece.kind == "text")
-        if not has_words(unescape(raw)):
-            self._segments.keep("".join(piece.raw for piece in run))
-            return
-        before = _margin(run[0].raw) if run[0].kind == "text" else ""
-        after = _margin(run[-1].raw[::-1])[::-1] if run[-1].kind == "text" else ""
-        text, tags = _marked(run)
-        self._segments.keep(before)
-        self._segments.add_marked(text, tags, escape_like(raw))
-        self._segments.keep(after)
+            self._run.append(Piece(raw, "text" if self._kind == "text" else "alone"))
 
 
-def has_text(piece: _Piece) -> bool:
+def add_run(segments: Segments, run: list[Piece]) -> None:
+    """A block ends: what ran up to here is a segment."""
+    partner = _partners(run)
+    first, last = 0, len(run)
+    while first < last:
+        if partner[first] == last - 1:  # an element around all the rest
+            first, last = first + 1, last - 1
+        elif partner[first] is None and not has_text(run[first]):
+            first += 1
+        elif partner[last - 1] is None and not has_text(run[last - 1]):
+            last -= 1
+        else:
+            break
+    for piece in run[:first]:
+        segments.keep(piece.raw)
+    if first < last:
+        _add(segments, run[first:last])
+    for piece in run[last:]:
+        segments.keep(piece.raw)
+
+
+def _add(segments: Segments, run: list[Piece]) -> None:
+    raw = "".join(piece.raw for piece in run if piece.kind == "text")
+    if not has_words(unescape(raw)):
+        segments.keep("".join(piece.raw for piece in run))
+        return
+    before = _margin(run[0].raw) if run[0].kind == "text" else ""
+    after = _margin(run[-1].raw[::-1])[::-1] if run[-1].kind == "text" else ""
+    text, tags = _marked(run)
+    segments.keep(before)
+    markup = sum(len(piece.raw) for piece in run) - len(raw)
+    segments.add_marked(text, tags, escape_like(raw), markup)
+    segments.keep(after)
+
+
+def has_text(piece: Piece) -> bool:
     return piece.kind == "text" and bool(piece.raw.strip(SPACE))
 
 
@@ -211,42 +256,50 @@ def _margin(raw: str) -> str:
     return raw[: len(raw) - len(raw.lstrip(SPACE))]
 
 
-def _partners(run: list[_Piece]) -> list[int | None]:
+def _partners(run: list[Piece]) -> list[int | None]:
     """The place of the end tag of each start tag, and the other way round; None: without one."""
     found: list[int | None] = [None] * len(run)
     waiting: list[int] = []
+    names: Counter[str] = Counter()
     for place, piece in enumerate(run):
         if piece.kind == "start":
             waiting.append(place)
-        elif piece.kind == "end":
-            fits = [n for n, start in enumerate(waiting) if run[start].name == piece.name]
-            if fits:  # what was opened after it stays alone
-                start = waiting[fits[-1]]
-                found[start], found[place] = place, start
-                del waiting[fits[-1] :]
+            names[piece.name] += 1
+        elif piece.kind == "end" and names[piece.name]:
+            name = ""
+            while name != piece.name:  # what was opened after it stays alone
+                start = waiting.pop()
+                name = run[start].name
+                names[name] -= 1
+            found[start], found[place] = place, start
     return found
 
 
-def _marked(run: list[_Piece]) -> tuple[str, list[Tag]]:
+def _marked(run: list[Piece]) -> tuple[str, list[Tag]]:
     """The text of a run with single spaces, and its tags with their places in the text."""
     partner = _partners(run)
-    text = ""
+    parts: list[str] = []
+    length = 0
     spaced = True  # white space at the start is outside
     top: list[Tag] = []
     stack = [top]
     for place, piece in enumerate(run):
         if piece.kind == "text":
-            for character in SPACES.sub(" ", unescape(piece.raw)):
-                if character != " " or not spaced:
-                    text += character
-                spaced = character == " "
+            text = SPACES.sub(" ", unescape(piece.raw))
+            if spaced:
+                text = text.removeprefix(" ")
+            if text:
+                parts.append(text)
+                length += len(text)
+                spaced = text.endswith(" ")
         elif piece.kind == "start" and partner[place] is not None:
-            tag = Tag(len(text), piece.raw)
+            tag = Tag(length, piece.raw)
             stack[-1].append(tag)
             stack.append(tag.inside)
         elif piece.kind == "end" and partner[place] is not None:
             stack.pop()
-            stack[-1][-1].end, stack[-1][-1].close = len(text), piece.raw
+            stack[-1][-1].end, stack[-1][-1].close = length, piece.raw
         else:
-            stack[-1].append(Tag(len(text.rstrip()), piece.raw, spaced=spaced and bool(text)))
-    return text.rstrip(), top
+            ends = bool(length) and spaced  # the text so far ends with its space
+            stack[-1].append(Tag(length - ends, piece.raw, spaced=ends))
+    return "".join(parts).rstrip(), top

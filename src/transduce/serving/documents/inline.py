@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from transduce.serving.documents.alignment import Alignment
+from transduce.serving.documents.deadline import Deadline
 
 
 @dataclass
@@ -25,40 +26,63 @@ class Tag:
         return bool(self.close)
 
 
-def put_back(tags: Sequence[Tag], alignment: Alignment, write: Callable[[str], str]) -> str:
+def put_back(
+    tags: Sequence[Tag],
+    alignment: Alignment,
+    write: Callable[[str], str],
+    deadline: Deadline | None = None,
+) -> str:
     """The translation with its tags around the words that belong to those of the source.
 
     Tags are never lost and stay nested as they were; the order of neighbours may change, as that of
     words does. write: escapes text.
     """
-    return _render(tags, alignment, write, (0, len(alignment.target)))
-
-
-def _render(
-    tags: Sequence[Tag],
-    alignment: Alignment,
-    write: Callable[[str], str],
-    bounds: tuple[int, int],
-) -> str:
-    low, high = bounds
-    placed = []
-    for number, tag in enumerate(tags):
-        if tag.is_element:
-            first, last = alignment.find(tag.start, tag.end)
-        else:
-            first = last = alignment.find(0, tag.start)[1] if tag.start else 0
-        placed.append((min(max(first, low), high), number, min(max(last, low), high), tag))
+    target = alignment.target
     parts: list[str] = []
-    place = low
-    for first, _, last, tag in sorted(placed, key=lambda one: one[:2]):
-        first = max(first, place)  # neighbours do not overlap
+    open_levels = [_Level.of(tags, alignment, 0, len(target))]
+    while open_levels:  # no recursion: elements may be nested as deep as the source has them
+        if deadline is not None:
+            deadline.check()
+        level = open_levels[-1]
+        if not level.waiting:
+            parts += [write(target[level.place : level.end]), level.close]
+            open_levels.pop()
+            continue
+        first, last, tag = level.waiting.pop()
+        first = max(first, level.place)  # neighbours do not overlap
         last = max(last, first)
-        parts.append(write(alignment.target[place:first]))
+        parts.append(write(target[level.place : first]))
+        level.place = last
         if tag.is_element:
-            inner = _render(tag.inside, alignment, write, (first, last))
-            parts.append(f"{tag.open}{inner}{tag.close}")
+            parts.append(tag.open)
+            open_levels.append(_Level.of(tag.inside, alignment, first, last, tag.close))
         else:
-            parts.append(" " * (tag.spaced and first > low) + tag.open)
-        place = last
-    parts.append(write(alignment.target[place:high]))
+            parts.append(" " * (tag.spaced and first > level.start) + tag.open)
     return "".join(parts)
+
+
+@dataclass
+class _Level:
+    """The translation of an element, which is being written."""
+
+    start: int
+    end: int
+    place: int
+    """What comes before it is written."""
+    close: str
+    waiting: list[tuple[int, int, Tag]]
+    """Tags with their places in the translation, the next one last."""
+
+    @classmethod
+    def of(
+        cls, tags: Sequence[Tag], alignment: Alignment, start: int, end: int, close: str = ""
+    ) -> _Level:
+        placed = []
+        for tag in tags:
+            if tag.is_element:
+                first, last = alignment.find(tag.start, tag.end)
+            else:
+                first = last = alignment.find(0, tag.start)[1] if tag.start else 0
+            placed.append((min(max(first, start), end), min(max(last, start), end), tag))
+        placed.sort(key=lambda one: one[0])  # those of one place stay in their order
+        return cls(start, end, start, close, placed[::-1])

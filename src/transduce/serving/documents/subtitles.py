@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from html import escape, unescape
 
+from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.segments import LINE_END, Segments
 
 TIMES = re.compile(r"^\s*[\d:.,]+\s*-->\s*[\d:.,]+")
@@ -14,19 +16,26 @@ TAGS = re.compile(r"(<[^<>]*>|\{\\[^{}]*\})")  # <i>, <v Zuko>, {\an8}
 WIDTH = 42  # characters of a line of subtitles, as broadcasters have it
 
 
-def srt_segments(source: str) -> Segments:
+def srt_segments(source: str, deadline: Deadline | None = None) -> Segments:
     """SubRip; characters are written as they are."""
-    return _segments(source, str, str)
+    return _segments(source, str, str, deadline)
 
 
-def vtt_segments(source: str) -> Segments:
+def vtt_segments(source: str, deadline: Deadline | None = None) -> Segments:
     """WebVTT; &, < and > are character references."""
-    return _segments(source, unescape, lambda text: escape(text, quote=False))
+    return _segments(source, unescape, lambda text: escape(text, quote=False), deadline)
 
 
-def _segments(source: str, read: Callable[[str], str], write: Callable[[str], str]) -> Segments:
+def _segments(
+    source: str,
+    read: Callable[[str], str],
+    write: Callable[[str], str],
+    deadline: Deadline | None,
+) -> Segments:
     found = Segments()
     for block in _blocks(source):
+        if deadline is not None:
+            deadline.check()
         place = next((n for n, line in enumerate(block) if TIMES.match(line)), None)
         if place is None:  # a header, a note, a style sheet, empty lines
             found.keep("".join(block))
@@ -90,13 +99,16 @@ def _cue(
 
 def wrap(text: str, rows: int) -> list[str]:
     """A text in at most so many lines of about equal length; fewer if it is short."""
-    width = max(WIDTH, -(-len(text) // rows))
-    while len(lines := textwrap.wrap(text, width, break_long_words=False)) > rows:
-        width += 1
-    if len(lines) > 1:  # balanced
-        least = -(-len(text) // len(lines))
-        for narrower in range(least, width):
-            found = textwrap.wrap(text, narrower, break_long_words=False)
-            if len(found) == len(lines):
-                return found
-    return lines or [text]
+
+    def lines(width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_long_words=False)
+
+    def least(rows: int, narrow: int, wide: int) -> int:
+        """The least width that needs no more rows: it is never more at a greater width."""
+        return bisect_left(range(narrow, wide), -rows, key=lambda n: -len(lines(n))) + narrow
+
+    width = least(rows, max(WIDTH, -(-len(text) // rows)), len(text))
+    count = len(lines(width))
+    if count > 1:  # balanced
+        width = least(count, -(-len(text) // count), width)
+    return lines(width) or [text]

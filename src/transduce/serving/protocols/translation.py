@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise
 from typing import Any, TypeVar
 
@@ -13,23 +15,26 @@ from transduce.models.lens import attentions
 from transduce.models.lens.parts import is_to_source
 from transduce.serving.documents import Segments
 from transduce.serving.documents.alignment import Alignment, alignment_of
+from transduce.serving.documents.deadline import Deadline
 from transduce.serving.engine import Engine
-from transduce.serving.errors import BadRequest
+from transduce.serving.errors import BadRequest, TooLarge
 from transduce.serving.languages import Detected, Detector, choose_detector
 from transduce.serving.models import Catalogue, Served
-from transduce.serving.threads import check_wanted
 from transduce.tasks.transduce import Transducer
 
 # The end of a sentence: its mark, closing quotes, and white space (none in Chinese or Japanese).
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
 VOCABULARY = 2_000  # tokens that the profile of a language without one is made from
 SPECIAL = 4  # tokens that are no text
-AT_ONCE = 10_000  # characters that are cut into segments and tokens within the event loop
-DETECTED = 2_000  # detecting a language takes as long as cutting so many
+AT_ONCE = 4_000  # characters that are cut into segments and tokens within the event loop
+DETECTED = 1_000  # detecting a language takes as long as cutting so many
+DOCUMENT_SECONDS = 20.0  # to cut the documents of a request, or to put them together
+DOCUMENT_THREADS = 2  # of their own: documents that take long do not hold up uploads
 SPARE = 4  # hypotheses for each alternative: many differ in their tokens, not in their text
 
 A = TypeVar("A")
 B = TypeVar("B")
+_POOL = ThreadPoolExecutor(DOCUMENT_THREADS, "documents")
 
 
 class Translator:
@@ -49,9 +54,11 @@ class Translator:
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise TooLarge for more, or longer, than one request may have."""
         limits = self.engine.limits
-        limits.check("texts", len(texts), f"there are {len(texts):,} texts")
+        if len(texts) > limits.texts:
+            raise TooLarge(f"there are {len(texts)} texts; a request may have {limits.texts}")
         longest = max(map(len, texts), default=0)
-        limits.check("characters", longest, f"a text has {longest:,} characters")
+        if longest > limits.characters:
+            raise TooLarge(f"a text has {longest:,} characters; it may have {limits.characters:,}")
 
     def detect(self, document: Segments, target: str) -> Detected:
         """The likeliest language of a document among those with a model into the target.
@@ -68,6 +75,12 @@ class Translator:
         found = self.detector.detect(" ".join(document.texts))
         return next((one for one in found if one.language in sources), Detected(sources[0], 0.0))
 
+    def is_same(self, source: str, target: str) -> bool:
+        """Whether a text is to stay in its language, which is one that is known here."""
+        known = source.lower() in (one.lower() for one in self.languages)
+        no_model = self.catalogue.for_pair(source, target) is None
+        return known and no_model and source.lower() == target.lower()
+
     async def translate(
         self, documents: Sequence[Segments], source: str | None, target: str, nbest: int = 1
     ) -> tuple[list[Detected], list[list[str]]]:
@@ -77,11 +90,8 @@ class Translator:
         BadRequest for a pair that no model translates.
         """
         if source is None:
-            sources = await apply(
-                self.engine,
-                lambda one: self.detect(one, target),
-                documents,
-                DETECTED * len(documents),
+            sources = await _apply(
+                lambda one, _: self.detect(one, target), documents, DETECTED * len(documents)
             )
         else:
             sources = [Detected(source, 1.0)] * len(documents)
@@ -104,13 +114,14 @@ class Translator:
         """Each document in up to `nbest` versions: the first has the best hypothesis of each
         segment, the second the second best, and so on."""
         texts = list(dict.fromkeys(text for one in documents for text in one.texts))
-        parts = await apply(
-            self.engine, lambda text: fitting(served, text), texts, sum(map(len, texts))
+        parts = await _apply(
+            lambda text, deadline: fitting(served, text, deadline), texts, sum(map(len, texts))
         )
         parts_of = dict(zip(texts, parts, strict=True))
         marked = {
             text
             for one in documents
+            if not one.in_order
             for text, tags in zip(one.texts, one.tags, strict=True)
             if tags and len(parts_of[text]) == 1
         }
@@ -123,11 +134,14 @@ class Translator:
             found = (hypotheses[part] for part in parts_of[text])
             return " ".join(one[min(number, len(one) - 1)] for one in found)
 
-        translated = []
-        for one in documents:
-            versions = [one.join([version(text, n) for text in one.texts]) for n in range(nbest)]
-            translated.append(list(dict.fromkeys(versions)))
-        return translated
+        def joined(document: Segments, deadline: Deadline) -> list[str]:
+            found = []
+            for number in range(nbest):
+                deadline.check()
+                found.append(document.join((version(t, number) for t in document.texts), deadline))
+            return list(dict.fromkeys(found))
+
+        return await _apply(joined, documents, nbest * sum(one.size for one in documents))
 
     async def _run(
         self, served: Served, texts: Iterable[list[str]], marked: Collection[str], nbest: int
@@ -153,28 +167,33 @@ class Translator:
         return ", ".join(pairs) or "no models of language pairs"
 
 
-async def cut_all(
-    engine: Engine, cut: Callable[[str], Segments], texts: Sequence[str]
-) -> list[Segments]:
-    """The segments of each text."""
-    return await apply(engine, cut, texts, sum(map(len, texts)))
+async def cut_all(cut: Callable[[str, Deadline], Segments], texts: Sequence[str]) -> list[Segments]:
+    """The segments of each text. Raises Timeout."""
+    return await _apply(cut, texts, sum(map(len, texts)))
 
 
-async def apply(
-    engine: Engine, function: Callable[[A], B], values: Sequence[A], characters: int
+async def _apply(
+    function: Callable[[A, Deadline], B], values: Sequence[A], characters: int
 ) -> list[B]:
-    """The function of each value; in a thread, if there is so much that others would wait."""
-    if characters < AT_ONCE:
-        return [function(value) for value in values]
+    """The function of each value; in a thread, if there is so much that others would wait.
 
-    def all_of_them() -> list[B]:
+    Raises Timeout. The thread ends soon after the client has gone.
+    """
+    deadline = Deadline(DOCUMENT_SECONDS)
+
+    def each() -> list[B]:
         found = []
         for value in values:
-            check_wanted()
-            found.append(function(value))
+            deadline.check()
+            found.append(function(value, deadline))
         return found
 
-    return await engine.threads.run(all_of_them)
+    if characters < AT_ONCE:
+        return each()
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_POOL, each)
+    finally:
+        deadline.leave()
 
 
 def targets_of(models: Catalogue) -> dict[str, list[str]]:
@@ -206,7 +225,7 @@ def _different_texts(output: Output) -> list[str]:
     return list(dict.fromkeys([output.text, *(one.text for one in output.alternatives)]))
 
 
-def fitting(served: Served, text: str) -> list[str]:
+def fitting(served: Served, text: str, deadline: Deadline) -> list[str]:
     """A text in parts that the model was trained to read: whole, if it is short enough.
 
     A longer one is cut at the ends of sentences, and a longer sentence between words.
@@ -215,14 +234,22 @@ def fitting(served: Served, text: str) -> list[str]:
     if is_short(tokens, text, longest) or len(tokens.encode(text)) <= longest:
         return [text]
     parts: list[str] = []
+    size = 0
     for sentence in cut_after(text, SENTENCE_END):
         whole = len(tokens.encode(sentence)) <= longest
         for piece in [sentence] if whole else sentence.split():
+            deadline.check()
+            # At least as many as the tokens of both together, which are counted near the end only.
+            added = 1 + len(tokens.encode(piece))
             joined = f"{parts[-1]} {piece}" if parts else piece
-            if parts and len(tokens.encode(joined)) <= longest:
+            if size + added > longest:
+                size, added = len(tokens.encode(joined)), 0
+            if parts and size + added <= longest:
                 parts[-1] = joined
+                size += added
             else:
                 parts.append(piece)
+                size = len(tokens.encode(piece))
     return parts
 
 
