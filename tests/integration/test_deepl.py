@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.request import Request, urlopen
@@ -68,6 +70,46 @@ def test_markup_is_kept(client: Any, model: Model) -> None:
     assert found.text == model("a cup of tea")
 
 
+ASKED = {"source_lang": "EN", "target_lang": "DE"}
+
+
+def test_tags_of_xml_do_not_cut_a_sentence(client: Any, model: Model) -> None:
+    text = '<p>a cup <x id="1"/>of tea</p>'
+    found = client.translate_text(text, tag_handling="xml", **ASKED).text
+    assert re.sub(' ?<x id="1"/>', "", found) == f"<p>{model('a cup of tea')}</p>"
+    assert found.count('<x id="1"/>') == 1
+    text = "<d><p>tea</p><p>uncle</p></d>"
+    found = client.translate_text(text, tag_handling="xml", **ASKED).text
+    assert found == f"<d><p>{model('tea')}</p><p>{model('uncle')}</p></d>"
+    text = "tea<br/>uncle"
+    for more, parts in (
+        ({"splitting_tags": ["br"]}, [model("tea"), model("uncle")]),
+        ({"splitting_tags": "br", "outline_detection": False}, [model("tea"), model("uncle")]),
+        ({"non_splitting_tags": ["br"]}, None),
+    ):
+        found = client.translate_text(text, tag_handling="xml", **more, **ASKED).text
+        if parts is not None:
+            assert found.split("<br/>") == parts
+        else:
+            assert found.replace("<br/>", "") == model("teauncle")
+
+
+def test_hints_are_no_mistake(client: Any, url: str, model: Model) -> None:
+    hints = {"context": "of tea", "preserve_formatting": True, "formality": "prefer_more"}
+    assert client.translate_text("a cup", **hints, **ASKED).text == model("a cup")
+    same = client.translate_text("a <b>cup", source_lang="EN", target_lang="EN-GB")
+    assert same.text == "a <b>cup"
+
+
+def test_documents_and_glossaries(client: Any) -> None:
+    assert client.list_glossaries() == []
+    assert client.get_glossary_languages() == []
+    with pytest.raises(deepl.DeepLException, match="keeps no glossaries"):
+        client.create_glossary("tea", "EN", "DE", {"tea": "Tee"})
+    with pytest.raises(deepl.DeepLException, match="/translate_file"):
+        client.translate_document_upload(io.BytesIO(b"tea"), filename="a.txt", **ASKED)
+
+
 def test_languages(client: Any) -> None:
     sources = {one.code: one.name for one in client.get_source_languages()}
     assert sources == {"DE": "German", "EN": "English"}
@@ -90,9 +132,9 @@ def test_the_form_of_older_clients(url: str, model: Model) -> None:
         ({"target_lang": "FR"}, "there are de-en, en-de"),
         ({"formality": "more"}, "formality"),
         ({"glossary": "8a2b3c"}, "glossary_id"),
-        ({"context": "of tea"}, "context"),
         ({"custom_instructions": ["be brief"]}, "custom_instructions"),
-        ({"splitting_tags": ["p"], "tag_handling": "xml"}, "splitting_tags"),
+        ({"splitting_tags": ["p"], "tag_handling": "html"}, "tag_handling=xml"),
+        ({"ignore_tags": ["p"]}, "tag_handling=html or xml"),
     ],
 )
 def test_what_cannot_be_done_is_refused(client: Any, asked: dict[str, Any], words: str) -> None:

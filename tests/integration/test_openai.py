@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -121,7 +124,8 @@ def test_audio_is_translated(client: Any, wave: Path) -> None:
     ("asked", "words"),
     [
         ({"model": "tea"}, "speech model"),
-        ({"prompt": "of tea"}, "does not support prompt"),
+        ({"language": "klingon"}, "understands en, not klingon"),
+        ({"chunking_strategy": {"type": "semantic"}}, "auto or server_vad"),
         ({"language": "fr"}, "understands en, not fr"),
         ({"response_format": "diarized_json"}, "verbose_json"),
         ({"timestamp_granularities": ["word"]}, "verbose_json"),
@@ -139,6 +143,24 @@ def test_what_cannot_be_done_with_audio_is_refused(
     assert words in caught.value.message
     assert caught.value.type == "invalid_request_error"
     assert "/tmp" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        {"language": "english"},
+        {"language": "EN"},
+        {"chunking_strategy": "auto"},
+        {"chunking_strategy": {"type": "server_vad", "silence_duration_ms": 200}},
+        {"prompt": "of tea"},
+    ],
+)
+def test_hints_about_audio_are_no_mistake(client: Any, wave: Path, hint: dict[str, Any]) -> None:
+    create = client.audio.transcriptions.with_raw_response.create
+    found = create(model="speech", file=wave, **hint)
+    assert found.parse().text == speech()(wave)
+    # What this model cannot use is said.
+    assert found.headers.get("x-ignored-parameters") == ("prompt" if "prompt" in hint else None)
 
 
 def test_silence_and_language_are_no_mistake(client: Any, wave: Path) -> None:
@@ -298,7 +320,8 @@ def test_a_streamed_completion_with_usage(client: Any) -> None:
         ({"suffix": "."}, "does not support suffix", "suffix"),
         ({"best_of": 3}, "best_of", "best_of"),
         ({"prompt": [1, 2]}, "token ids", "prompt"),
-        ({"n": 2, "temperature": 0}, "temperature above 0", "n"),
+        ({"n": 2, "temperature": 0, "logprobs": 1}, "temperature above 0", "n"),
+        ({"frequency_penalty": 0.5}, "does not support frequency_penalty", "frequency_penalty"),
         ({"max_tokens": -1}, "max_tokens is -1", "max_tokens"),
         ({"temperature": 5}, "from 0 to 2", "temperature"),
         ({"temperature": "hot"}, "a number", "temperature"),
@@ -338,7 +361,8 @@ def test_the_last_message_is_translated(client: Any) -> None:
     model = english_german()
     found = client.chat.completions.create(model="en-de", messages=messages)
     assert found.choices[0].message.content == model("a cup of tea")
-    assert found.choices[0].finish_reason == "stop"
+    # The model has not learnt to end: its maximum length has ended it.
+    assert found.choices[0].finish_reason == "length"
     chunks = list(client.chat.completions.create(model="en-de", messages=messages, stream=True))
     assert len(chunks) > 3
     texts = [chunk.choices[0].delta.content or "" for chunk in chunks]
@@ -351,6 +375,89 @@ def test_the_last_message_is_translated(client: Any) -> None:
     content = again.choices[0].logprobs.content
     assert "".join(one.token for one in content) == model("a cup of tea", beam=1)
     assert all(len(one.top_logprobs) == 2 for one in content)
+
+
+CHAT: dict[str, Any] = {
+    "model": "en-de",
+    "messages": [{"role": "user", "content": "a cup of tea"}],
+}
+
+
+def test_hints_and_defaults_are_no_mistake(client: Any) -> None:
+    plain = client.chat.completions.create(**CHAT).choices[0].message.content
+    hints = {
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "reasoning_effort": "low",
+        "verbosity": "low",
+        "frequency_penalty": 0,
+        "presence_penalty": 0.0,
+        "logit_bias": {},
+    }
+    found = client.chat.completions.create(**CHAT, **hints)
+    assert found.choices[0].message.content == plain != ""
+
+
+@pytest.mark.parametrize("more", [{"logprobs": True}, {"stop": ["never"]}, {"seed": 3}])
+def test_what_should_not_matter_does_not_change_the_answer(
+    client: Any, more: dict[str, Any]
+) -> None:
+    model = english_german()
+    assert model("a cup of tea") != model("a cup of tea", beam=1)
+    found = client.chat.completions.create(**CHAT, **more).choices[0]
+    assert found.message.content == model("a cup of tea")
+    if "logprobs" in more:
+        (output,) = model.run(["a cup of tea"])
+        assert "".join(one.token for one in found.logprobs.content) == output.text
+        (score,) = model.score(["a cup of tea"], [output.text])
+        values = [one.logprob for one in found.logprobs.content]
+        assert values == pytest.approx(score.token_log_probabilities[:-1], abs=1e-4)
+        with pytest.raises(openai.BadRequestError, match="needs a temperature"):
+            client.chat.completions.create(**CHAT, **more, top_logprobs=2)
+
+
+def test_several_answers_are_the_best_of_a_beam(client: Any) -> None:
+    model = english_german()
+    beam = max(3, model.recipe.decode.beam)
+    (output,) = model.run(["a cup of tea"], nbest=3, beam=beam)
+    texts = [one.text for one in output.alternatives]
+    found = client.chat.completions.create(**CHAT, n=3)
+    assert [one.message.content for one in found.choices] == texts
+    assert [one.index for one in found.choices] == [0, 1, 2]
+    parts = {0: "", 1: "", 2: ""}
+    for chunk in client.chat.completions.create(**CHAT, n=3, stream=True):
+        for choice in chunk.choices:
+            parts[choice.index] += choice.delta.content or ""
+    assert list(parts.values()) == texts
+    with pytest.raises(openai.BadRequestError, match="temperature above 0"):
+        client.chat.completions.create(**CHAT, n=2, logprobs=True)
+    asked = {"model": "tea", "prompt": ["tea", "cup"], "max_tokens": 5, "temperature": 0, "n": 2}
+    language = tea_model()
+    beam = max(2, language.recipe.decode.beam)
+    (of_tea, of_cup) = language.run(["tea", "cup"], nbest=2, beam=beam, max_length=5)
+    expected = [one.text[3:] for output in (of_tea, of_cup) for one in output.alternatives]
+    completed = client.completions.create(**asked)
+    assert [one.text for one in completed.choices] == expected
+    texts = [""] * 4
+    for chunk in client.completions.create(**asked, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == expected
+
+
+def test_an_answer_that_was_cut_says_so(client: Any, url: str) -> None:
+    cut = client.chat.completions.create(**CHAT, max_tokens=3)
+    assert cut.choices[0].finish_reason == "length"
+    first = cut.choices[0].message.content[:1]
+    stopped = client.chat.completions.create(**CHAT, max_tokens=3, stop=[first])
+    assert stopped.choices[0].finish_reason == "stop"
+    *_, last = client.chat.completions.create(**CHAT, stream=True)
+    (output,) = english_german().run(["a cup of tea"], beam=1)
+    assert last.choices[0].finish_reason == ("length" if output.reached_max_length else "stop")
+    body = json.dumps({"model": "en-de", "input": "a cup of tea", "max_length": 3}).encode()
+    with urlopen(Request(url.removesuffix("v1") + "api/run", body)) as answer:
+        assert json.load(answer)["outputs"][0]["finish_reason"] == "length"
 
 
 def test_a_language_model_continues_the_last_message(client: Any) -> None:
@@ -406,6 +513,13 @@ def test_the_asynchronous_client(url: str, wave: Path) -> None:
     assert texts == [model("tea"), model("uncle"), model("a cup of tea")]
     assert heard == speech()(wave)
     assert completed == continuation("tea", beam=1, max_length=6)
+
+
+def test_a_wrong_method_is_the_mistake_of_the_client(url: str) -> None:
+    with pytest.raises(HTTPError) as caught:
+        urlopen(f"{url}/chat/completions")
+    assert caught.value.code == 405
+    assert json.load(caught.value)["error"]["type"] == "invalid_request_error"
 
 
 def test_a_wrong_key() -> None:

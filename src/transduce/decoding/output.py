@@ -57,6 +57,8 @@ class Output:
     """For audio: the transcript of each segment between silences."""
     words: list[TimedWord] = field(default_factory=list)
     """For audio with times=True: word (or phone) timestamps."""
+    reached_max_length: bool = False
+    """Whether the maximum length ended the text, and not the model."""
     failed: bool = False
     """Whether the source could not be used; `warning` says why."""
     language: str = ""
@@ -89,9 +91,16 @@ class Output:
             values["language_probability"] = round(self.language_probability, 4)
         if self.alternatives:
             values["nbest"] = [{"text": o.text, "score": o.score} for o in self.alternatives]
+        if self.reached_max_length:
+            values["finish_reason"] = "length"
         if self.warning:
             values["warning"] = self.warning
         return values
+
+    def note_length(self, limit: int) -> None:
+        """limit: the maximum length of it and its alternatives in tokens, END included."""
+        for one in (self, *self.alternatives):
+            one.reached_max_length = len(one.ids) >= limit - 1
 
 
 @dataclass(frozen=True)

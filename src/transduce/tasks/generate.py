@@ -194,6 +194,7 @@ class GenerativeModel(SearchCopies):
         for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
             if hypotheses:
                 output = self._output(sources[index], encoded[index], hypotheses)
+                output.note_length(task.bounds.limit(requests[place], chosen.min_length))
                 if place in maps or index in warnings:
                     warning = warnings.get(index, "") or output.warning
                     output = replace(output, attention=maps.get(place), warning=warning)

@@ -7,7 +7,7 @@ the outputs are those of a run without it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -137,7 +137,7 @@ class FeedOfJobs:
 
     def __init__(self, model: Generative, task: BatchDecoder, feed: SourceFeed) -> None:
         self.model, self.task, self.feed = model, task, feed
-        self.sources: dict[int, tuple[str, list[int], str]] = {}
+        self.sources: dict[int, tuple[str, list[int], str, int]] = {}
 
     def more(self) -> list[tuple[int, Job]]:
         arrived = self.feed.more()
@@ -147,8 +147,9 @@ class FeedOfJobs:
         jobs, empty = [], []
         for place, ((number, source), ids) in enumerate(zip(arrived, encoded, strict=True)):
             if len(ids):
-                self.sources[number] = (source, ids, warnings.get(place, ""))
-                jobs.append((number, self.task.job(Request(ids))))
+                job = self.task.job(Request(ids))
+                self.sources[number] = (source, ids, warnings.get(place, ""), job.limit)
+                jobs.append((number, job))
             else:
                 empty.append((number, Output("", 0.0)))
         if empty:
@@ -161,12 +162,13 @@ class FeedOfJobs:
     def done(self, found: list[tuple[int, list[Hypothesis]]]) -> None:
         outputs = []
         for number, hypotheses in found:
-            source, ids, warning = self.sources.pop(number)
+            source, ids, warning, limit = self.sources.pop(number)
             output = self.model._output(source, ids, hypotheses) if hypotheses else None
             if output is None:
                 output = Output("", NEVER, warning=NO_OUTPUT)
-            elif warning:
-                output = replace(output, warning=warning)
+            else:
+                output.note_length(limit)
+                output.warning = warning or output.warning
             outputs.append((number, output))
         self.feed.done(outputs)
 

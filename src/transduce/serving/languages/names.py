@@ -124,3 +124,13 @@ def name_of(code: str) -> str:
     if name is None:
         return code
     return f"{name} ({rest})" if rest else name
+
+
+def code_of(language: str) -> str:
+    """The code of a language that is given by its code or its English name, in lower case."""
+    given = language.strip().lower()
+    return CODES.get(given, given)
+
+
+CODES = {name.lower(): code for code, name in NAMES.items()}
+CODES |= {"mandarin": "zh", "castilian": "es", "flemish": "nl", "moldavian": "ro", "farsi": "fa"}

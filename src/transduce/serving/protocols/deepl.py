@@ -9,27 +9,39 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from transduce.serving.documents import Segments, html_segments, text_segments, whole_segment
+from transduce.serving.documents import (
+    Segments,
+    html_segments,
+    text_segments,
+    whole_segment,
+    xml_segments,
+)
+from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.html import SKIPPED
 from transduce.serving.engine import Engine
-from transduce.serving.errors import ServiceError
-from transduce.serving.languages import name_of
+from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.languages import Detected, name_of
 from transduce.serving.protocols.answers import json_response
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_any
 from transduce.serving.protocols.translation import Translator, cut_all
 from transduce.serving.settings import ServiceSettings
 
-PREFIXES = ("/v2/",)
+PREFIXES = ("/v2/", "/v3/")
 KNOWN = frozenset(
     [
+        "auth_key",
+        "context",  # not used: the models read one text at a time
         "text",
         "source_lang",
         "target_lang",
         "show_billed_characters",
         "tag_handling",
         "split_sentences",
-        "preserve_formatting",
+        "preserve_formatting",  # nothing here corrects what a model has written
         "ignore_tags",
+        "non_splitting_tags",
+        "outline_detection",
+        "splitting_tags",
         "formality",
         "model_type",
         "tag_handling_version",
@@ -42,6 +54,7 @@ ALLOWED = {
     "tag_handling": ("html", "xml"),
     "model_type": ("quality_optimized", "prefer_quality_optimized", "latency_optimized"),
 }
+TAGS = ("ignore_tags", "splitting_tags", "non_splitting_tags")
 UNLIMITED = 1_000_000_000_000  # characters; the clients need a limit
 
 
@@ -58,6 +71,10 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
         Route("/v2/translate", own.translate, methods=["POST"]),
         Route("/v2/languages", own.languages, methods=["GET", "POST"]),
         Route("/v2/usage", own.usage, methods=["GET", "POST"]),
+        Route("/v2/document", own.documents, methods=["POST"]),
+        Route("/v2/glossaries", own.glossaries, methods=["GET", "POST"]),
+        Route("/v3/glossaries", own.glossaries, methods=["GET", "POST"]),
+        Route("/v2/glossary-language-pairs", own.glossary_pairs, methods=["GET"]),
     ]
 
 
@@ -70,13 +87,16 @@ class DeepL:
         """Translated since the server was started."""
 
     async def translate(self, request: Request) -> Response:
-        asked = await read_any(request, ("text", "ignore_tags"))
+        asked = await read_any(request, ("text", *TAGS))
         texts, target = asked.texts("text"), asked.text("target_lang")
         source = asked.text("source_lang", "") or None
         cut = _cut(asked)
         self.translator.check_texts(texts)
-        documents = await cut_all(self.translator.engine, cut, texts)
-        detected, found = await self.translator.translate(documents, source, target)
+        if source is not None and self.translator.is_same(source, target):
+            detected, found = [Detected(source, 1.0)] * len(texts), [[text] for text in texts]
+        else:
+            documents = await cut_all(cut, texts)
+            detected, found = await self.translator.translate(documents, source, target)
         self.characters += sum(map(len, texts))
         return json_response(
             {
@@ -106,6 +126,19 @@ class DeepL:
             ]
         return json_response(shown)
 
+    async def documents(self, request: Request) -> Response:
+        raise BadRequest(
+            "documents are not translated by this protocol; send the file to /translate_file"
+        )
+
+    async def glossaries(self, request: Request) -> Response:
+        if request.method == "POST":
+            raise BadRequest("this server keeps no glossaries; translate without one")
+        return json_response({"glossaries": []})
+
+    async def glossary_pairs(self, request: Request) -> Response:
+        return json_response({"supported_languages": []})
+
     async def usage(self, request: Request) -> Response:
         """Of this server since it was started; there is no quota."""
         return json_response({"character_count": self.characters, "character_limit": UNLIMITED})
@@ -117,7 +150,7 @@ def code(language: str, region: bool = True) -> str:
     return whole if region else whole.partition("-")[0]
 
 
-def _cut(asked: Parameters) -> Callable[[str], Segments]:
+def _cut(asked: Parameters) -> Callable[[str, Deadline], Segments]:
     """How texts are cut into segments, as the parameters say. Raises ParameterError."""
     asked.refuse_others(KNOWN, "this server")
     for name, values in ALLOWED.items():
@@ -126,14 +159,27 @@ def _cut(asked: Parameters) -> Callable[[str], Segments]:
                 f"{name} is {asked[name]!r:.40}; the models here support {', '.join(values)}", name
             )
     markup = asked.get("tag_handling")
-    ignored = {
-        tag.strip().lower()
-        for some in (asked.texts("ignore_tags") if "ignore_tags" in asked else ())
-        for tag in some.split(",")
-    }
+    ignored, splitting, others = (_tags(asked, name, markup) for name in TAGS)
+    if markup == "html":
+        lower = {tag.lower() for tag in ignored}
+        return partial(html_segments, skipped=lower | SKIPPED)
     if markup:
-        return partial(html_segments, skipped=ignored | (SKIPPED if markup == "html" else set()))
-    if ignored:
-        raise ParameterError("ignore_tags needs tag_handling", "ignore_tags")
+        return partial(
+            xml_segments,
+            skipped=ignored,
+            splitting=splitting,
+            non_splitting=others,
+            outline=asked.flag("outline_detection", True),
+        )
     lines = asked.get("split_sentences", "1") in ("1", "")
     return text_segments if lines else whole_segment
+
+
+def _tags(asked: Parameters, name: str, markup: str | None) -> set[str]:
+    """A list of names, or names with commas between them, for XML; ignored ones for HTML, too."""
+    given = asked.texts(name) if name in asked else []
+    found = {tag.strip() for some in given for tag in some.split(",")} - {""}
+    allowed = ("html", "xml") if name == "ignore_tags" else ("xml",)
+    if found and markup not in allowed:
+        raise ParameterError(f"{name} needs tag_handling={' or '.join(allowed)}", name)
+    return found

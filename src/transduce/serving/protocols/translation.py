@@ -77,9 +77,11 @@ class Translator:
 
     def is_same(self, source: str, target: str) -> bool:
         """Whether a text is to stay in its language, which is one that is known here."""
-        known = source.lower() in (one.lower() for one in self.languages)
-        no_model = self.catalogue.for_pair(source, target) is None
-        return known and no_model and source.lower() == target.lower()
+        first, other = (
+            code.replace("_", "-").partition("-")[0].lower() for code in (source, target)
+        )
+        known = first in (one.partition("-")[0].lower() for one in self.languages)
+        return known and first == other and self.catalogue.for_pair(source, target) is None
 
     async def translate(
         self, documents: Sequence[Segments], source: str | None, target: str, nbest: int = 1

@@ -15,10 +15,11 @@ from transduce.data.audio.read import audio_facts
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.subtitles import transcript
 from transduce.errors import DataError, ModelError
-from transduce.serving.body import Form, Upload, receive_form
+from transduce.serving.body import Form, Upload, parse_json, receive_form
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
-from transduce.serving.languages import name_of
+from transduce.serving.languages import NAMES, code_of, name_of
+from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import (
     DONE,
@@ -36,9 +37,11 @@ from transduce.tasks.whisper import WhisperModel
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("word", "segment")
 TIMES, INCLUDE = "timestamp_granularities[]", "include[]"
+IGNORED = "x-ignored-parameters"
+CHUNKS = "chunking_strategy"
+STRATEGIES = ("auto", "server_vad")  # the same here: long audio is cut at silences
 KNOWN = HARMLESS | {"model", "language", "response_format", "temperature", "stream"}
-KNOWN |= {TIMES, INCLUDE, "chunking_strategy"}
-PROMPTED = ("prompt",)  # of models that take a prompt, as Whisper's
+KNOWN |= {TIMES, INCLUDE, "prompt", CHUNKS}
 
 
 class Audio:
@@ -59,7 +62,7 @@ class Audio:
             asked = Parameters(_fields(form), typed=False)
             served = find_model(self.engine.catalogue, asked.text("model"))
             request.scope["state"]["model"] = served.name
-            kind = _check(served, asked, task)
+            kind = _check(served, asked, task, self.engine.limits)
             upload = form.file("file")
             if upload is None:
                 raise ParameterError("there is no file; send one in the field file", "file")
@@ -67,7 +70,7 @@ class Audio:
                 seconds = (await self.engine.threads.run(audio_facts, upload.path)).seconds
             except DataError as error:
                 raise _unusable(str(error), upload) from None
-            settings = _settings(asked)
+            settings = _settings(asked) | _tags(served, asked)
             if isinstance(served.model, WhisperModel):
                 settings |= _prompted(served.model, asked, task)
             if asked.flag("stream"):
@@ -78,7 +81,10 @@ class Audio:
             (output,) = await self.engine.run(served, [upload.path], times=times, **settings)
             if output.failed:
                 raise _unusable(output.warning, upload)
-            return _response(served, output, asked, task, seconds)
+            response = _response(served, output, asked, task, seconds)
+            if asked.get("prompt") and not isinstance(served.model, WhisperModel):
+                response.headers[IGNORED] = "prompt"  # a hint that this model cannot take
+            return response
 
     async def _events(
         self, served: Served, upload: Upload, seconds: float, settings: dict[str, Any]
@@ -114,7 +120,7 @@ def _unusable(why: str, upload: Upload) -> ParameterError:
     return ParameterError(why.replace(str(upload.path), upload.filename or "the file"), "file")
 
 
-def _check(served: Served, asked: Parameters, task: str) -> str:
+def _check(served: Served, asked: Parameters, task: str, limits: Limits) -> str:
     """The response format; raises where the model cannot do what was asked for."""
     if not served.takes_audio or served.task != "transduce":
         raise BadRequest(f"{served.name} does not turn audio into text; choose a speech model")
@@ -129,16 +135,13 @@ def _check(served: Served, asked: Parameters, task: str) -> str:
         raise BadRequest(f"{served.name} translates what it hears; use /v1/audio/translations")
     if not translates and task == "translate":
         raise BadRequest(f"{served.name} transcribes and does not translate; choose another model")
-    asked.refuse_others(KNOWN | set(PROMPTED if prompted else ()), served.name)
-    language = asked.get("language")
-    if language and served.pair and not prompted and language.lower() != served.pair[0].lower():
+    parts = {name for name in asked if name.startswith(f"{CHUNKS}[")}  # of an object
+    asked.refuse_others(KNOWN | parts, served.name)
+    if not prompted:
+        _check_language(served, code_of(asked.get("language", "")))
+    if _strategy(asked, limits) not in STRATEGIES:
         raise ParameterError(
-            f"{served.name} understands {served.pair[0]}, not {language}; choose another model",
-            "language",
-        )
-    if asked.get("chunking_strategy", "auto") != "auto":
-        raise ParameterError(
-            "chunking_strategy can only be auto: long audio is cut at silences", "chunking_strategy"
+            f"{CHUNKS} can only be {' or '.join(STRATEGIES)}: long audio is cut at silences", CHUNKS
         )
     form = asked.choice("response_format", FORMATS, "json")
     for name, allowed in ((TIMES, GRANULARITIES), (INCLUDE, ("logprobs",))):
@@ -159,6 +162,34 @@ def _check(served: Served, asked: Parameters, task: str) -> str:
     return form
 
 
+def _check_language(served: Served, language: str) -> None:
+    """Raise where a model is not for a language, as far as that is known."""
+    if not language:
+        return
+    known = [served.pair[0].lower()] if served.pair else []
+    known += [tag.strip("<>").lower() for tag in served.model.source_tokens.tags]
+    if known and language not in known:
+        raise ParameterError(
+            f"{served.name} understands {', '.join(known[:20])}, not {language[:40]}; choose "
+            f"another model",
+            "language",
+        )
+    if not known and language.partition("-")[0] not in NAMES:
+        raise ParameterError(
+            f"{language[:40]!r} is no language that is known here; give its code, as en", "language"
+        )
+
+
+def _strategy(asked: Parameters, limits: Limits) -> str:
+    """auto, or the type of an object, whose fields a form has by themselves or as JSON."""
+    given = asked.get(CHUNKS, "auto")
+    if given.lstrip().startswith("{"):
+        found = parse_json(given, limits)
+        return str(found.get("type")) if isinstance(found, dict) else ""
+    kind: str = asked.get(f"{CHUNKS}[type]", given)
+    return kind
+
+
 def _settings(asked: Parameters) -> dict[str, Any]:
     temperature = asked.number("temperature", 0.0, 0.0, 1.0)
     if not temperature:
@@ -166,14 +197,22 @@ def _settings(asked: Parameters) -> dict[str, Any]:
     return {"sample": True} | ({"temperature": temperature} if temperature != 1 else {})
 
 
+def _tags(served: Served, asked: Parameters) -> dict[str, Any]:
+    """The language as a tag, of a model that was trained with such tags."""
+    language = code_of(asked.get("language", ""))
+    found = [tag for tag in served.model.source_tokens.tags if tag.strip("<>").lower() == language]
+    prompted = isinstance(served.model, WhisperModel)
+    return {"tags": found[:1]} if found and language and not prompted else {}
+
+
 def _prompted(model: WhisperModel, asked: Parameters, task: str) -> dict[str, Any]:
     """Language, task and text before, of a model that takes them."""
-    language = asked.get("language") or None
+    language = code_of(asked.get("language", "")) or None
     try:
-        model.prompt_tokens.check_language(language and language.lower())
+        model.prompt_tokens.check_language(language)
     except ModelError as error:
         raise ParameterError(str(error), "language") from None
-    found = {"task": task, "language": language and language.lower(), "prompt": asked.get("prompt")}
+    found = {"task": task, "language": language, "prompt": asked.get("prompt")}
     return {name: value for name, value in found.items() if value}
 
 
@@ -202,7 +241,8 @@ def _response(
                 for token, value in _tokens(output)
             ]
         return json_response(found)
-    language = served.pair[task == "translate"] if served.pair else asked.get("language", "")
+    asked_for = code_of(asked.get("language", ""))
+    language = served.pair[task == "translate"] if served.pair else asked_for
     language = output.language or language
     wanted = _wanted(asked, TIMES) or ["segment"]
     found = {

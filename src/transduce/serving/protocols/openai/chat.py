@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -10,18 +10,19 @@ from starlette.responses import Response
 
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
-from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
 from transduce.serving.protocols.openai.completions import gather
 from transduce.serving.protocols.openai.generation import (
     MAX_ALTERNATIVES,
+    MAX_CHOICES,
     Step,
-    choices_of,
     generate,
+    given,
+    hypotheses,
     sampling_settings,
+    shown,
     stops_of,
-    stream_options_of,
     tokens_in,
 )
 from transduce.serving.protocols.openai.merge import merge, with_errors
@@ -68,79 +69,74 @@ class Chat:
         asked.refuse_others(KNOWN, served.name)
         _refuse_formats(asked)
         source = last_user_message(asked)
-        self.engine.check(served, [source], choices_of(asked, self.engine.limits))
         head = {"id": new_id("chatcmpl"), "created": now(), "model": served.name}
-        streams = self._streams(asked, served, source)
+        streams = await self._streams(asked, served, source)
         if asked.flag("stream"):
-            wanted = stream_options_of(asked)
+            options = Parameters(asked.get("stream_options", {}))
+            options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
+            wanted = options.flag("include_usage")
             head["object"] = "chat.completion.chunk"
-            prompt_tokens = await tokens_in(self.engine, served, [source]) if wanted else None
-            chunks = _chunks(streams, head, asked, prompt_tokens)
+            prompt_tokens = tokens_in(served, source)
+            chunks = _chunks(streams, head, asked, prompt_tokens if wanted else None)
             return EventStream(with_errors(await begin(chunks)))
         head["object"] = "chat.completion"
-        found = await self._whole(asked, served, source, streams)
+        found = await gather(*(_choice(n, one, asked) for n, one in streams.items()))
         tokens = sum(count for _, count in found)
         return json_response(
             {
                 **head,
                 "choices": [choice for choice, _ in found],
-                "usage": usage(await tokens_in(self.engine, served, [source]), tokens),
+                "usage": usage(tokens_in(served, source), tokens),
             }
         )
 
-    def _streams(
+    async def _streams(
         self, asked: Parameters, served: Served, source: str
     ) -> dict[int, AsyncIterator[Step]]:
-        """One for each choice."""
-        limits = self.engine.limits
-        n = choices_of(asked, limits)
-        most, stops = _most(asked, limits), stops_of(asked, limits)
+        """One for each choice. What is not sampled and not streamed is the result of `run`, with
+        the beam of the recipe, whatever else is asked of it."""
+        n = asked.whole("n", 1, 1, MAX_CHOICES) or 1
+        most, stops = _most(asked), stops_of(asked)
         alternatives = asked.whole("top_logprobs", 0, 0, MAX_ALTERNATIVES) or 0
-        if alternatives and not asked.flag("logprobs"):
+        logprobs = asked.flag("logprobs")
+        if alternatives and not logprobs:
             raise ParameterError("top_logprobs needs logprobs; set it to true", "top_logprobs")
         sampled = served.task == "continue"
         settings = [sampling_settings(asked, sampled, index) for index in range(n)]
-        if n > 1 and not settings[0].get("sample"):
+        drawn = bool(settings[0].get("sample"))
+        if n > 1 and not drawn and logprobs:
             raise ParameterError(
-                "n above 1 needs a temperature above 0: all would be the same", "n"
+                "n above 1 with logprobs needs a temperature above 0; leave out one of them", "n"
             )
+        if (n > 1 and not drawn) or not (asked.flag("stream") or logprobs or n > 1):
+            (steps,) = await hypotheses(
+                self.engine, served, [source], n, most, stops, **settings[0]
+            )
+            return {index: given(step) for index, step in enumerate(steps)}
+        beam = settings[0].get("beam", served.model.recipe.decode.beam)
+        if not drawn and beam > 1 and not asked.flag("stream"):
+            if alternatives:
+                raise ParameterError(
+                    "top_logprobs needs a temperature: a beam has no alternatives of each token; "
+                    "0 is greedy search",
+                    "top_logprobs",
+                )
+            return {0: self._scored(served, source, most, stops)}
         return {
             index: generate(self.engine, served, source, most, stops, alternatives, **own)
             for index, own in enumerate(settings)
         }
 
-    async def _whole(
-        self,
-        asked: Parameters,
-        served: Served,
-        source: str,
-        streams: dict[int, AsyncIterator[Step]],
-    ) -> list[tuple[dict[str, Any], int]]:
-        limits = self.engine.limits
-        stops, settings = (
-            stops_of(asked, limits),
-            sampling_settings(asked, served.task == "continue"),
-        )
-        shows = bool(stops) or asked.flag("logprobs")
-        if len(streams) > 1 or (shows and settings):
-            return await gather(*(_choice(n, one, asked) for n, one in streams.items()))
-        # As `run` does it, with the beam of the recipe.
-        most = _most(asked, limits)
-        settings |= {} if most is None else {"max_length": most}
-        (output,) = await self.engine.run(served, [source], **settings)
-        text = output.text[len(source) :] if served.task == "continue" else output.text
-        reached = most is not None and len(output.ids) >= most
-        if shows and text:
-            # Its tokens one by one: those of the best hypothesis, whatever else is asked for.
-            steps = generate(
-                self.engine, served, source, len(output.ids), stops, 0, beam=1, prefix=text
-            )
-            choice, count = await _choice(0, steps, asked)
-            if choice["message"]["content"] == text:  # no stop sequence was found
-                choice["finish_reason"] = "length" if reached else "stop"
-            return [(choice, count)]
-        choice = _message(0, text, "length" if reached else "stop", None)
-        return [(choice, len(output.ids))]
+    async def _scored(
+        self, served: Served, source: str, most: int | None, stops: Sequence[str]
+    ) -> AsyncIterator[Step]:
+        """The result of `run`, with the log-probabilities of its tokens."""
+        ((whole,),) = await hypotheses(self.engine, served, [source], 1, most, stops)
+        (score,) = await self.engine.score(served, [source], [whole.text], attention=False)
+        pairs = zip(score.tokens[:-1], score.token_log_probabilities, strict=False)  # without END
+        for token, value in pairs:
+            yield Step("", shown(token), value)
+        yield whole
 
 
 async def _choice(
@@ -208,21 +204,22 @@ def _logprob(step: Step) -> dict[str, Any]:
     return {**entry(step.token, step.log_probability), "top_logprobs": top}
 
 
-def _most(asked: Parameters, limits: Limits) -> int | None:
+def _most(asked: Parameters) -> int | None:
     name = "max_completion_tokens" if "max_completion_tokens" in asked else "max_tokens"
-    return asked.whole(name, None, 1, limits.length)
+    return asked.whole(name, None, 1, 100_000)
 
 
 def _refuse_formats(asked: Parameters) -> None:
     """What is the default, said aloud, is allowed."""
-    allowed: dict[str, Any] = {
-        "response_format": {"type": "text"},
-        "modalities": ["text"],
-        "tool_choice": "none",
+    allowed: dict[str, tuple[Any, ...]] = {
+        "response_format": ({"type": "text"},),
+        "modalities": (["text"],),
+        "tool_choice": ("none", "auto"),  # there are no tools
     }
-    for name, value in allowed.items():
-        if name in asked and asked[name] != value:
-            raise ParameterError(f"{name} can only be {value}; leave it out", name)
+    for name, values in allowed.items():
+        if name in asked and asked[name] not in values:
+            either = " or ".join(map(str, values))
+            raise ParameterError(f"{name} can only be {either}; leave it out", name)
 
 
 def last_user_message(asked: Parameters) -> str:

@@ -15,13 +15,14 @@ from transduce.serving.errors import BadRequest
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
 from transduce.serving.protocols.openai.generation import (
+    MAX_CHOICES,
     Step,
-    choices_of,
     generate,
+    given,
+    hypotheses,
     sampling_settings,
     shown,
     stops_of,
-    stream_options_of,
     tokens_in,
 )
 from transduce.serving.protocols.openai.merge import merge, with_errors
@@ -67,6 +68,15 @@ class Asked:
         """Index, prompt and settings of each choice."""
         pairs = [(prompt, own) for prompt in self.prompts for own in self.settings]
         return [(index, prompt, own) for index, (prompt, own) in enumerate(pairs)]
+
+    @property
+    def by_beam(self) -> bool:
+        """Whether the n choices are the n best of beam search."""
+        return self.n > 1 and not self.settings[0].get("sample")
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(tokens_in(self.served, prompt) for prompt in self.prompts)
 
 
 @dataclass
@@ -123,15 +133,18 @@ class Completions:
             "model": asked.served.name,
         }
         if parameters.flag("stream"):
-            chunks = self._chunks(asked, head, stream_options_of(parameters))
+            options = Parameters(parameters.get("stream_options", {}))
+            options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
+            chunks = self._chunks(asked, head, options.flag("include_usage"))
             return EventStream(with_errors(await begin(chunks)))
         if "stream_options" in parameters:
             raise ParameterError("stream_options needs stream; set it to true", "stream_options")
         found = await self._whole(asked)
         choices = [choice for choice, _ in found]
         tokens = sum(count for _, count in found)
-        read = await tokens_in(self.engine, asked.served, asked.prompts)
-        return json_response({**head, "choices": choices, "usage": usage(read, tokens)})
+        return json_response(
+            {**head, "choices": choices, "usage": usage(asked.prompt_tokens, tokens)}
+        )
 
     def _asked(self, asked: Parameters) -> Asked:
         served = find_model(self.engine.catalogue, asked.text("model"))
@@ -141,30 +154,27 @@ class Completions:
                 f"try /v1/chat/completions"
             )
         asked.refuse_others(KNOWN, served.name)
-        limits = self.engine.limits
         prompts = _prompts(asked)
-        n = choices_of(asked, limits)
+        n = asked.whole("n", 1, 1, MAX_CHOICES) or 1
         if (asked.whole("best_of", n, 1) or n) != n:
             raise ParameterError(f"best_of is not supported, unless it equals n ({n})", "best_of")
         settings = [sampling_settings(asked, True, index) for index in range(n)]
-        if n > 1 and not settings[0].get("sample"):
-            raise ParameterError(
-                "n above 1 needs a temperature above 0: all would be the same", "n"
-            )
         default = served.model.recipe.decode.max_extra
         logprobs = asked.whole("logprobs", None, 0, MAX_LOGPROBS)
+        if n > 1 and not settings[0].get("sample") and logprobs is not None:
+            raise ParameterError(
+                "n above 1 with logprobs needs a temperature above 0; leave out one of them", "n"
+            )
         echo = asked.flag("echo")
         # Without a new token it is the log-probabilities of the prompt that are wanted.
         least = 0 if echo and logprobs is not None else 1
-        most = asked.whole("max_tokens", default, least, limits.length)
-        most = default if most is None else most
-        self.engine.check(served, prompts, n, **({"max_length": most} if most else {}))
+        most = asked.whole("max_tokens", default, least, 100_000)
         return Asked(
             served,
             prompts,
             n,
-            most,
-            stops_of(asked, limits),
+            default if most is None else most,
+            stops_of(asked),
             echo,
             logprobs,
             settings,
@@ -183,20 +193,31 @@ class Completions:
 
     async def _whole(self, asked: Asked) -> list[tuple[dict[str, Any], int]]:
         """Every choice, with the number of its tokens."""
-        if asked.n == 1 and not asked.stops and asked.logprobs is None:
+        if asked.by_beam or (asked.n == 1 and not asked.stops and asked.logprobs is None):
             return await self._at_once(asked)
         return await gather(*(self._choice(asked, *one) for one in asked.choices))
 
     async def _at_once(self, asked: Asked) -> list[tuple[dict[str, Any], int]]:
         """All prompts in one batch."""
-        settings = {"max_length": asked.most, **asked.settings[0]}
-        outputs = await self.engine.run(asked.served, asked.prompts, **settings)
+        steps = await self._best(asked)
         found = []
-        for index, (prompt, output) in enumerate(zip(asked.prompts, outputs, strict=True)):
-            text = output.text if asked.echo else output.text[len(prompt) :]
-            finish = "length" if len(output.ids) >= asked.most else "stop"
-            found.append((_choice(index, text, finish, None), len(output.ids)))
+        for number, (prompt, of_one) in enumerate(zip(asked.prompts, steps, strict=True)):
+            for index, step in enumerate(of_one, start=number * asked.n):
+                text = prompt + step.text if asked.echo else step.text
+                found.append((_choice(index, text, step.finish, None), step.tokens))
         return found
+
+    async def _best(self, asked: Asked) -> list[list[Step]]:
+        """The n best of each prompt, each in one step."""
+        return await hypotheses(
+            self.engine,
+            asked.served,
+            asked.prompts,
+            asked.n,
+            asked.most,
+            asked.stops,
+            **asked.settings[0],
+        )
 
     async def _choice(
         self, asked: Asked, index: int, prompt: str, settings: dict[str, Any]
@@ -243,11 +264,18 @@ class Completions:
                 logprobs[index].offset = len(prompt)
                 finish = None if asked.most else "length"
                 yield event({**head, "choices": [_choice(index, prompt, finish, echoed)]})
-        streams = {
-            index: self._steps(asked, prompt, own)
-            for index, prompt, own in asked.choices
-            if asked.most
-        }
+        if asked.by_beam:
+            streams = {
+                index: given(step)
+                for number, of_one in enumerate(await self._best(asked))
+                for index, step in enumerate(of_one, start=number * asked.n)
+            }
+        else:
+            streams = {
+                index: self._steps(asked, prompt, own)
+                for index, prompt, own in asked.choices
+                if asked.most
+            }
         async for index, step in merge(streams):
             counts[index] = step.tokens
             lengths[index] += len(step.text)
@@ -262,8 +290,7 @@ class Completions:
                 choice = _choice(index, step.text, step.finish, taken)
                 yield event({**head, "choices": [choice]} | ({"usage": None} if with_usage else {}))
         if with_usage:
-            read = await tokens_in(self.engine, asked.served, asked.prompts)
-            total = usage(read, sum(counts.values()))
+            total = usage(asked.prompt_tokens, sum(counts.values()))
             yield event({**head, "choices": [], "usage": total})
         yield DONE
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from transduce.data.tokens.tokenizer import END, SPECIALS
+from transduce.decoding.output import Output
 from transduce.serving.engine import Engine
 from transduce.serving.limits import Limits
 from transduce.serving.models import Served
@@ -149,8 +150,9 @@ async def generate(
                 text, prompt = text[len(prompt) :] if text.startswith(prompt) else text, ""
             if found.output is not None:
                 count = len(found.output.ids)
-                finish = "length" if most is not None and count >= most else "stop"
-                yield Step(finder.add(held + text) + finder.rest(), finish=finish, tokens=count)
+                shown_text = finder.add(held + text) + finder.rest()
+                finish = "stop" if finder.found else finish_of(found.output)
+                yield Step(shown_text, finish=finish, tokens=count)
                 return
             if found.token == SPECIALS[END]:  # the last event follows
                 held = text
@@ -167,6 +169,47 @@ async def generate(
             if finder.found:
                 yield Step("", finish="stop", tokens=count)
                 return
+
+
+def finish_of(output: Output) -> str:
+    return "length" if output.reached_max_length else "stop"
+
+
+async def hypotheses(
+    engine: Engine,
+    served: Served,
+    sources: Sequence[str],
+    n: int,
+    most: int | None,
+    stops: Sequence[str],
+    **settings: Any,
+) -> list[list[Step]]:
+    """The n best outputs of each source, each as its last step; of beam search, if n is above 1.
+
+    There are fewer where the search has found fewer.
+    """
+    if n > 1:
+        settings |= {"nbest": n, "beam": max(n, served.model.recipe.decode.beam)}
+    settings |= {} if most is None else {"max_length": most}
+    outputs = await engine.run(served, sources, **settings)
+    found = []
+    for source, output in zip(sources, outputs, strict=True):
+        skipped = len(source) if served.task == "continue" else 0  # the prompt is not repeated
+        best = output.alternatives[:n] or [output]
+        found.append([_ended(one, one.text[skipped:], stops) for one in best])
+    return found
+
+
+def _ended(output: Output, text: str, stops: Sequence[str]) -> Step:
+    finder = StopFinder(stops)
+    shown_text = finder.add(text) + finder.rest()
+    finish = "stop" if finder.found else finish_of(output)
+    return Step(shown_text, finish=finish, tokens=len(output.ids))
+
+
+async def given(step: Step) -> AsyncIterator[Step]:
+    """A stream of one step."""
+    yield step
 
 
 def shown(token: str) -> str:

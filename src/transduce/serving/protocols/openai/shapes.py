@@ -12,23 +12,21 @@ from transduce.serving.errors import ServiceError
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.protocols.answers import json_response
 
-TYPES = {
-    400: "invalid_request_error",
-    403: "authentication_error",
-    404: "invalid_request_error",
-    413: "invalid_request_error",
-    429: "rate_limit_error",
-}
-# Parameters that say something about the client, and nothing about the output.
+TYPES = {403: "authentication_error", 429: "rate_limit_error"}
+# Parameters that say something about the client, or how a model should think, and nothing about
+# the output of models that do not.
 HARMLESS = frozenset(
     [
         "metadata",
+        "parallel_tool_calls",
         "prompt_cache_key",
         "prompt_cache_retention",
+        "reasoning_effort",
         "safety_identifier",
         "service_tier",
         "store",
         "user",
+        "verbosity",
     ]
 )
 
@@ -41,9 +39,10 @@ def error(found: ServiceError, request_id: str) -> Response:
 
 
 def error_fields(found: ServiceError, request_id: str = "") -> dict[str, Any]:
+    usual = "invalid_request_error" if found.status < 500 else "server_error"
     return {
         "message": found.message,
-        "type": TYPES.get(found.status, "server_error"),
+        "type": TYPES.get(found.status, usual),
         "param": getattr(found, "param", None),
         "code": "invalid_api_key" if found.code == "unauthorized" else found.code,
         "request_id": request_id,
