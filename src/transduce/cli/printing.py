@@ -161,9 +161,13 @@ def _write_transcript(
     from transduce.data.audio.segment import parse_place
     from transduce.decoding.speech.subtitles import transcript
     from transduce.storage import make_folder, write_text
+    from transduce.tasks.audio_input import AudioSegment
 
     file, _, end = parse_place(source)
-    seconds = audio_facts(file).seconds if end is None else end
+    if isinstance(source, AudioSegment):  # that is not read from a file
+        seconds = len(source.wave) / model.audio.sample_rate
+    else:
+        seconds = audio_facts(file).seconds if end is None else end
     text = transcript(output, kind, seconds, model.target_tokens.level == "symbol")
     if folder is None:
         print(text, end="", flush=True)

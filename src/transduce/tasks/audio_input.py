@@ -208,6 +208,7 @@ class AudioInputModel(Model):
             if len(source.wave) / rate > self.longest and not source.silent:
                 samples = source.wave.astype(np.float32) / np.float32(FULL_SCALE)
                 self._cut_at_silences(recording, iter([samples]), 0.0, len(source.wave) / rate)
+                recording.remarks += [source.remark] if source.remark else []
             return recording
         path, start, end = parse_place(source)
         recording = SegmentedRecording(source, tags, start)

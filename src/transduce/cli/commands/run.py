@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -139,6 +140,18 @@ def run(
         bool,
         typer.Option("--times", help="With --live: the second at which each utterance begins."),
     ] = False,
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            min=1000,
+            help="Samples a second of raw audio (16 bits, mono, no header): of .raw and .pcm "
+            "files, and of standard input (-).",
+        ),
+    ] = None,
+    partial: Annotated[
+        bool,
+        typer.Option("--partial", help="Of a truncated or damaged recording, use what there is."),
+    ] = False,
     adapter: AdapterOption = None,
     base: Base = None,
     engine: EngineOption = None,
@@ -184,6 +197,8 @@ def run(
             one.freeze()
     if live and not isinstance(transducer, AudioInputModel):
         raise ModelError("--live needs a model that transcribes speech")
+    if (rate or partial) and (live or not isinstance(transducer, AudioInputModel)):
+        raise ModelError("--rate and --partial are for recordings; leave them out")
     keep_loaded()
     given = given_settings(
         **chosen(SEARCH_SETTINGS, asked),
@@ -206,9 +221,22 @@ def run(
         if live:
             run_live(transducer, list(sources or ()), form, times, given)
             raise typer.Exit
+        from transduce.cli.audio_sources import (
+            STANDARD_INPUT,
+            audio_sources,
+            is_audio,
+            standard_input,
+        )
+
+        piped = not sources and file is None and sys.stdin is not None and not sys.stdin.isatty()
+        native = transducer.audio.sample_rate
+        if sources == [STANDARD_INPUT] or (piped and (rate or is_audio(sys.stdin.buffer))):
+            given_audio = standard_input(native, rate, partial)
+        else:
+            given_audio = audio_sources(read_sources(sources, file), native, rate, partial)
         failed = print_recordings(
             transducer,
-            read_sources(sources, file),
+            given_audio,
             form,
             output,
             given,

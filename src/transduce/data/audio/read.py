@@ -52,18 +52,26 @@ def audio_facts(path: Path | str) -> Facts:
 
 
 def read_audio(
-    path: Path | str, rate: int = RATE, start: float = 0.0, end: float | None = None
+    path: Path | str,
+    rate: int = RATE,
+    start: float = 0.0,
+    end: float | None = None,
+    partial: bool = False,
 ) -> Waveform:
     """A file, or its segment from `start` to `end` in seconds, as mono samples at `rate`.
 
     A segment equals a slice of the whole file, and only that part is read. Silence, clipping and
     channels that cancel each other give remarks; raises DataError for audio that cannot be used.
+    partial: of a truncated or damaged file what there is, with a remark.
     """
-    with Recording(path) as recording:
+    with Recording(path, partial) as recording:
         blocks, skip, size = _piece(recording, rate, start, end)
         mono, peaks = _mixed(blocks)
-        native = recording.rate
-    remarks = tuple(f"{path} {flaw}" for flaw in flaws(mono, peaks))
+        native, cut = recording.rate, recording.cut
+    found = flaws(mono, peaks)
+    if cut:
+        found.append(f"is truncated or damaged: {len(mono) / native:.2f} s of it are used")
+    remarks = tuple(f"{path} {flaw}" for flaw in found)
     samples = resampled(mono, native, rate)[skip:][:size]
     _check_length(samples, rate, str(path), start)
     return Waveform(samples, rate, remarks, silent=peaks.silent)

@@ -7,6 +7,7 @@ match the audio, so such files are refused.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from transduce.data.audio import ffmpeg
 from transduce.errors import DataError
 
 Samples = npt.NDArray[np.float32]
@@ -33,6 +35,8 @@ SLACK = 0.1  # seconds that lossy formats may be shorter than their header says
 RUN_IN = 2.0  # seconds of MP3 to decode after a seek until no frame needs bits from before it
 SEARCHED = 2**16  # bytes searched for the first MP3 frame
 LIBRARY_MESSAGES = re.compile(rb"\[src/libmpg123/|Note: |Warning: ")
+OWN_FORMATS = (b"ID3", b"RIFF", b"fLaC", b"FORM", b"NIST_1A", b"RF64", b".snd")
+PARTIAL_BLOCK = 2**12  # of a damaged file: what is in a block that cannot be read is lost
 UNRECOGNISED = "no audio format is recognised in it"
 
 
@@ -63,26 +67,56 @@ class Recording:
     Raises DataError, in one sentence that names the file, for incomplete or invalid audio.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path | str, partial: bool = False) -> None:
+        """partial: of a truncated or damaged file, what there is."""
+        self.path, self.partial = Path(path), partial
+        self.cut = False
+        """With partial: whether less was found than the header says."""
         start = _first_bytes(self.path)
-        soundfile = load_audio_package("soundfile")
-        self._broken: type[Exception] = soundfile.SoundFileError
-        try:
-            self._file: Any = _sequential(soundfile.SoundFile)(self.path)
-        except self._broken as error:
-            reason = str(error).removeprefix(f"Error opening {str(self.path)!r}: ").rstrip(".")
-            if reason.startswith("File does not exist"):  # so libsndfile says of what is no MP3
-                reason = UNRECOGNISED
-            raise DataError(
-                f"{self.path} is not audio that can be read here ({reason}): give WAV, FLAC, MP3, "
-                f"Ogg or SPHERE, or convert it to one of them"
-            ) from None
+        self._file: Any = self._open(start)
         try:
             self._check(start)
         except DataError:
             self._file.close()
             raise
+
+    def _open(self, start: bytes) -> Any:
+        """The file, or what ffmpeg makes of it. Raises DataError."""
+        soundfile = load_audio_package("soundfile")
+        self._broken: type[Exception] = soundfile.SoundFileError
+        if self.path.suffix.lower() in (".raw", ".pcm"):
+            raise DataError(
+                f"{self.path} is raw audio, whose sampling rate is not known: give the rate with "
+                f"--rate, or convert it to WAV"
+            )
+        opened = _sequential(soundfile.SoundFile)
+        if self.path.suffix.lower() in (".mp3", ".mp2") and not _may_be_audio(self.path, start):
+            reason = UNRECOGNISED
+        else:
+            try:
+                return opened(repaired(self.path, start) or self.path)
+            except (self._broken, TypeError, ValueError) as error:
+                reason = str(error).removeprefix(f"Error opening {str(self.path)!r}: ").rstrip(".")
+                if reason.startswith("File does not exist"):  # so libsndfile says of what is no MP3
+                    reason = UNRECOGNISED
+        unreadable = f"{self.path} is not audio that can be read here ({reason}"
+        if self._is_own_format(start) or not ffmpeg.is_installed():
+            other = "" if ffmpeg.is_installed() else ", or install ffmpeg, which reads most others"
+            raise DataError(f"{unreadable}): give WAV, FLAC, MP3, Ogg or SPHERE{other}")
+        try:
+            made = ffmpeg.converted(self.path, self.partial)
+        except ffmpeg.Unreadable as error:
+            raise DataError(
+                f"{unreadable}; by ffmpeg neither: {error}): convert it to WAV or FLAC"
+            ) from None
+        self.cut = made.damaged
+        return opened(made.path)
+
+    def _is_own_format(self, start: bytes) -> bool:
+        """Whether it is of a format that libsndfile reads, and so it is damaged."""
+        if start.startswith(OWN_FORMATS):
+            return start[8:12] != b"AVI "
+        return self.path.suffix.lower() in (".mp3", ".mp2") and _may_be_audio(self.path, start)
 
     @property
     def rate(self) -> int:
@@ -105,7 +139,7 @@ class Recording:
             if start:
                 self._seek(start)
             while position < stop:
-                size = min(BLOCK, stop - position)
+                size = min(PARTIAL_BLOCK if self.partial else BLOCK, stop - position)
                 block: Samples = self._file.read(size, dtype="float32", always_2d=True)
                 if not len(block):
                     break
@@ -117,6 +151,9 @@ class Recording:
                 position += len(block)
                 yield block
         except self._broken as error:
+            if self.partial and position > start:
+                self.cut = True
+                return
             raise DataError(
                 f"{self.path} is damaged after {position / self.rate:.1f} s "
                 f"({str(error).removeprefix('Error : ').rstrip('.')}): copy it again"
@@ -153,12 +190,17 @@ class Recording:
             )
         if self.frames == 0:
             raise DataError(f"{self.path} holds no audio, only a header: leave it out")
-        if self.frames >= UNKNOWN_FRAMES:
+        if self.frames >= UNKNOWN_FRAMES and not self.partial:
             raise DataError(
                 f"{self.path} has no length in its header, as if it had been written into a pipe: "
                 f"convert it again, into a file"
             )
-        promised = self._promised_seconds(start)
+        try:
+            promised = self._promised_seconds(start)
+        except DataError:
+            if not self.partial:
+                raise
+            promised, self.cut = None, True
         if promised is not None:
             self._check_promise(promised, self.frames / self.rate)
 
@@ -194,11 +236,79 @@ class Recording:
 
     def _check_promise(self, promised: float, there: float) -> None:
         slack = SLACK if self._file.format in ("MP3", "OGG") else 0.5 / self.rate
-        if there < promised - slack:
-            raise DataError(
-                f"{self.path} is truncated or damaged: its header says {promised:.2f} s, but "
-                f"there are only {there:.2f} s; copy it again"
-            )
+        if there >= promised - slack:
+            return
+        if self.partial:
+            self.cut = True
+            return
+        raise DataError(
+            f"{self.path} is truncated or damaged: its header says {promised:.2f} s, but there are "
+            f"only {there:.2f} s; copy it again, or give --partial for what there is"
+        )
+
+
+def repaired(path: Path, start: bytes) -> RepairedWave | None:
+    """A WAV file whose header has a wrong length of the samples, such as 0, though others follow;
+    None: it is right, or no WAV file."""
+    if not start.startswith(b"RIFF") or start[8:12] != b"WAVE":
+        return None
+    size, place = path.stat().st_size, 12
+    with path.open("rb") as file:
+        while True:
+            file.seek(place)
+            head = file.read(8)
+            length = int.from_bytes(head[4:8], "little")
+            if len(head) < 8 or not head[:4].isascii():
+                return None
+            if head[:4] == b"data":
+                break
+            place += 8 + length + length % 2
+        samples = place + 8
+        if length >= UNKNOWN_BYTES or samples + length >= size:
+            return None  # libsndfile reads to the end, or says that it is truncated
+        # Other chunks may follow, one after the other to the end.
+        after = samples + length + length % 2
+        while after < size:
+            file.seek(after)
+            head = file.read(8)
+            after += 8 + int.from_bytes(head[4:8], "little")
+            after += after % 2
+            if not re.fullmatch(rb"[A-Za-z0-9 _-]{4}", head[:4]) or after > size + 1:
+                return RepairedWave(path, place + 4, min(size - samples, UNKNOWN_BYTES))
+    return None
+
+
+class RepairedWave(io.RawIOBase):
+    """A file whose four bytes at a place are a length."""
+
+    def __init__(self, path: Path, place: int, length: int) -> None:
+        self._inner = path.open("rb")
+        self._place, self._bytes = place, length.to_bytes(4, "little")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        return self._inner.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        start = self._inner.tell()
+        data = bytearray(self._inner.read(len(buffer)))
+        for offset, value in enumerate(self._bytes, start=self._place - start):
+            if 0 <= offset < len(data):
+                data[offset] = value
+        buffer[: len(data)] = bytes(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
 
 
 def _sequential(kind: type) -> type:
@@ -246,7 +356,7 @@ def _may_be_audio(path: Path, start: bytes) -> bool:
     """Whether a file with an MP3 name has an ID3 tag, an MPEG frame, or the magic bytes of another
     format; for other files libmpg123 prints many messages before libsndfile fails.
     """
-    if start.startswith((b"ID3", b"RIFF", b"fLaC", b"OggS", b"FORM", b"NIST_1A", b"RF64", b".snd")):
+    if start.startswith((*OWN_FORMATS, b"OggS")):
         return True
     with path.open("rb") as file:
         return re.search(rb"\xff[\xe2-\xff]", file.read(SEARCHED)) is not None
@@ -265,11 +375,6 @@ def _first_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     if not start:
         raise DataError(f"{path} is empty: leave it out, or copy it again")
-    if path.suffix.lower() in (".mp3", ".mp2") and not _may_be_audio(path, start):
-        raise DataError(
-            f"{path} is not audio that can be read here ({UNRECOGNISED}): give WAV, FLAC, MP3, Ogg "
-            f"or SPHERE, or convert it to one of them"
-        )
     if start.startswith(b"NIST_1A") and b"shorten" in start:
         raise DataError(
             f"{path} is SPHERE compressed by shorten, which cannot be read here: convert it with "

@@ -342,3 +342,54 @@ def test_a_missing_package_is_told_with_the_line_that_installs_it(
 
 def test_the_limit_of_a_frame_is_the_features() -> None:
     assert audio.SHORTEST * audio.RATE == 400
+
+
+def test_raw_audio_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "talk.raw"
+    path.write_bytes(noise(16_000).astype("<f4").tobytes())
+    assert "--rate" in said(path)
+
+
+@pytest.mark.parametrize("length", [0, 1_000])
+@pytest.mark.parametrize("other_chunk", [False, True])
+def test_a_wrong_length_of_the_samples(tmp_path: Path, length: int, other_chunk: bool) -> None:
+    path = write(tmp_path / "a.wav", tone(16_000), 16_000)
+    whole = read_audio(path)
+    raw = bytearray(path.read_bytes())
+    assert raw[36:40] == b"data"
+    if other_chunk:  # before the samples
+        raw[36:36] = b"LIST" + struct.pack("<I", 4) + b"tea "
+    place = raw.index(b"data") + 4
+    raw[place : place + 4] = struct.pack("<I", length)
+    path.write_bytes(raw)
+    np.testing.assert_array_equal(read_audio(path).samples, whole.samples)
+    np.testing.assert_array_equal(np.concatenate([*audio_blocks(path)]), whole.samples)
+    part = read_audio(path, start=0.5, end=1.0).samples
+    np.testing.assert_array_equal(part, whole.samples[8_000:16_000])
+
+
+def test_chunks_after_the_samples_are_not_audio(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.wav", tone(16_000), 16_000)
+    whole = read_audio(path)
+    after = b"LIST" + struct.pack("<I", 5) + b"tea..\0" + b"id3 " + struct.pack("<I", 2) + b"ab"
+    path.write_bytes(path.read_bytes() + after)
+    np.testing.assert_array_equal(read_audio(path).samples, whole.samples)
+    empty = bytearray(path.read_bytes()[:44])
+    empty[40:44] = bytes(4)
+    path.write_bytes(empty + after)
+    assert "only a header" in said(path)
+
+
+@pytest.mark.parametrize("ending", ["wav", "flac", "mp3", "ogg", "sph"])
+def test_what_there_is_of_a_truncated_file(tmp_path: Path, ending: str) -> None:
+    path = write(tmp_path / f"a.{ending}", noise(16_000, 8.0), 16_000)
+    whole = read_audio(path, partial=True)
+    assert whole.remarks == read_audio(path).remarks == ()
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) // 2])
+    assert "--partial" in said(path) or "copy it again" in said(path)
+    found = read_audio(path, partial=True)
+    assert 2.0 < found.seconds < 6.0
+    assert found.remarks == (
+        f"{path} is truncated or damaged: {found.seconds:.2f} s of it are used",
+    )

@@ -1,0 +1,126 @@
+"""Audio that a command line gives in other ways than as a file that can be read as it is.
+
+That is: standard input, raw samples without a header, and what there is of a truncated file.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from transduce.errors import DataError
+
+if TYPE_CHECKING:
+    from transduce.tasks.audio_input import AudioSegment
+
+STANDARD_INPUT = "-"
+RAW = (".raw", ".pcm")
+MOST_BYTES = 2 << 30  # of standard input
+AT_ONCE = 1 << 20
+# The first bytes of audio, where lines with names of files could be as well.
+MAGIC = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b"NIST_1A", b".snd", b"\xff\xfb")
+MAGIC += (b"\x1aE\xdf\xa3", b"caff", b"#!AMR")  # Matroska and WebM
+
+
+def is_audio(stream: BinaryIO) -> bool:
+    """Whether what comes on a stream that can be peeked into is audio, and not text."""
+    peek = getattr(stream, "peek", None)
+    start = peek(16)[:16] if peek is not None else b""
+    return start.startswith(MAGIC) or start[4:8] == b"ftyp" or b"\0" in start
+
+
+def audio_sources(
+    groups: Iterator[list[str]], rate: int, raw_rate: int | None, partial: bool
+) -> Iterator[list[str]]:
+    """The same sources, those that are not read as files as their samples.
+
+    rate: of the model. raw_rate: of raw samples; None: there are none. Raises DataError.
+    """
+    for group in groups:
+        yield [_source(one, rate, raw_rate, partial) for one in group]
+
+
+def standard_input(rate: int, raw_rate: int | None, partial: bool) -> Iterator[list[str]]:
+    """The audio of standard input: a file of any format, or raw samples. Raises DataError."""
+    with tempfile.TemporaryDirectory(prefix="transduce-") as folder:
+        path = Path(folder) / "standard input"
+        size = 0
+        with path.open("wb") as file:
+            while data := sys.stdin.buffer.read(AT_ONCE):
+                size += len(data)
+                if size > MOST_BYTES:
+                    raise DataError(
+                        f"standard input has more than {MOST_BYTES >> 30} GB: give it as files"
+                    )
+                file.write(data)
+        try:
+            yield [_samples("standard input", path, rate, raw_rate, partial)]
+        except DataError as error:
+            raise DataError(str(error).replace(str(path), "standard input")) from None
+
+
+def _source(source: str, rate: int, raw_rate: int | None, partial: bool) -> str:
+    from transduce.data.audio.read import audio_facts
+    from transduce.data.audio.segment import parse_place
+
+    path, start, end = parse_place(source)
+    raw = path.suffix.lower() in RAW
+    try:
+        if raw and raw_rate is not None:
+            return _samples(source, path, rate, raw_rate, partial, start, end)
+        if partial and not raw:
+            try:
+                audio_facts(path)
+            except DataError:
+                return _samples(source, path, rate, None, True, start, end)
+    except DataError as error:
+        return _failed(source, str(error))
+    return source
+
+
+def _samples(
+    name: str,
+    path: Path,
+    rate: int,
+    raw_rate: int | None,
+    partial: bool,
+    start: float = 0.0,
+    end: float | None = None,
+) -> AudioSegment:
+    import numpy as np
+
+    from transduce.data.audio.corpus import to_int16
+    from transduce.data.audio.read import audio_from_samples, read_audio
+    from transduce.tasks.audio_input import AudioSegment
+
+    if raw_rate is None:
+        audio = read_audio(path, rate, start, end, partial)
+    else:
+        data = _bytes(path)
+        samples = np.frombuffer(data[: len(data) // 2 * 2], "<i2")
+        first = round(start * raw_rate)
+        last = None if end is None else round(end * raw_rate)
+        audio = audio_from_samples(samples[first:last], raw_rate, rate, name)
+    segment = AudioSegment.of(name, to_int16(audio.samples))
+    segment.remark, segment.silent = " ".join(audio.remarks), audio.silent
+    return segment
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _failed(name: str, why: str) -> AudioSegment:
+    import numpy as np
+
+    from transduce.tasks.audio_input import AudioSegment
+
+    segment = AudioSegment.of(name, np.zeros(0, np.int16))
+    segment.remark, segment.failed = why, True
+    return segment

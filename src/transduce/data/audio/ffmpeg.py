@@ -1,0 +1,156 @@
+"""Audio of other formats (m4a, mp4, webm, aac, amr, videos), converted by the program ffmpeg.
+
+ffmpeg is used where it is installed. A file is converted once, to a temporary WAV file; of a
+process, the last few of these are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import warnings
+from collections import OrderedDict
+from concurrent.futures import Future
+from pathlib import Path
+from typing import NamedTuple
+
+from transduce.errors import DataError, TransduceWarning
+
+PROGRAM = "ffmpeg"
+MOST_SECONDS = 120.0  # of one conversion
+MOST_BYTES = 2 << 30  # of one converted file: 9 hours of 16 bits at 32 kHz
+MOST_KEPT = 8  # converted files
+# Formats that are one file. Playlists, for one, would make ffmpeg open files that they name.
+FORMATS = (
+    "aac ac3 aiff amr amrnb amrwb asf au avi caf dv flac flv gsm loas matroska mov mp3 mpeg mpegts "
+    "ogg rm tta w64 wav webm wv"
+)
+Key = tuple[int, str, int, int, bool]
+
+
+class Unreadable(DataError):
+    """ffmpeg has found no audio; the message is its own."""
+
+
+class Converted(NamedTuple):
+    """A WAV file that ffmpeg has made."""
+
+    path: Path
+    damaged: bool
+    """Whether not all of the source could be decoded."""
+
+
+def is_installed() -> bool:
+    return shutil.which(PROGRAM) is not None
+
+
+def converted(path: Path, partial: bool = False) -> Converted:
+    """A WAV file with the audio of a file. Raises DataError.
+
+    partial: of a damaged file, whatever can be decoded.
+    """
+    state = path.stat()
+    key = (os.getpid(), str(path.resolve()), state.st_mtime_ns, state.st_size, partial)
+    with _LOCK:
+        known = _CONVERTED.get(key)
+        if known is None:
+            made: Future[Converted] = Future()
+            _CONVERTED[key] = made
+        else:
+            _CONVERTED.move_to_end(key)
+    if known is not None:
+        return known.result()
+    try:
+        made.set_result(_convert(path, partial))
+    except BaseException as error:
+        with _LOCK:
+            del _CONVERTED[key]
+        made.set_exception(error)
+        raise
+    _forget_old()
+    return made.result()
+
+
+def _convert(path: Path, partial: bool) -> Converted:
+    handle, name = tempfile.mkstemp(".wav", dir=_folder())
+    os.close(handle)
+    made = Path(name)
+    try:
+        damaged = _run(path, made, partial)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
+    warnings.warn(
+        "audio that libsndfile does not read, such as m4a or webm, is converted by ffmpeg",
+        TransduceWarning,
+        stacklevel=1,
+    )
+    return Converted(made, damaged)
+
+
+def _run(path: Path, made: Path, partial: bool) -> bool:
+    """Whether the file is damaged. Raises DataError."""
+    command = [shutil.which(PROGRAM) or PROGRAM, "-nostdin", "-hide_banner", "-loglevel", "error"]
+    command += ["-y", "-threads", "1", "-protocol_whitelist", "file"]
+    command += ["-format_whitelist", FORMATS.replace(" ", ","), "-i", f"file:{path.resolve()}"]
+    command += ["-map", "0:a:0", "-c:a", "pcm_s16le", "-fs", str(MOST_BYTES)]
+    command += ["-f", "wav", f"file:{made}"]
+    try:
+        ended = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=MOST_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise DataError(
+            f"{path} takes ffmpeg longer than {MOST_SECONDS:g} s: convert it to WAV or FLAC"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be converted: ffmpeg does not start ({error})") from None
+    if made.stat().st_size >= MOST_BYTES:
+        raise DataError(
+            f"{path} has more audio than fits into {MOST_BYTES >> 30} GB: cut it into parts"
+        )
+    lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+    damaged = bool(ended.returncode or lines)
+    nothing = made.stat().st_size == 0
+    if nothing or (damaged and not partial):
+        # Without the part of ffmpeg that says it, and where in memory that is.
+        last = re.sub(r"^\[[^]]*\] ", "", lines[-1]) if lines else "there is no audio"
+        why = last.replace(f"file:{path.resolve()}", path.name)
+        if nothing:
+            raise Unreadable(why[:200])
+        raise DataError(
+            f"{path} is truncated or damaged, says ffmpeg ({why[:200]}): copy it again, or give "
+            f"--partial for what there is"
+        )
+    return damaged
+
+
+def _folder() -> str:
+    """A folder of this process, which is removed at its end."""
+    with _LOCK:
+        if os.getpid() not in _FOLDERS:
+            _FOLDERS[os.getpid()] = tempfile.TemporaryDirectory(prefix="transduce-audio-")
+        return _FOLDERS[os.getpid()].name
+
+
+def _forget_old() -> None:
+    with _LOCK:
+        while len(_CONVERTED) > MOST_KEPT:
+            key = next((key for key, one in _CONVERTED.items() if one.done()), None)
+            if key is None:
+                return
+            # Those who read it have it open.
+            _CONVERTED.pop(key).result().path.unlink(missing_ok=True)
+
+
+_LOCK = threading.Lock()
+_CONVERTED: OrderedDict[Key, Future[Converted]] = OrderedDict()
+_FOLDERS: dict[int, tempfile.TemporaryDirectory[str]] = {}
