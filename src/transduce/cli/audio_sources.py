@@ -5,6 +5,7 @@ That is: standard input, raw samples without a header, and what there is of a tr
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,8 +28,13 @@ MAGIC += (b"\x1aE\xdf\xa3", b"caff", b"#!AMR")  # Matroska and WebM
 
 def is_audio(stream: BinaryIO) -> bool:
     """Whether what comes on a stream that can be peeked into is audio, and not text."""
-    peek = getattr(stream, "peek", None)
-    start = peek(16)[:16] if peek is not None else b""
+    if isinstance(stream, io.BufferedReader):
+        start = stream.peek(16)[:16]
+    elif stream.seekable():
+        start = stream.read(16)
+        stream.seek(-len(start), io.SEEK_CUR)
+    else:
+        return False
     return start.startswith(MAGIC) or start[4:8] == b"ftyp" or b"\0" in start
 
 

@@ -64,6 +64,19 @@ def xml_segments(
     return _Reader(source, inline, skipped, xml=True).read(found, deadline)
 
 
+def xml_segments_by(
+    source: str,
+    is_inline: Callable[[str], bool],
+    segments: Segments,
+    deadline: Deadline | None = None,
+) -> None:
+    """Add the segments of XML in which the name of an element says whether it is inline."""
+    found = list(_checked(tokens(source, xml=True), deadline))
+    inline = [is_inline(token.name) for token in found]
+    reader = _Reader(source, inline, (), xml=True, segments=segments)
+    reader.read(found, deadline)
+
+
 def _checked(found: Iterator[Token], deadline: Deadline | None) -> Iterator[Token]:
     for token in found:
         if deadline is not None:
@@ -112,7 +125,8 @@ class Piece:
 
     raw: str
     kind: str
-    """text; start or end of an element; alone (an image, a comment, what is not translated)."""
+    """text; start or end of an element; alone (an image, a comment, what is not translated); break,
+    which is alone and between two characters."""
     name: str = ""
 
 
@@ -120,11 +134,17 @@ class _Reader:
     """A run of text and inline markup is one segment."""
 
     def __init__(
-        self, source: str, inline: list[bool], skipped: Collection[str], xml: bool
+        self,
+        source: str,
+        inline: list[bool],
+        skipped: Collection[str],
+        xml: bool,
+        segments: Segments | None = None,
     ) -> None:
-        """inline: of each token, whether it is a tag within a sentence."""
+        """inline: of each token, whether it is a tag within a sentence. segments: to which they
+        are added."""
         self._source, self._inline, self._never, self._xml = source, inline, skipped, xml
-        self._segments = Segments()
+        self._segments = Segments() if segments is None else segments
         self._open: list[str] = []
         """The open elements from the first one that is not translated."""
         self._names: Counter[str] = Counter()
@@ -301,5 +321,6 @@ def _marked(run: list[Piece]) -> tuple[str, list[Tag]]:
             stack[-1][-1].end, stack[-1][-1].close = length, piece.raw
         else:
             ends = bool(length) and spaced  # the text so far ends with its space
-            stack[-1].append(Tag(length - ends, piece.raw, spaced=ends))
+            apart = ends and piece.kind != "break"
+            stack[-1].append(Tag(length - ends, piece.raw, spaced=apart))
     return "".join(parts).rstrip(), top
