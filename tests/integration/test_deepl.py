@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import pytest
@@ -99,6 +101,18 @@ def test_hints_are_no_mistake(client: Any, url: str, model: Model) -> None:
     assert client.translate_text("a cup", **hints, **ASKED).text == model("a cup")
     same = client.translate_text("a <b>cup", source_lang="EN", target_lang="EN-GB")
     assert same.text == "a <b>cup"
+
+
+def test_a_key_in_the_form_of_older_clients(url: str, model: Model) -> None:
+    for key, status in ((KEY, 200), ("bag", 403)):
+        body = urlencode({"text": "tea", "auth_key": key, **ASKED}).encode()
+        try:
+            with urlopen(Request(f"{url}/v2/translate", body)) as answer:
+                assert json.load(answer)["translations"][0]["text"] == model("tea")
+                found = answer.status
+        except HTTPError as error:
+            found = error.code
+        assert found == status
 
 
 def test_documents_and_glossaries(client: Any) -> None:

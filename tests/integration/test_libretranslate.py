@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
@@ -168,13 +170,72 @@ def test_a_file_is_translated_and_downloaded(url: str, model: Model) -> None:
             urlopen(f"{link.rpartition('/')[0]}/{wrong}")
         assert caught.value.code == 404
     for name, contents, words in (
-        ("a.docx", b"tea", ".txt, .srt"),
+        ("a.doc", b"tea", ".txt, .srt"),
+        ("a.docx", b"tea", "no .docx document"),
+        ("a.odt", zipped({"mimetype": "tea"}), "no text inside"),
+        ("a.pdf", b"%PDF-1.7", "convert it to .docx"),
         ("a.txt", b"\xff\xff", "UTF-8"),
     ):
         with pytest.raises(HTTPError) as caught:
             upload(f"{url}/translate_file", name, contents, source="en", target="de")
         assert caught.value.code == 400
         assert words in json.load(caught.value)["error"]
+
+
+def zipped(entries: dict[str, str]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in entries.items():
+            archive.writestr(name, text)
+    return made.getvalue()
+
+
+def test_documents_of_word_processors(url: str, model: Model) -> None:
+    word = "<w:p><w:r><w:t>a cup</w:t></w:r></w:p>"
+    written = f'<w:p><w:r><w:t xml:space="preserve">{model("a cup")}</w:t></w:r></w:p>'
+    open_text = "<text:p>a <text:span>cup</text:span></text:p>"
+    for name, part, source in (
+        ("a.docx", "word/document.xml", word),
+        ("a.odt", "content.xml", open_text),
+    ):
+        contents = zipped({"mimetype": "a", part: source, "picture.png": "tea"})
+        asked = {"source": "en", "target": "de"}
+        link = upload(f"{url}/translate_file", name, contents, **asked)["translatedFileUrl"]
+        with urlopen(link) as answer, zipfile.ZipFile(io.BytesIO(answer.read())) as archive:
+            assert archive.namelist() == ["mimetype", part, "picture.png"]
+            assert archive.read("picture.png") == b"tea"
+            found = archive.read(part).decode()
+        assert found == written if name == "a.docx" else found.startswith("<text:p>")
+        assert re.sub("<[^>]*>", "", found) == model("a cup")
+
+
+def test_the_same_language_stays_as_it_is(url: str) -> None:
+    text = "a  <b>cup\n\tof</b> tea"
+    for form in ("text", "html"):
+        asked = {"q": [text], "source": "en", "target": "en", "format": form}
+        assert post(f"{url}/translate", asked)["translatedText"] == [text]
+    assert refused(f"{url}/translate", {"q": "tea", "source": "fr", "target": "fr"})[0] == 400
+    link = upload(f"{url}/translate_file", "a.txt", b" tea\n", source="en", target="en")
+    with urlopen(link["translatedFileUrl"]) as answer:
+        assert answer.read() == b" tea\n"
+
+
+def test_json_without_a_content_type(url: str, model: Model) -> None:
+    """As curl -d sends it, which calls it a form."""
+    body = json.dumps({"q": "a cup of tea", "source": "en", "target": "de"}).encode()
+    for kind in ("application/x-www-form-urlencoded", ""):
+        with urlopen(Request(f"{url}/translate", body, {"Content-Type": kind})) as answer:
+            assert json.load(answer)["translatedText"] == model("a cup of tea")
+    with pytest.raises(HTTPError) as caught:
+        urlopen(Request(f"{url}/translate", b'{"q": '))
+    assert "JSON" in json.load(caught.value)["error"]
+
+
+def test_hostile_html_does_not_hold_up_others(url: str) -> None:
+    asked = {"source": "en", "target": "de", "format": "html"}
+    for piece in ("<", "<!--", "&", "<svg>", "<script>", "<![CDATA[", "<b>"):
+        texts = [piece * (19_000 // len(piece))] * 30
+        assert len(post(f"{url}/translate", {**asked, "q": texts})["translatedText"]) == 30
 
 
 def test_other_endpoints(url: str) -> None:

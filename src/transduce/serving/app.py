@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import inspect
 import math
+import re
 import sys
 import time
 import traceback
@@ -53,6 +54,11 @@ LEFT = 499  # in the log: the client went away before its answer
 WATCH_AFTER = 0.01
 PROTOCOLS = ("libretranslate", "openai", "deepl", "vosk", "live")
 """Modules of serving/protocols; those that are there are served."""
+
+
+# Clients have headers of their own, such as OpenAI's x-stainless-*.
+HEADER_NAMES = re.compile(rb"[A-Za-z0-9-]+(?:, ?[A-Za-z0-9-]+){0,99}")
+ALLOWED_HEADERS = b"authorization, content-type"
 
 
 class ProtocolModule(Protocol):
@@ -422,9 +428,9 @@ class _Exchange:
                 headers.append((b"vary", b"Origin"))
                 if self.preflight:
                     headers.append((b"access-control-allow-methods", b"GET, POST, OPTIONS"))
-                    headers.append(
-                        (b"access-control-allow-headers", b"authorization, content-type")
-                    )
+                    asked = self.headers.get(b"access-control-request-headers", b"")
+                    allowed = asked if HEADER_NAMES.fullmatch(asked) else ALLOWED_HEADERS
+                    headers.append((b"access-control-allow-headers", allowed))
                     headers.append((b"access-control-max-age", b"600"))
             if self._service.engine.draining:  # so that clients connect to another replica
                 headers.append((b"connection", b"close"))

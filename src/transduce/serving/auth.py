@@ -69,4 +69,4 @@ def key_of(request: HTTPConnection) -> str | None:
     for protocol in request.headers.get("sec-websocket-protocol", "").split(","):
         if protocol.strip().startswith(KEY_PROTOCOL):
             return protocol.strip()[len(KEY_PROTOCOL) :]
-    return request.query_params.get("api_key")
+    return request.query_params.get("api_key") or request.query_params.get("auth_key")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +26,8 @@ from transduce.serving.limits import Limits
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
-KEY = "api_key"
-"""The field of a body that may have the API key."""
+KEYS = ("api_key", "auth_key")
+"""The fields of a body that may have the API key: LibreTranslate's and DeepL's."""
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 INNERMOST = re.compile(rb"\[\]|\{\}")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -120,8 +120,10 @@ async def read_body(request: Request) -> bytes:
 
 async def read_object(request: Request) -> dict[str, Any]:
     """The object of a JSON body. Raises BadRequest and Unauthorized."""
-    exchange = exchange_of(request)
-    body = await read_body(request)
+    return _object(exchange_of(request), await read_body(request))
+
+
+def _object(exchange: Exchange, body: bytes) -> dict[str, Any]:
     try:
         value: Any = parse_json(body, exchange.limits)
     except BadRequest:
@@ -130,9 +132,13 @@ async def read_object(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         exchange.show_key(None)
         raise BadRequest('the body must be a JSON object, such as {"name": "value"}')
-    key = value.get(KEY)
-    exchange.show_key(key if isinstance(key, str) else None)
+    exchange.show_key(_key_in(value))
     return value
+
+
+def _key_in(values: Mapping[str, Any]) -> str | None:
+    found = next((values[name] for name in KEYS if name in values), None)
+    return found if isinstance(found, str) else None
 
 
 # ------------------------------------------------------------------------------------ forms
@@ -179,18 +185,30 @@ def parse_pairs(text: str, limits: Limits) -> list[tuple[str, str]]:
 
 async def read_pairs(request: Request) -> list[tuple[str, str]]:
     """The fields of a URL-encoded body. Raises BadRequest and Unauthorized."""
-    exchange = exchange_of(request)
+    return _pairs(exchange_of(request), await read_body(request))
+
+
+def _pairs(exchange: Exchange, body: bytes) -> list[tuple[str, str]]:
     try:
-        text = (await read_body(request)).decode()
-        pairs = parse_pairs(text, exchange.limits)
+        pairs = parse_pairs(body.decode(), exchange.limits)
     except UnicodeDecodeError:
         exchange.show_key(None)
         raise BadRequest("the body is not UTF-8 text") from None
     except BadRequest:
         exchange.show_key(None)
         raise
-    exchange.show_key(dict(pairs).get(KEY))
+    exchange.show_key(_key_in(dict(pairs)))
     return pairs
+
+
+async def read_pairs_or_object(request: Request) -> list[tuple[str, str]] | dict[str, Any]:
+    """The fields of a URL-encoded body; a JSON object, which curl sends as if it were one.
+
+    Raises BadRequest and Unauthorized.
+    """
+    exchange, body = exchange_of(request), await read_body(request)
+    is_object = body.lstrip().startswith(b"{")
+    return _object(exchange, body) if is_object else _pairs(exchange, body)
 
 
 @asynccontextmanager
@@ -257,7 +275,7 @@ class _Receiver:
 
     def finish(self) -> Form:
         if self.exchange.key_is_missing:
-            self.exchange.show_key(self.form.get(KEY))
+            self.exchange.show_key(_key_in(dict(self.form.fields)))
         if not self.ended:
             raise BadRequest("the multipart body is incomplete")
         return self.form
@@ -295,7 +313,7 @@ class _Receiver:
         self._type = self._headers.get(b"content-type", b"").decode("latin-1")
         if b"filename" in options:
             if self.exchange.key_is_missing:  # it has to come first
-                self.exchange.show_key(self.form.get(KEY))
+                self.exchange.show_key(_key_in(dict(self.form.fields)))
             if not self.files:
                 raise BadRequest("this address takes no files; send texts")
             self._filename = options[b"filename"].decode("utf-8", "replace")

@@ -47,6 +47,7 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     nbest: Whole | UnsetType = UNSET
     length_penalty: float | UnsetType | None = UNSET
     coverage_penalty: float | UnsetType | None = UNSET
+    patience: float | UnsetType | None = UNSET
     groups: Whole | UnsetType = UNSET
     diversity: float | UnsetType = UNSET
     sample: bool | UnsetType = UNSET
@@ -67,6 +68,7 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ctc_weight: float | UnsetType | None = UNSET
     lm_weight: float | UnsetType = UNSET
 
+    chunk_ms: float | UnsetType | None = UNSET
     times: bool | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
 

@@ -163,7 +163,7 @@ class Server(uvicorn.Server):
             ws="websockets-sansio",
             ws_max_size=limits.live_message_bytes,
             ws_per_message_deflate=False,  # audio hardly gets smaller
-            ws_ping_timeout=60.0,  # an answer may be behind audio that is not read yet
+            ws_ping_timeout=None,  # an answer may be behind audio; silent clients are idle
             http=connection_class(limits),
         )
         logging.getLogger("uvicorn.error").addFilter(_is_no_mistake_of_ours)

@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import sys
 import traceback
+from collections import deque
 from typing import Any
 
 from numpy.typing import NDArray
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from transduce.errors import TransduceError
@@ -23,13 +25,15 @@ from transduce.serving.live.stream import LiveStream
 from transduce.serving.protocols.answers import to_json
 from transduce.tasks.live import Transcript
 
-NORMAL, GOING_AWAY, REFUSED, FAILED, RESTART = 1000, 1001, 1008, 1011, 1012
+NORMAL, GOING_AWAY, ABNORMAL, REFUSED, FAILED, RESTART = 1000, 1001, 1006, 1008, 1011, 1012
 LAST_SECONDS = 20.0  # for the last transcripts when the server stops
+AHEAD_BYTES = 8 << 20  # of messages that are read before they are handled
 
 
 class Conversation:
-    """One connection; a protocol has a subclass. Messages are handled one after the other, and
-    none is read while too much audio waits: the client is slowed down, by TCP."""
+    """One connection; a protocol has a subclass. Messages are handled one after the other. Some are
+    read ahead, so that pings among them are answered however much audio waits; with too many, none
+    is read, and the client is slowed down, by TCP."""
 
     restarts = True
     """Whether a new stream begins with the audio after one that failed."""
@@ -40,6 +44,9 @@ class Conversation:
         self.seconds_before = 0.0
         """Of audio in streams that are over."""
         self._speaker: asyncio.Task[None] | None = None
+        self._ahead: deque[Message] = deque()
+        self._ahead_bytes = 0
+        self._arrived, self._taken = asyncio.Event(), asyncio.Event()
 
     # ------------------------------------------------------------------- for the subclasses
 
@@ -97,11 +104,16 @@ class Conversation:
         self.stream = self._speaker = None
 
     async def _speak(self, stream: LiveStream) -> None:
-        while (transcript := await stream.get()) is not None:
-            await self.show(transcript)
+        with contextlib.suppress(WebSocketDisconnect):  # the listener notices it as well
+            while (transcript := await stream.get()) is not None:
+                await self.show(transcript)
 
     async def send(self, value: Any) -> None:
-        await self.websocket.send_text(to_json(value).decode())
+        """Raises WebSocketDisconnect where the connection is closed, by either side."""
+        try:
+            await self.websocket.send_text(to_json(value).decode())
+        except (RuntimeError, OSError):
+            raise WebSocketDisconnect(ABNORMAL) from None
 
     # ------------------------------------------------------------------------- connection
 
@@ -109,6 +121,7 @@ class Conversation:
         offered = self.websocket.scope.get("subprotocols", [])
         chosen = next((one for one in offered if not one.startswith(KEY_PROTOCOL)), None)
         await self.websocket.accept(chosen)
+        reader = asyncio.create_task(self._read_ahead())
         listener = asyncio.create_task(self._listen())
         stopping = asyncio.create_task(self.live.draining.wait())
         code = NORMAL
@@ -125,8 +138,8 @@ class Conversation:
         except (WebSocketDisconnect, OSError):
             code = 0
         finally:
-            listener.cancel()
-            stopping.cancel()
+            for task in (listener, stopping, reader):
+                task.cancel()
             self.drop_stream()
         if code and self.websocket.application_state is WebSocketState.CONNECTED:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
@@ -173,11 +186,35 @@ class Conversation:
                 await self.fail(failure)
             return FAILED
 
+    async def _read_ahead(self) -> None:
+        """Read messages before they are handled; of a client that has gone, they are dropped."""
+        gone = False
+        while not gone:
+            message = await self.websocket.receive()
+            gone = message["type"] == "websocket.disconnect"
+            if gone:
+                self._ahead.clear()
+            self._ahead.append(message)
+            self._ahead_bytes += _size(message)
+            self._arrived.set()
+            while self._ahead_bytes > AHEAD_BYTES and not gone:
+                self._taken.clear()
+                await self._taken.wait()
+
+    async def _next(self) -> Message:
+        while not self._ahead:
+            self._arrived.clear()
+            await self._arrived.wait()
+        message = self._ahead.popleft()
+        self._ahead_bytes -= _size(message)
+        self._taken.set()
+        return message
+
     async def _receive(self) -> str | bytes:
         idle = self.live.limits.live_idle_seconds
         try:
             async with asyncio.timeout(idle):
-                message = await self.websocket.receive()
+                message = await self._next()
         except TimeoutError:
             with contextlib.suppress(ServiceError):
                 await self.finish()
@@ -195,3 +232,7 @@ class Conversation:
             request = self.websocket.scope.get("state", {}).get("request_id", "")
             print(f"live session {request} failed:", file=sys.stderr)
             traceback.print_exception(failure.__cause__)
+
+
+def _size(message: Message) -> int:
+    return len(message.get("bytes") or message.get("text") or "")

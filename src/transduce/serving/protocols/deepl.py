@@ -27,6 +27,7 @@ from transduce.serving.protocols.translation import Translator, cut_all
 from transduce.serving.settings import ServiceSettings
 
 PREFIXES = ("/v2/", "/v3/")
+KEY_IN_BODY = ("/v2/translate", "/v2/languages", "/v2/usage")  # of older clients: auth_key
 KNOWN = frozenset(
     [
         "auth_key",
@@ -141,6 +142,7 @@ class DeepL:
 
     async def usage(self, request: Request) -> Response:
         """Of this server since it was started; there is no quota."""
+        await read_any(request)
         return json_response({"character_count": self.characters, "character_limit": UNLIMITED})
 
 

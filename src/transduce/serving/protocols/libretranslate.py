@@ -23,7 +23,7 @@ from transduce.serving.protocols.parameters import (
     query_of,
     read_any,
 )
-from transduce.serving.protocols.translation import Translator, cut_all
+from transduce.serving.protocols.translation import Translator, cut_all, in_thread
 from transduce.serving.settings import ServiceSettings
 
 PREFIXES = (
@@ -79,10 +79,13 @@ class LibreTranslate:
         self.translator.check_texts(texts)
         if not asked.typed:  # forms have line ends of their own
             texts = [text.replace("\r\n", "\n") for text in texts]
-        documents = await cut_all(self.engine, cut, texts)
-        detected, versions = await self.translator.translate(
-            documents, None if source == AUTO else source, target, 1 + alternatives
-        )
+        if self.translator.is_same(source, target):
+            detected, versions = [Detected(source, 1.0)] * len(texts), [[text] for text in texts]
+        else:
+            documents = await cut_all(cut, texts)
+            detected, versions = await self.translator.translate(
+                documents, None if source == AUTO else source, target, 1 + alternatives
+            )
         listed = isinstance(asked["q"], list)
         answer = {"translatedText": _like_q([found[0] for found in versions], listed)}
         if source == AUTO:
@@ -118,11 +121,15 @@ class LibreTranslate:
             self.settings.limits.check(
                 "document_bytes", upload.size, f"the file has {upload.size:,} bytes"
             )
-            document = await self.engine.threads.run(read_document, upload.filename, upload.path)
-        _, ((text, *_),) = await self.translator.translate(
-            [document], None if source == AUTO else source, target
-        )
-        key = self.results.add(upload.filename, target, text)
+            if self.translator.is_same(source, target):
+                contents = upload.path.read_bytes()
+            else:
+                document = await in_thread(read_document, upload.filename, upload.path)
+                _, ((text, *_),) = await self.translator.translate(
+                    [document.segments], None if source == AUTO else source, target
+                )
+                contents = await in_thread(lambda deadline: document.write(text))
+        key = self.results.add(upload.filename, target, contents)
         self.results.expire_later()
         base = self.settings.public_url or str(request.base_url)
         return json_response({"translatedFileUrl": f"{base.rstrip('/')}/download_file/{key}"})

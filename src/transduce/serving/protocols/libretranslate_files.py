@@ -17,27 +17,48 @@ from starlette.responses import FileResponse, Response
 from transduce.serving.documents import (
     Segments,
     html_segments,
+    read_package,
     srt_segments,
     text_segments,
     vtt_segments,
 )
+from transduce.serving.documents.deadline import Deadline
 from transduce.serving.errors import BadRequest, ServiceError
 from transduce.serving.settings import ServiceSettings
 
-FORMATS: dict[str, Callable[[str], Segments]] = {
+TEXTS: dict[str, Callable[[str, Deadline], Segments]] = {
     ".txt": text_segments,
     ".srt": srt_segments,
     ".vtt": vtt_segments,
     ".html": html_segments,
     ".htm": html_segments,
 }
+PACKAGES = (".docx", ".odt")
+FORMATS = (*TEXTS, *PACKAGES)
 UNSAFE = re.compile(r"[^\w.-]+")
 
 
-def read_document(name: str, path: Path) -> Segments:
-    """The segments of a file, by the ending of the client's name of it. Raises BadRequest."""
+@dataclass(frozen=True)
+class Document:
+    """A file that is to be translated."""
+
+    segments: Segments
+    write: Callable[[str], bytes]
+    """The file, of its translated text."""
+
+
+def read_document(name: str, path: Path, deadline: Deadline) -> Document:
+    """A file, by the ending of the client's name of it. Raises BadRequest, TooLarge, Timeout."""
     ending = PurePosixPath(name).suffix.lower()
-    if ending not in FORMATS:
+    if ending == ".pdf":
+        raise BadRequest(
+            "a PDF says where letters stand on a page, and not what the sentences are; convert it "
+            "to .docx, .odt, .html or .txt"
+        )
+    if ending in PACKAGES:
+        package = read_package(path, ending, deadline)
+        return Document(package.segments, package.write)
+    if ending not in TEXTS:
         raise BadRequest(
             f"files of type {ending or 'no ending'} cannot be translated; there are "
             f"{', '.join(FORMATS)}"
@@ -45,7 +66,7 @@ def read_document(name: str, path: Path) -> Segments:
     contents = path.read_bytes()
     encoding = "utf-16" if contents[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     try:
-        return FORMATS[ending](contents.decode(encoding))
+        return Document(TEXTS[ending](contents.decode(encoding), deadline), str.encode)
     except UnicodeDecodeError:
         raise BadRequest(f"{name!r:.80} is not UTF-8 text; convert it") from None
 
@@ -74,10 +95,9 @@ class Results:
         self._folders.add(Path(made.name))
         return made
 
-    def add(self, name: str, target: str, text: str) -> str:
+    def add(self, name: str, target: str, contents: bytes) -> str:
         """Keep a translation; its name for download, which nobody can guess."""
         self._forget_old()
-        contents = text.encode("utf-8")
         if sum(one.size for one in self._results.values()) + len(contents) > self.most_bytes:
             raise ServiceError(
                 507, "there is no room for more translated files; try again later", "full"

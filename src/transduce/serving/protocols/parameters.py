@@ -16,7 +16,7 @@ from transduce.serving.body import (
     parse_pairs,
     read_body,
     read_object,
-    read_pairs,
+    read_pairs_or_object,
     receive_form,
 )
 from transduce.serving.errors import BadRequest
@@ -153,7 +153,10 @@ async def read_any(request: Request, repeated: Collection[str] = ()) -> Paramete
         async with receive_form(request, files=False) as form:
             pairs = form.fields
     elif kind in (FORM, ""):
-        pairs = await read_pairs(request)
+        found = await read_pairs_or_object(request)
+        if isinstance(found, dict):
+            return Parameters(found)
+        pairs = found
     else:
         if await read_body(request):
             raise ParameterError(f"the content type {kind} is not supported; send {JSON} or {FORM}")

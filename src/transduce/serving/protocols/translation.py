@@ -192,8 +192,18 @@ async def _apply(
 
     if characters < AT_ONCE:
         return each()
+    return await _in_thread(each, deadline)
+
+
+async def in_thread(function: Callable[..., B], *arguments: Any) -> B:
+    """What a function of a document gives, whose last argument is a deadline. Raises Timeout."""
+    deadline = Deadline(DOCUMENT_SECONDS)
+    return await _in_thread(lambda: function(*arguments, deadline), deadline)
+
+
+async def _in_thread(work: Callable[[], B], deadline: Deadline) -> B:
     try:
-        return await asyncio.get_running_loop().run_in_executor(_POOL, each)
+        return await asyncio.get_running_loop().run_in_executor(_POOL, work)
     finally:
         deadline.leave()
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from transduce.serving import api
-from transduce.serving.body import parse_json
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
-from transduce.serving.limits import Limits
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.live.stream import pcm16
@@ -52,7 +51,7 @@ class VoskConversation(Conversation):
         if isinstance(message, bytes):
             await self._audio(message)
             return True
-        asked = _object(message, self.live.limits)
+        asked = _object(message)
         if "config" in asked:
             self._configure(asked["config"])
             return True
@@ -144,8 +143,11 @@ class VoskConversation(Conversation):
         await self.send({"error": error.message})
 
 
-def _object(text: str, limits: Limits) -> dict[str, Any]:
-    value: Any = parse_json(text, limits, what="the message")
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"the message is not JSON ({error})") from None
     if not isinstance(value, dict):
         raise BadRequest("the message must be a JSON object")
     return value
