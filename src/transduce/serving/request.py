@@ -72,6 +72,14 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     times: bool | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
 
+    # Of Whisper models.
+    language: str | UnsetType | None = UNSET
+    task: str | UnsetType | None = UNSET
+    timestamps: bool | UnsetType | None = UNSET
+    prompt: str | UnsetType = UNSET
+    previous_text: bool | UnsetType = UNSET
+    fallback: bool | UnsetType = UNSET
+
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that were given."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -59,6 +59,9 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         model(samples, rate=16000)
         model.run(["talk.flac", "talk.flac#t=60,75"], times=True)
     """
+
+    against_loops: ClassVar[str] = "try no_repeat_ngram (--no-repeat-ngram)"
+    """What to do about outputs that repeat themselves."""
 
     network: SpeechEncoderDecoder
 
@@ -335,7 +338,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         if loop is None:
             return replace(output, source_tokens=[])
         text = self.target_tokens.decode(output.ids[loop.start : loop.start + loop.length])
-        warning = f"{source}: {text.strip()!r} is repeated {loop.times} times in a row"
+        warning = f"{source}: {text.strip()!r} is repeated {loop.times} times in a row; "
+        warning += self.against_loops
         return replace(output, source_tokens=[], warning=warning)
 
     def _stepper(self, settings: Settings, context: CallContext = NO_CONTEXT) -> Stepper:

@@ -215,6 +215,14 @@ def test_other_origins_are_allowed_only_on_request(server: Running) -> None:
         assert preflight.status_code == 204
         assert preflight.headers["access-control-allow-origin"] == "https://page.example"
         assert "authorization" in preflight.headers["access-control-allow-headers"]
+        # As OpenAI's JavaScript client asks for its own headers.
+        own = "authorization,content-type,x-stainless-arch,x-stainless-retry-count"
+        asked = {**headers, "Access-Control-Request-Headers": own}
+        preflight = open_server.client.options("/v1/chat/completions", headers=asked)
+        assert preflight.headers["access-control-allow-headers"] == own
+        asked["Access-Control-Request-Headers"] = "a: b"
+        preflight = open_server.client.options("/v1/chat/completions", headers=asked)
+        assert preflight.headers["access-control-allow-headers"] == "authorization, content-type"
         allowed = open_server.post("/api/run", {"input": "tea"}, headers=headers)
         assert allowed.status_code == 200
         other = open_server.post("/api/run", {"input": "tea"}, headers={"Origin": "https://b.c"})

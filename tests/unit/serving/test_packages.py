@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from transduce.serving.documents import packages, read_package
 from transduce.serving.documents.deadline import Deadline
-from transduce.serving.errors import BadRequest, ServiceError, Timeout, TooLarge
+from transduce.serving.errors import BadRequest, Timeout, TooLarge
 
 WORD = (
     '<?xml version="1.0"?><w:document><w:body><w:p><w:pPr><w:b/></w:pPr><w:r><w:t>A cup </w:t>'
@@ -86,7 +87,5 @@ def test_an_archive_that_lies_about_its_sizes(tmp_path: Path) -> None:
         damaged = bytearray(raw)
         damaged[place] ^= 0x55
         path.write_bytes(damaged)
-        try:
+        with contextlib.suppress(BadRequest, TooLarge):
             read_package(path, ".docx")
-        except ServiceError as error:
-            assert error.status in (400, 413)

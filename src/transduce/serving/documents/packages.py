@@ -6,7 +6,9 @@ Paragraphs are segments. All else, in the XML and in the archive, is kept.
 from __future__ import annotations
 
 import io
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -20,6 +22,9 @@ from transduce.serving.errors import BadRequest, TooLarge
 
 MOST_ENTRIES = 2_000  # files in an archive
 MOST_UNPACKED = 64 << 20  # bytes of all of them
+# What Python's zipfile raises on one kind or another of damage.
+BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError)
+BROKEN += (NotImplementedError, RuntimeError, ValueError, OverflowError)  # type: ignore[assignment]
 BETWEEN = "\0"  # parts of a document; XML cannot have it
 DOCX_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 ODT_PARTS = re.compile(r"(content|styles)\.xml")
@@ -76,10 +81,10 @@ def read_package(path: Path, ending: str, deadline: Deadline | None = None) -> P
                     segments.keep(BETWEEN)
                 names.append(entry.filename)
                 cut(text, segments, deadline)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
-        raise BadRequest(f"the file is damaged, or no {ending} document") from None
     except UnicodeDecodeError:
         raise BadRequest("the document is not UTF-8 XML; save it again") from None
+    except BROKEN:
+        raise BadRequest(f"the file is damaged, or no {ending} document") from None
     if not names:
         raise BadRequest(f"the file is no {ending} document: it has no text inside")
     return Package(contents, names, segments)
@@ -105,6 +110,7 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 
 def _cut_odt(source: str, segments: Segments, deadline: Deadline | None) -> None:
+    source = ODT_SPACES.sub(" ", source)
     xml_segments_by(source, lambda name: ODT_INLINE.fullmatch(name) is not None, segments, deadline)
 
 

@@ -32,6 +32,8 @@ class WhisperModel(PromptedSpeechModel):
     model.run(["talk.flac"], language="de", task="translate", times=True)
     """
 
+    against_loops = "try fallback=True (--fallback), which decodes such passages again"
+
     # ------------------------------------------------------------------------------- use
 
     def run(

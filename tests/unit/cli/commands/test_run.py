@@ -228,3 +228,56 @@ def test_texts_that_are_continued_keep_their_lines(transduce: Transduce, speaker
     assert several.out.count("\n1\t-") == 1
     values = json.loads(transduce(*asked, "tea", "--json").out)
     assert len(values["tokens"]) == 5
+
+
+SPEECH = Path(__file__).parents[3] / "fixtures" / "models" / "speech"
+
+
+def test_audio_from_standard_input_and_without_a_header(
+    transduce: Transduce, tmp_path: Path
+) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("soxr")
+    import numpy as np
+
+    wave, raw = tmp_path / "a.wav", tmp_path / "b.raw"
+    samples = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+    soundfile.write(wave, samples, 16_000)
+    pcm = (samples * 32767).astype("<i2").tobytes()
+    raw.write_bytes(pcm)
+    (expected,) = transduce("run", SPEECH, wave).lines
+    for arguments, stdin in ((("-",), wave.read_bytes()), ((), wave.read_bytes())):
+        assert transduce("run", SPEECH, *arguments, stdin=stdin).lines == [expected]
+    for arguments in (("-", "--rate", 16_000), ("--rate", 16_000)):
+        assert len(transduce("run", SPEECH, *arguments, stdin=pcm).lines) == 1
+    assert transduce("run", SPEECH, stdin=f"{wave}\n".encode()).lines == [expected]
+    assert "standard input is" in sentence(transduce("run", SPEECH, "-", stdin=b"no audio"))
+    # A file that cannot be used does not stop the others.
+    ended = transduce("run", SPEECH, raw, wave)
+    assert ended.status == 1
+    assert "--rate" in ended.err
+    assert ended.lines[-1] == f"{wave}\t{expected}"
+    ended = transduce("run", SPEECH, raw, wave, "--rate", 16_000)
+    assert (ended.status, len(ended.lines)) == (0, 2)
+
+
+def test_what_there_is_of_a_truncated_recording(transduce: Transduce, tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("soxr")
+    import numpy as np
+
+    wave = tmp_path / "a.wav"
+    soundfile.write(wave, np.random.default_rng(0).normal(0, 0.1, 32_000), 16_000)
+    wave.write_bytes(wave.read_bytes()[:40_000])
+    refused = transduce("run", SPEECH, wave)
+    assert refused.status == 1
+    assert "--partial" in refused.err
+    found = transduce("run", SPEECH, wave, "--partial")
+    assert (found.status, len(found.lines)) == (0, 1)
+    assert "is truncated or damaged: 1.25 s of it are used" in found.err
+    subtitles = transduce("run", SPEECH, wave, "--partial", "--format", "srt")
+    assert subtitles.status == 0
+
+
+def test_options_of_recordings_are_not_for_text(transduce: Transduce, folder: Path) -> None:
+    assert "are for recordings" in sentence(transduce("run", folder, "a", "--partial"))

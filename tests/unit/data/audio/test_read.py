@@ -249,7 +249,7 @@ def test_what_is_no_sound_is_told(tmp_path: Path) -> None:
     assert "is empty" in said(empty)
     text = tmp_path / "text.wav"
     text.write_text("hello, world\n" * 100)
-    assert "is not audio that can be read here (Format not recognised)" in said(text)
+    assert "is not audio that can be read here (Format not recognised" in said(text)
     assert "is a folder" in said(tmp_path)
     assert "no audio file" in said(tmp_path / "none.wav")
     bare = write(tmp_path / "bare.wav", np.empty(0, dtype=np.float32), 16_000)
