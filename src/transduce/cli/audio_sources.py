@@ -22,8 +22,20 @@ RAW = (".raw", ".pcm")
 MOST_BYTES = 2 << 30  # of standard input
 AT_ONCE = 1 << 20
 # The first bytes of audio, where lines with names of files could be as well.
-MAGIC = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b"NIST_1A", b".snd", b"\xff\xfb")
-MAGIC += (b"\x1aE\xdf\xa3", b"caff", b"#!AMR")  # Matroska and WebM
+MAGIC = (
+    b"RIFF",
+    b"RF64",
+    b"fLaC",
+    b"OggS",
+    b"ID3",
+    b"FORM",
+    b"NIST_1A",
+    b".snd",
+    b"\xff\xfb",
+    b"\x1aE\xdf\xa3",  # Matroska and WebM
+    b"caff",
+    b"#!AMR",
+)
 
 
 def is_audio(stream: BinaryIO) -> bool:

@@ -23,8 +23,18 @@ from transduce.serving.errors import BadRequest, TooLarge
 MOST_ENTRIES = 2_000  # files in an archive
 MOST_UNPACKED = 64 << 20  # bytes of all of them
 # What Python's zipfile raises on one kind or another of damage.
-BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError)
-BROKEN += (NotImplementedError, RuntimeError, ValueError, OverflowError)  # type: ignore[assignment]
+BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
 BETWEEN = "\0"  # parts of a document; XML cannot have it
 DOCX_PARTS = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 ODT_PARTS = re.compile(r"(content|styles)\.xml")
@@ -63,7 +73,8 @@ def read_package(path: Path, ending: str, deadline: Deadline | None = None) -> P
     """Raises BadRequest for what is no such document, TooLarge and Timeout."""
     contents = path.read_bytes()
     pattern, cut = (DOCX_PARTS, _cut_docx) if ending == ".docx" else (ODT_PARTS, _cut_odt)
-    segments, names = Segments(), []
+    segments = Segments()
+    names: list[str] = []
     segments.in_order = ending == ".docx"
     try:
         with zipfile.ZipFile(io.BytesIO(contents)) as archive:

@@ -184,7 +184,7 @@ def _strategy(asked: Parameters, limits: Limits) -> str:
     """auto, or the type of an object, whose fields a form has by themselves or as JSON."""
     given = asked.get(CHUNKS, "auto")
     if given.lstrip().startswith("{"):
-        found = parse_json(given, limits)
+        found: Any = parse_json(given, limits)
         return str(found.get("type")) if isinstance(found, dict) else ""
     kind: str = asked.get(f"{CHUNKS}[type]", given)
     return kind
