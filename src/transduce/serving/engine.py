@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from transduce.decoding.output import Output, Score
@@ -40,7 +41,7 @@ from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
 from transduce.serving.scheduler import Scheduler
 from transduce.serving.threads import Threads
-from transduce.serving.work import WorkEstimate
+from transduce.serving.work import WorkEstimate, recorded_seconds
 
 
 class Engine:
@@ -112,7 +113,15 @@ class Engine:
         Texts are strings; audio is a pathlib.Path, or an array of samples with rate=. Raises
         BadRequest, TooLarge, Overloaded, Timeout and Unready. Cancelling it frees its place.
         """
+        await self._read_headers(inputs)
         return await self._whole(self._submit(served, inputs, settings)) if inputs else []
+
+    async def _read_headers(self, inputs: Sequence[Any]) -> None:
+        """Of audio files, off the event loop: some are converted to find their length, which is
+        remembered."""
+        paths = [one for one in inputs if isinstance(one, Path)]
+        if paths:
+            await self.threads.run(lambda: [recorded_seconds(path) for path in paths])
 
     async def score(
         self, served: Served, sources: Sequence[str], targets: Sequence[str], attention: bool = True
@@ -140,6 +149,7 @@ class Engine:
                 f"the input has {len(input):,} characters; the maximum for a look inside the "
                 f"model is {self.limits.inspected_characters:,}"
             )
+        await self._read_headers([input])
         found = await self._whole(self._submit(served, [input], settings, call=INSPECT))
         page: dict[str, Any] = found[0].page
         return page

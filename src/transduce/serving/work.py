@@ -172,13 +172,17 @@ class Admission:
         return min(self.limits.batch_tokens, self.limits.longest_batch * self.speed.rate)
 
 
+def recorded_seconds(path: Path) -> float:
+    try:
+        return audio_facts(path).seconds
+    except DataError:
+        return 0.0  # the output will say what is wrong
+
+
 def _seconds(source: Any, limits: Limits) -> float:
     """The length of audio. A text is not taken for a path: clients may not name our files."""
     if isinstance(source, Path):
-        try:
-            seconds = audio_facts(source).seconds
-        except DataError:
-            return 0.0  # the output will say what is wrong
+        seconds = recorded_seconds(source)
     elif isinstance(source, np.ndarray):
         seconds = len(source) / 16_000
     else:

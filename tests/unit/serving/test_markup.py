@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from transduce.serving import threads
 from transduce.serving.documents import (
     Segments,
     html_segments,
     srt_segments,
+    text_segments,
     vtt_segments,
     xml_segments,
 )
 from transduce.serving.documents.alignment import Proportional, Words, words_of
-from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.markup import attributes, tokens
-from transduce.serving.errors import ServiceError, Timeout
 
 REPEATED = ["<", "<!--", "&", "<svg>", "<script>", "<![CDATA[", "<b>", "a <b>", "a <b>c</b> "]
 REPEATED += [
@@ -56,7 +58,7 @@ def test_eight_times_as_much_takes_no_more_than_its_share(
     cut: Callable[[str], Segments], piece: str
 ) -> None:
     """Quadratic work would take 64 times as long; what is not measurable is quick enough."""
-    short = piece * (5_000 // len(piece))
+    short = piece * (2_000 // len(piece))
     assert seconds(cut, short * 8) < 24 * seconds(cut, short) + 0.01
 
 
@@ -138,16 +140,21 @@ def test_xml_that_stands_beside_text_is_within_its_sentence() -> None:
     assert xml_segments("<script>tea</script><p>a<![CDATA[<p>]]>b</p>").texts == ["tea", "ab"]
 
 
-def test_work_ends_with_its_time_or_its_client() -> None:
-    over = Deadline(-1.0)
-    for cut in (html_segments, xml_segments, srt_segments):
-        with pytest.raises(Timeout, match="send a smaller one"):
-            cut("<b>tea</b>", over)
-    found = html_segments("tea <b>cup</b> of")
-    with pytest.raises(Timeout):
-        found.join(found.texts, over)
-    left = Deadline(100.0)
-    left.check()
-    left.leave()
-    with pytest.raises(ServiceError, match="gone"):
-        html_segments("<b>tea</b>", left)
+def test_work_ends_with_its_time_or_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    marked = html_segments("tea <b>cup</b> of")
+    asked: list[Callable[[], object]] = [
+        lambda: html_segments("<b>tea</b>"),
+        lambda: xml_segments("<b>tea</b>"),
+        lambda: srt_segments("tea"),
+        lambda: text_segments("tea"),
+        lambda: marked.join(marked.texts),
+    ]
+    for call in asked:
+        call()
+
+    gone = SimpleNamespace(dropped=threading.Event())
+    gone.dropped.set()
+    monkeypatch.setattr(threads._own, "piece", gone, raising=False)  # as in a thread for nobody
+    for call in asked:
+        with pytest.raises(threads.NotWantedError):
+            call()

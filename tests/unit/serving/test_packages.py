@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from transduce.serving.documents import packages, read_package
-from transduce.serving.documents.deadline import Deadline
-from transduce.serving.errors import BadRequest, Timeout, TooLarge
+from transduce.serving.errors import BadRequest, TooLarge
 
 WORD = (
     '<?xml version="1.0"?><w:document><w:body><w:p><w:pPr><w:b/></w:pPr><w:r><w:t>A cup </w:t>'
@@ -71,8 +70,6 @@ def test_what_is_too_large_or_no_document(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(packages, "MOST_ENTRIES", 1)
     with pytest.raises(TooLarge, match="files inside"):
         read_package(bomb, ".docx")
-    with pytest.raises(Timeout):
-        read_package(archive(tmp_path / "b", content_xml=OPEN), ".odt", Deadline(-1.0))
     for contents in (b"", b"tea", bomb.read_bytes()[:300], b"PK\3\4" + bytes(100)):
         (tmp_path / "c").write_bytes(contents)
         with pytest.raises(BadRequest):

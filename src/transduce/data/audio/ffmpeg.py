@@ -23,7 +23,7 @@ from transduce.errors import DataError, TransduceWarning
 PROGRAM = "ffmpeg"
 MOST_SECONDS = 120.0  # of one conversion
 MOST_BYTES = 2 << 30  # of one converted file: 9 hours of 16 bits at 32 kHz
-MOST_KEPT = 8  # converted files
+MOST_KEPT = 64  # converted files
 # Formats that are one file. Playlists, for one, would make ffmpeg open files that they name.
 FORMATS = (
     "aac ac3 aiff amr amrnb amrwb asf au avi caf dv flac flv gsm loas matroska mov mp3 mpeg mpegts "

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from html import unescape
 
-from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.inline import Tag
 from transduce.serving.documents.markup import SPACE, Token, attributes, tokens
 from transduce.serving.documents.segments import Segments, has_words
+from transduce.serving.threads import check_wanted
 
 # Content that is not prose. HTML's own `translate="no"` is obeyed as well.
 _SKIPPED = "script style code pre kbd samp var math svg template textarea noscript iframe xmp"
@@ -30,21 +30,18 @@ REFERENCE = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 SPACES = re.compile(f"[{SPACE}]+")
 
 
-def html_segments(
-    source: str, deadline: Deadline | None = None, skipped: Collection[str] = SKIPPED
-) -> Segments:
+def html_segments(source: str, skipped: Collection[str] = SKIPPED) -> Segments:
     """The segments of an HTML document or fragment, well-formed or not.
 
     skipped: elements whose content is not translated, in lower case.
     """
-    found = list(_checked(tokens(source), deadline))
+    found = list(_checked(tokens(source)))
     reader = _Reader(source, [token.name in INLINE for token in found], skipped, xml=False)
-    return reader.read(found, deadline)
+    return reader.read(found)
 
 
 def xml_segments(
     source: str,
-    deadline: Deadline | None = None,
     skipped: Collection[str] = (),
     splitting: Collection[str] = (),
     non_splitting: Collection[str] = (),
@@ -55,32 +52,30 @@ def xml_segments(
     Elements in `splitting` end a sentence, those in `non_splitting` never do. outline: of all
     others, those that stand beside text are within its sentence; without it, all of them are.
     """
-    found = list(_checked(tokens(source, xml=True), deadline))
+    found = list(_checked(tokens(source, xml=True)))
     beside = _beside_text(source, found) if outline else [True] * len(found)
     inline = [
         token.name not in splitting and (token.name in non_splitting or near)
         for token, near in zip(found, beside, strict=True)
     ]
-    return _Reader(source, inline, skipped, xml=True).read(found, deadline)
+    return _Reader(source, inline, skipped, xml=True).read(found)
 
 
 def xml_segments_by(
     source: str,
     is_inline: Callable[[str], bool],
     segments: Segments,
-    deadline: Deadline | None = None,
 ) -> None:
     """Add the segments of XML in which the name of an element says whether it is inline."""
-    found = list(_checked(tokens(source, xml=True), deadline))
+    found = list(_checked(tokens(source, xml=True)))
     inline = [is_inline(token.name) for token in found]
     reader = _Reader(source, inline, (), xml=True, segments=segments)
-    reader.read(found, deadline)
+    reader.read(found)
 
 
-def _checked(found: Iterator[Token], deadline: Deadline | None) -> Iterator[Token]:
+def _checked(found: Iterator[Token]) -> Iterator[Token]:
     for token in found:
-        if deadline is not None:
-            deadline.check()
+        check_wanted()
         yield token
 
 
@@ -155,10 +150,9 @@ class _Reader:
         self._begin, self._kind = 0, "block"
         """The start and the kind of what is not yet in the run."""
 
-    def read(self, found: list[Token], deadline: Deadline | None) -> Segments:
+    def read(self, found: list[Token]) -> Segments:
         for number, token in enumerate(found):
-            if deadline is not None:
-                deadline.check()
+            check_wanted()
             kind = self._kind_of(token, self._inline[number])
             if kind != self._kind or kind not in ("text", "skipped", "block"):
                 self._cut(token.start)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from transduce.serving.documents.alignment import Alignment
-from transduce.serving.documents.deadline import Deadline
+from transduce.serving.threads import check_wanted
 
 
 @dataclass
@@ -30,7 +30,6 @@ def put_back(
     tags: Sequence[Tag],
     alignment: Alignment,
     write: Callable[[str], str],
-    deadline: Deadline | None = None,
 ) -> str:
     """The translation with its tags around the words that belong to those of the source.
 
@@ -41,8 +40,7 @@ def put_back(
     parts: list[str] = []
     open_levels = [_Level.of(tags, alignment, 0, len(target))]
     while open_levels:  # no recursion: elements may be nested as deep as the source has them
-        if deadline is not None:
-            deadline.check()
+        check_wanted()
         level = open_levels[-1]
         if not level.waiting:
             parts += [write(target[level.place : level.end]), level.close]

@@ -14,11 +14,11 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.html import Piece, add_run, xml_segments_by
 from transduce.serving.documents.markup import tokens
 from transduce.serving.documents.segments import Segments
 from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.threads import check_wanted
 
 MOST_ENTRIES = 2_000  # files in an archive
 MOST_UNPACKED = 64 << 20  # bytes of all of them
@@ -69,8 +69,8 @@ class Package:
         return made.getvalue()
 
 
-def read_package(path: Path, ending: str, deadline: Deadline | None = None) -> Package:
-    """Raises BadRequest for what is no such document, TooLarge and Timeout."""
+def read_package(path: Path, ending: str) -> Package:
+    """Raises BadRequest for what is no such document, and TooLarge."""
     contents = path.read_bytes()
     pattern, cut = (DOCX_PARTS, _cut_docx) if ending == ".docx" else (ODT_PARTS, _cut_odt)
     segments = Segments()
@@ -80,8 +80,7 @@ def read_package(path: Path, ending: str, deadline: Deadline | None = None) -> P
         with zipfile.ZipFile(io.BytesIO(contents)) as archive:
             _check_size(archive)
             for entry in archive.infolist():
-                if deadline is not None:
-                    deadline.check()
+                check_wanted()
                 data = _read(archive, entry)
                 if pattern.fullmatch(entry.filename) is None or entry.filename in names:
                     continue
@@ -91,7 +90,7 @@ def read_package(path: Path, ending: str, deadline: Deadline | None = None) -> P
                 if names:
                     segments.keep(BETWEEN)
                 names.append(entry.filename)
-                cut(text, segments, deadline)
+                cut(text, segments)
     except UnicodeDecodeError:
         raise BadRequest("the document is not UTF-8 XML; save it again") from None
     except BROKEN:
@@ -120,12 +119,12 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
         return file.read(entry.file_size)
 
 
-def _cut_odt(source: str, segments: Segments, deadline: Deadline | None) -> None:
+def _cut_odt(source: str, segments: Segments) -> None:
     source = ODT_SPACES.sub(" ", source)
-    xml_segments_by(source, lambda name: ODT_INLINE.fullmatch(name) is not None, segments, deadline)
+    xml_segments_by(source, lambda name: ODT_INLINE.fullmatch(name) is not None, segments)
 
 
-def _cut_docx(source: str, segments: Segments, deadline: Deadline | None) -> None:
+def _cut_docx(source: str, segments: Segments) -> None:
     """Word's text is in <w:t>, and nowhere else may there be any. What stands between two of these
     in a paragraph stays between two words."""
     run: list[Piece] = []
@@ -141,8 +140,7 @@ def _cut_docx(source: str, segments: Segments, deadline: Deadline | None) -> Non
             run.append(Piece(raw, "break"))
 
     for token in tokens(source, xml=True):
-        if deadline is not None:
-            deadline.check()
+        check_wanted()
         raw = source[token.start : token.end]
         if token.name == "w:p":
             end_markup(kept=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from transduce.serving.documents.alignment import Alignment, Proportional
-from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.inline import Tag, put_back
+from transduce.serving.threads import check_wanted
 
 LINE_END = re.compile(r"(\r\n|\r|\n)")
 Write = Callable[[str], str]
@@ -54,9 +54,7 @@ class Segments:
         self._write.append(write)
         self._kept.append([])
 
-    def join(
-        self, translations: Iterable[str | Alignment], deadline: Deadline | None = None
-    ) -> str:
+    def join(self, translations: Iterable[str | Alignment]) -> str:
         """The document with its segments translated.
 
         Inline tags are placed by an alignment, or by position where there is only a text.
@@ -69,7 +67,7 @@ class Segments:
             if isinstance(found, str):
                 parts.append(write(found))
             else:
-                parts.append(put_back(tags, found, write, deadline))
+                parts.append(put_back(tags, found, write))
             parts += self._kept[number + 1]
         return "".join(parts)
 
@@ -78,12 +76,11 @@ def has_words(text: str) -> bool:
     return any(c.isalnum() for c in text)
 
 
-def text_segments(text: str, deadline: Deadline | None = None) -> Segments:
+def text_segments(text: str) -> Segments:
     """Plain text: each line is a segment."""
     found = Segments()
     for number, part in enumerate(LINE_END.split(text)):
-        if deadline is not None:
-            deadline.check()
+        check_wanted()
         if number % 2:
             found.keep(part)
         else:
@@ -91,7 +88,7 @@ def text_segments(text: str, deadline: Deadline | None = None) -> Segments:
     return found
 
 
-def whole_segment(text: str, deadline: Deadline | None = None) -> Segments:
+def whole_segment(text: str) -> Segments:
     """Plain text as one segment; its line breaks become spaces."""
     found = Segments()
     found.add(LINE_END.sub(" ", text))

@@ -8,34 +8,32 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from html import escape, unescape
 
-from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.segments import LINE_END, Segments
+from transduce.serving.threads import check_wanted
 
 TIMES = re.compile(r"^\s*[\d:.,]+\s*-->\s*[\d:.,]+")
 TAGS = re.compile(r"(<[^<>]*>|\{\\[^{}]*\})")  # <i>, <v Zuko>, {\an8}
 WIDTH = 42  # characters of a line of subtitles, as broadcasters have it
 
 
-def srt_segments(source: str, deadline: Deadline | None = None) -> Segments:
+def srt_segments(source: str) -> Segments:
     """SubRip; characters are written as they are."""
-    return _segments(source, str, str, deadline)
+    return _segments(source, str, str)
 
 
-def vtt_segments(source: str, deadline: Deadline | None = None) -> Segments:
+def vtt_segments(source: str) -> Segments:
     """WebVTT; &, < and > are character references."""
-    return _segments(source, unescape, lambda text: escape(text, quote=False), deadline)
+    return _segments(source, unescape, lambda text: escape(text, quote=False))
 
 
 def _segments(
     source: str,
     read: Callable[[str], str],
     write: Callable[[str], str],
-    deadline: Deadline | None,
 ) -> Segments:
     found = Segments()
     for block in _blocks(source):
-        if deadline is not None:
-            deadline.check()
+        check_wanted()
         place = next((n for n, line in enumerate(block) if TIMES.match(line)), None)
         if place is None:  # a header, a note, a style sheet, empty lines
             found.keep("".join(block))

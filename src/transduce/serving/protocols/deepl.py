@@ -16,7 +16,6 @@ from transduce.serving.documents import (
     whole_segment,
     xml_segments,
 )
-from transduce.serving.documents.deadline import Deadline
 from transduce.serving.documents.html import SKIPPED
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
@@ -96,7 +95,7 @@ class DeepL:
         if source is not None and self.translator.is_same(source, target):
             detected, found = [Detected(source, 1.0)] * len(texts), [[text] for text in texts]
         else:
-            documents = await cut_all(cut, texts)
+            documents = await cut_all(self.translator.engine, cut, texts)
             detected, found = await self.translator.translate(documents, source, target)
         self.characters += sum(map(len, texts))
         return json_response(
@@ -152,7 +151,7 @@ def code(language: str, region: bool = True) -> str:
     return whole if region else whole.partition("-")[0]
 
 
-def _cut(asked: Parameters) -> Callable[[str, Deadline], Segments]:
+def _cut(asked: Parameters) -> Callable[[str], Segments]:
     """How texts are cut into segments, as the parameters say. Raises ParameterError."""
     asked.refuse_others(KNOWN, "this server")
     for name, values in ALLOWED.items():

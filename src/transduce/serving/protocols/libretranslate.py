@@ -23,7 +23,7 @@ from transduce.serving.protocols.parameters import (
     query_of,
     read_any,
 )
-from transduce.serving.protocols.translation import Translator, cut_all, in_thread
+from transduce.serving.protocols.translation import Translator, cut_all
 from transduce.serving.settings import ServiceSettings
 
 PREFIXES = (
@@ -82,7 +82,7 @@ class LibreTranslate:
         if self.translator.is_same(source, target):
             detected, versions = [Detected(source, 1.0)] * len(texts), [[text] for text in texts]
         else:
-            documents = await cut_all(cut, texts)
+            documents = await cut_all(self.engine, cut, texts)
             detected, versions = await self.translator.translate(
                 documents, None if source == AUTO else source, target, 1 + alternatives
             )
@@ -124,11 +124,13 @@ class LibreTranslate:
             if self.translator.is_same(source, target):
                 contents = upload.path.read_bytes()
             else:
-                document = await in_thread(read_document, upload.filename, upload.path)
+                document = await self.engine.threads.run(
+                    read_document, upload.filename, upload.path
+                )
                 _, ((text, *_),) = await self.translator.translate(
                     [document.segments], None if source == AUTO else source, target
                 )
-                contents = await in_thread(lambda deadline: document.write(text))
+                contents = await self.engine.threads.run(document.write, text)
         key = self.results.add(upload.filename, target, contents)
         self.results.expire_later()
         base = self.settings.public_url or str(request.base_url)

@@ -22,11 +22,10 @@ from transduce.serving.documents import (
     text_segments,
     vtt_segments,
 )
-from transduce.serving.documents.deadline import Deadline
 from transduce.serving.errors import BadRequest, ServiceError
 from transduce.serving.settings import ServiceSettings
 
-TEXTS: dict[str, Callable[[str, Deadline], Segments]] = {
+TEXTS: dict[str, Callable[[str], Segments]] = {
     ".txt": text_segments,
     ".srt": srt_segments,
     ".vtt": vtt_segments,
@@ -47,8 +46,8 @@ class Document:
     """The file, of its translated text."""
 
 
-def read_document(name: str, path: Path, deadline: Deadline) -> Document:
-    """A file, by the ending of the client's name of it. Raises BadRequest, TooLarge, Timeout."""
+def read_document(name: str, path: Path) -> Document:
+    """A file, by the ending of the client's name of it. Raises BadRequest and TooLarge."""
     ending = PurePosixPath(name).suffix.lower()
     if ending == ".pdf":
         raise BadRequest(
@@ -56,7 +55,7 @@ def read_document(name: str, path: Path, deadline: Deadline) -> Document:
             "to .docx, .odt, .html or .txt"
         )
     if ending in PACKAGES:
-        package = read_package(path, ending, deadline)
+        package = read_package(path, ending)
         return Document(package.segments, package.write)
     if ending not in TEXTS:
         raise BadRequest(
@@ -66,7 +65,7 @@ def read_document(name: str, path: Path, deadline: Deadline) -> Document:
     contents = path.read_bytes()
     encoding = "utf-16" if contents[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     try:
-        return Document(TEXTS[ending](contents.decode(encoding), deadline), str.encode)
+        return Document(TEXTS[ending](contents.decode(encoding)), str.encode)
     except UnicodeDecodeError:
         raise BadRequest(f"{name!r:.80} is not UTF-8 text; convert it") from None
 

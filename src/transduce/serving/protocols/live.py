@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from transduce.serving import api
+from transduce.serving.body import parse_json
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.limits import Limits
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.stream import pcm16
 from transduce.serving.settings import ServiceSettings
@@ -68,7 +69,7 @@ class OwnConversation(Conversation):
                 message, self._odd = message[:-1], message[-1:]
             await self.send_samples(pcm16(message))
             return True
-        if _kind(message) != "finish":
+        if _kind(message, self.live.limits) != "finish":
             raise BadRequest('a text message must be {"type": "finish"}; audio is binary, PCM16')
         await self.finish()
         await self.send({"type": "done"})
@@ -82,9 +83,6 @@ class OwnConversation(Conversation):
         await self.send({"type": "error", "error": {"message": error.message, "code": error.code}})
 
 
-def _kind(text: str) -> Any:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+def _kind(text: str, limits: Limits) -> Any:
+    value: Any = parse_json(text, limits, what="the message")
     return value.get("type") if isinstance(value, dict) else None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise
 from typing import Any, TypeVar
 
@@ -15,11 +13,11 @@ from transduce.models.lens import attentions
 from transduce.models.lens.parts import is_to_source
 from transduce.serving.documents import Segments
 from transduce.serving.documents.alignment import Alignment, alignment_of
-from transduce.serving.documents.deadline import Deadline
 from transduce.serving.engine import Engine
-from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.errors import BadRequest
 from transduce.serving.languages import Detected, Detector, choose_detector
 from transduce.serving.models import Catalogue, Served
+from transduce.serving.threads import check_wanted
 from transduce.tasks.transduce import Transducer
 
 # The end of a sentence: its mark, closing quotes, and white space (none in Chinese or Japanese).
@@ -28,13 +26,10 @@ VOCABULARY = 2_000  # tokens that the profile of a language without one is made 
 SPECIAL = 4  # tokens that are no text
 AT_ONCE = 4_000  # characters that are cut into segments and tokens within the event loop
 DETECTED = 1_000  # detecting a language takes as long as cutting so many
-DOCUMENT_SECONDS = 20.0  # to cut the documents of a request, or to put them together
-DOCUMENT_THREADS = 2  # of their own: documents that take long do not hold up uploads
 SPARE = 4  # hypotheses for each alternative: many differ in their tokens, not in their text
 
 A = TypeVar("A")
 B = TypeVar("B")
-_POOL = ThreadPoolExecutor(DOCUMENT_THREADS, "documents")
 
 
 class Translator:
@@ -54,11 +49,9 @@ class Translator:
     def check_texts(self, texts: Sequence[str]) -> None:
         """Raise TooLarge for more, or longer, than one request may have."""
         limits = self.engine.limits
-        if len(texts) > limits.texts:
-            raise TooLarge(f"there are {len(texts)} texts; a request may have {limits.texts}")
+        limits.check("texts", len(texts), f"there are {len(texts):,} texts")
         longest = max(map(len, texts), default=0)
-        if longest > limits.characters:
-            raise TooLarge(f"a text has {longest:,} characters; it may have {limits.characters:,}")
+        limits.check("characters", longest, f"a text has {longest:,} characters")
 
     def detect(self, document: Segments, target: str) -> Detected:
         """The likeliest language of a document among those with a model into the target.
@@ -92,8 +85,11 @@ class Translator:
         BadRequest for a pair that no model translates.
         """
         if source is None:
-            sources = await _apply(
-                lambda one, _: self.detect(one, target), documents, DETECTED * len(documents)
+            sources = await apply(
+                self.engine,
+                lambda one: self.detect(one, target),
+                documents,
+                DETECTED * len(documents),
             )
         else:
             sources = [Detected(source, 1.0)] * len(documents)
@@ -116,8 +112,8 @@ class Translator:
         """Each document in up to `nbest` versions: the first has the best hypothesis of each
         segment, the second the second best, and so on."""
         texts = list(dict.fromkeys(text for one in documents for text in one.texts))
-        parts = await _apply(
-            lambda text, deadline: fitting(served, text, deadline), texts, sum(map(len, texts))
+        parts = await apply(
+            self.engine, lambda text: fitting(served, text), texts, sum(map(len, texts))
         )
         parts_of = dict(zip(texts, parts, strict=True))
         marked = {
@@ -136,14 +132,15 @@ class Translator:
             found = (hypotheses[part] for part in parts_of[text])
             return " ".join(one[min(number, len(one) - 1)] for one in found)
 
-        def joined(document: Segments, deadline: Deadline) -> list[str]:
+        def joined(document: Segments) -> list[str]:
             found = []
             for number in range(nbest):
-                deadline.check()
-                found.append(document.join((version(t, number) for t in document.texts), deadline))
+                check_wanted()
+                found.append(document.join(version(text, number) for text in document.texts))
             return list(dict.fromkeys(found))
 
-        return await _apply(joined, documents, nbest * sum(one.size for one in documents))
+        size = nbest * sum(one.size for one in documents)
+        return await apply(self.engine, joined, documents, size)
 
     async def _run(
         self, served: Served, texts: Iterable[list[str]], marked: Collection[str], nbest: int
@@ -169,43 +166,28 @@ class Translator:
         return ", ".join(pairs) or "no models of language pairs"
 
 
-async def cut_all(cut: Callable[[str, Deadline], Segments], texts: Sequence[str]) -> list[Segments]:
-    """The segments of each text. Raises Timeout."""
-    return await _apply(cut, texts, sum(map(len, texts)))
+async def cut_all(
+    engine: Engine, cut: Callable[[str], Segments], texts: Sequence[str]
+) -> list[Segments]:
+    """The segments of each text."""
+    return await apply(engine, cut, texts, sum(map(len, texts)))
 
 
-async def _apply(
-    function: Callable[[A, Deadline], B], values: Sequence[A], characters: int
+async def apply(
+    engine: Engine, function: Callable[[A], B], values: Sequence[A], characters: int
 ) -> list[B]:
-    """The function of each value; in a thread, if there is so much that others would wait.
+    """The function of each value; in a thread, if there is so much that others would wait."""
+    if characters < AT_ONCE:
+        return [function(value) for value in values]
 
-    Raises Timeout. The thread ends soon after the client has gone.
-    """
-    deadline = Deadline(DOCUMENT_SECONDS)
-
-    def each() -> list[B]:
+    def all_of_them() -> list[B]:
         found = []
         for value in values:
-            deadline.check()
-            found.append(function(value, deadline))
+            check_wanted()
+            found.append(function(value))
         return found
 
-    if characters < AT_ONCE:
-        return each()
-    return await _in_thread(each, deadline)
-
-
-async def in_thread(function: Callable[..., B], *arguments: Any) -> B:
-    """What a function of a document gives, whose last argument is a deadline. Raises Timeout."""
-    deadline = Deadline(DOCUMENT_SECONDS)
-    return await _in_thread(lambda: function(*arguments, deadline), deadline)
-
-
-async def _in_thread(work: Callable[[], B], deadline: Deadline) -> B:
-    try:
-        return await asyncio.get_running_loop().run_in_executor(_POOL, work)
-    finally:
-        deadline.leave()
+    return await engine.threads.run(all_of_them)
 
 
 def targets_of(models: Catalogue) -> dict[str, list[str]]:
@@ -237,7 +219,7 @@ def _different_texts(output: Output) -> list[str]:
     return list(dict.fromkeys([output.text, *(one.text for one in output.alternatives)]))
 
 
-def fitting(served: Served, text: str, deadline: Deadline) -> list[str]:
+def fitting(served: Served, text: str) -> list[str]:
     """A text in parts that the model was trained to read: whole, if it is short enough.
 
     A longer one is cut at the ends of sentences, and a longer sentence between words.
@@ -250,7 +232,7 @@ def fitting(served: Served, text: str, deadline: Deadline) -> list[str]:
     for sentence in cut_after(text, SENTENCE_END):
         whole = len(tokens.encode(sentence)) <= longest
         for piece in [sentence] if whole else sentence.split():
-            deadline.check()
+            check_wanted()
             # At least as many as the tokens of both together, which are counted near the end only.
             added = 1 + len(tokens.encode(piece))
             joined = f"{parts[-1]} {piece}" if parts else piece

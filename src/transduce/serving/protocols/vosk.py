@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from transduce.serving import api
+from transduce.serving.body import parse_json
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.limits import Limits
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.live.stream import pcm16
@@ -51,7 +52,7 @@ class VoskConversation(Conversation):
         if isinstance(message, bytes):
             await self._audio(message)
             return True
-        asked = _object(message)
+        asked = _object(message, self.live.limits)
         if "config" in asked:
             self._configure(asked["config"])
             return True
@@ -99,7 +100,7 @@ class VoskConversation(Conversation):
             raise BadRequest('config must be an object, as in {"config": {"sample_rate": 16000}}')
         rate = config.get("sample_rate", self._rate)
         number = isinstance(rate, int | float) and not isinstance(rate, bool)
-        if not number or not MIN_RATE <= rate <= MAX_RATE or rate != int(rate):
+        if not number or not MIN_RATE <= rate <= MAX_RATE or rate % 1:
             raise BadRequest(
                 f"sample_rate is {rate!r:.40}; it must be a whole number from {MIN_RATE:,} to "
                 f"{MAX_RATE:,}, as 16000"
@@ -143,11 +144,8 @@ class VoskConversation(Conversation):
         await self.send({"error": error.message})
 
 
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"the message is not JSON ({error})") from None
+def _object(text: str, limits: Limits) -> dict[str, Any]:
+    value: Any = parse_json(text, limits, what="the message")
     if not isinstance(value, dict):
         raise BadRequest("the message must be a JSON object")
     return value

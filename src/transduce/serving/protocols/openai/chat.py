@@ -10,19 +10,21 @@ from starlette.responses import Response
 
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
+from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
 from transduce.serving.protocols.openai.completions import gather
 from transduce.serving.protocols.openai.generation import (
     MAX_ALTERNATIVES,
-    MAX_CHOICES,
     Step,
+    choices_of,
     generate,
     given,
     hypotheses,
     sampling_settings,
     shown,
     stops_of,
+    stream_options_of,
     tokens_in,
 )
 from transduce.serving.protocols.openai.merge import merge, with_errors
@@ -69,15 +71,14 @@ class Chat:
         asked.refuse_others(KNOWN, served.name)
         _refuse_formats(asked)
         source = last_user_message(asked)
+        self.engine.check(served, [source], choices_of(asked, self.engine.limits))
         head = {"id": new_id("chatcmpl"), "created": now(), "model": served.name}
         streams = await self._streams(asked, served, source)
         if asked.flag("stream"):
-            options = Parameters(asked.get("stream_options", {}))
-            options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
-            wanted = options.flag("include_usage")
+            wanted = stream_options_of(asked)
             head["object"] = "chat.completion.chunk"
-            prompt_tokens = tokens_in(served, source)
-            chunks = _chunks(streams, head, asked, prompt_tokens if wanted else None)
+            prompt_tokens = await tokens_in(self.engine, served, [source]) if wanted else None
+            chunks = _chunks(streams, head, asked, prompt_tokens)
             return EventStream(with_errors(await begin(chunks)))
         head["object"] = "chat.completion"
         found = await gather(*(_choice(n, one, asked) for n, one in streams.items()))
@@ -86,7 +87,7 @@ class Chat:
             {
                 **head,
                 "choices": [choice for choice, _ in found],
-                "usage": usage(tokens_in(served, source), tokens),
+                "usage": usage(await tokens_in(self.engine, served, [source]), tokens),
             }
         )
 
@@ -95,8 +96,9 @@ class Chat:
     ) -> dict[int, AsyncIterator[Step]]:
         """One for each choice. What is not sampled and not streamed is the result of `run`, with
         the beam of the recipe, whatever else is asked of it."""
-        n = asked.whole("n", 1, 1, MAX_CHOICES) or 1
-        most, stops = _most(asked), stops_of(asked)
+        limits = self.engine.limits
+        n = choices_of(asked, limits)
+        most, stops = _most(asked, limits), stops_of(asked, limits)
         alternatives = asked.whole("top_logprobs", 0, 0, MAX_ALTERNATIVES) or 0
         logprobs = asked.flag("logprobs")
         if alternatives and not logprobs:
@@ -204,9 +206,9 @@ def _logprob(step: Step) -> dict[str, Any]:
     return {**entry(step.token, step.log_probability), "top_logprobs": top}
 
 
-def _most(asked: Parameters) -> int | None:
+def _most(asked: Parameters, limits: Limits) -> int | None:
     name = "max_completion_tokens" if "max_completion_tokens" in asked else "max_tokens"
-    return asked.whole(name, None, 1, 100_000)
+    return asked.whole(name, None, 1, limits.length)
 
 
 def _refuse_formats(asked: Parameters) -> None:

@@ -15,14 +15,15 @@ from transduce.serving.errors import BadRequest
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
 from transduce.serving.protocols.openai.generation import (
-    MAX_CHOICES,
     Step,
+    choices_of,
     generate,
     given,
     hypotheses,
     sampling_settings,
     shown,
     stops_of,
+    stream_options_of,
     tokens_in,
 )
 from transduce.serving.protocols.openai.merge import merge, with_errors
@@ -73,10 +74,6 @@ class Asked:
     def by_beam(self) -> bool:
         """Whether the n choices are the n best of beam search."""
         return self.n > 1 and not self.settings[0].get("sample")
-
-    @property
-    def prompt_tokens(self) -> int:
-        return sum(tokens_in(self.served, prompt) for prompt in self.prompts)
 
 
 @dataclass
@@ -133,18 +130,15 @@ class Completions:
             "model": asked.served.name,
         }
         if parameters.flag("stream"):
-            options = Parameters(parameters.get("stream_options", {}))
-            options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
-            chunks = self._chunks(asked, head, options.flag("include_usage"))
+            chunks = self._chunks(asked, head, stream_options_of(parameters))
             return EventStream(with_errors(await begin(chunks)))
         if "stream_options" in parameters:
             raise ParameterError("stream_options needs stream; set it to true", "stream_options")
         found = await self._whole(asked)
         choices = [choice for choice, _ in found]
         tokens = sum(count for _, count in found)
-        return json_response(
-            {**head, "choices": choices, "usage": usage(asked.prompt_tokens, tokens)}
-        )
+        read = await tokens_in(self.engine, asked.served, asked.prompts)
+        return json_response({**head, "choices": choices, "usage": usage(read, tokens)})
 
     def _asked(self, asked: Parameters) -> Asked:
         served = find_model(self.engine.catalogue, asked.text("model"))
@@ -154,8 +148,9 @@ class Completions:
                 f"try /v1/chat/completions"
             )
         asked.refuse_others(KNOWN, served.name)
+        limits = self.engine.limits
         prompts = _prompts(asked)
-        n = asked.whole("n", 1, 1, MAX_CHOICES) or 1
+        n = choices_of(asked, limits)
         if (asked.whole("best_of", n, 1) or n) != n:
             raise ParameterError(f"best_of is not supported, unless it equals n ({n})", "best_of")
         settings = [sampling_settings(asked, True, index) for index in range(n)]
@@ -168,13 +163,15 @@ class Completions:
         echo = asked.flag("echo")
         # Without a new token it is the log-probabilities of the prompt that are wanted.
         least = 0 if echo and logprobs is not None else 1
-        most = asked.whole("max_tokens", default, least, 100_000)
+        most = asked.whole("max_tokens", default, least, limits.length)
+        most = default if most is None else most
+        self.engine.check(served, prompts, n, **({"max_length": most} if most else {}))
         return Asked(
             served,
             prompts,
             n,
-            default if most is None else most,
-            stops_of(asked),
+            most,
+            stops_of(asked, limits),
             echo,
             logprobs,
             settings,
@@ -290,7 +287,8 @@ class Completions:
                 choice = _choice(index, step.text, step.finish, taken)
                 yield event({**head, "choices": [choice]} | ({"usage": None} if with_usage else {}))
         if with_usage:
-            total = usage(asked.prompt_tokens, sum(counts.values()))
+            read = await tokens_in(self.engine, asked.served, asked.prompts)
+            total = usage(read, sum(counts.values()))
             yield event({**head, "choices": [], "usage": total})
         yield DONE
 

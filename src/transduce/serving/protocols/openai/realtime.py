@@ -12,10 +12,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from starlette.websockets import WebSocket
 
+from transduce.serving.body import parse_json
 from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.limits import Limits
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.protocols.openai.realtime_session import Configuration
@@ -66,7 +67,7 @@ class RealtimeConversation(Conversation):
 
     async def hear(self, message: str | bytes) -> bool:
         self._event = None
-        event = _event(message)
+        event = _event(message, self.live.limits)
         known = event.get("event_id")
         self._event = known if isinstance(known, str) else None
         kind = event.get("type")
@@ -204,7 +205,7 @@ class RealtimeConversation(Conversation):
         return whole | self._configuration.to_json(self._beta) | more
 
 
-def _event(message: str | bytes) -> dict[str, Any]:
+def _event(message: str | bytes, limits: Limits) -> dict[str, Any]:
     try:
         event: Any = parse_json(message, limits, what="the message")
     except BadRequest as error:
