@@ -413,8 +413,9 @@ def test_what_should_not_matter_does_not_change_the_answer(
         (score,) = model.score(["a cup of tea"], [output.text])
         values = [one.logprob for one in found.logprobs.content]
         assert values == pytest.approx(score.token_log_probabilities[:-1], abs=1e-4)
-        with pytest.raises(openai.BadRequestError, match="needs a temperature"):
-            client.chat.completions.create(**CHAT, **more, top_logprobs=2)
+        top = client.chat.completions.create(**CHAT, **more, top_logprobs=2).choices[0]
+        assert top.message.content == output.text
+        assert [one.token for one in top.logprobs.content] == list(output.text)
 
 
 def test_several_answers_are_the_best_of_a_beam(client: Any) -> None:

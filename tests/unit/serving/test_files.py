@@ -24,7 +24,7 @@ def test_a_result_is_removed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(libretranslate_files, "time", SimpleNamespace(monotonic=lambda: now))
     limits = Limits(results_seconds=0.05, results_bytes=10)
     results = Results(settings := ServiceSettings(limits=limits))
-    first, second = results.add("a.txt", "de", "tee"), results.add("a.txt", "de", "tasse")
+    first, second = results.add("a.txt", "de", b"tee"), results.add("a.txt", "de", b"tasse")
     assert first != second
     assert min(len(first), len(second)) > 32
     folder = Path(results._folder.name)
@@ -37,7 +37,7 @@ def test_a_result_is_removed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     assert answer.headers["content-security-policy"] == "sandbox"
     assert answer.headers["content-disposition"].startswith("attachment")
     with pytest.raises(ServiceError, match="no room") as refused:
-        results.add("b.txt", "de", "zu viel")
+        results.add("b.txt", "de", b"zu viel")
     assert refused.value.status == 507
 
     now += 0.04
@@ -52,7 +52,7 @@ def test_a_result_is_removed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(asyncio.wait_for(wait(), 60))
     with pytest.raises(ServiceError, match="expired"):
         results.response(first)
-    results.add("b.txt", "de", "platz")  # there is room again
+    results.add("b.txt", "de", b"platz")  # there is room again
     results.close()
     assert not folder.exists()
     assert not settings.folders

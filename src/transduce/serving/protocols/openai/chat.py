@@ -12,7 +12,14 @@ from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
 from transduce.serving.limits import Limits
 from transduce.serving.models import Served
-from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
+from transduce.serving.protocols.answers import (
+    DONE,
+    EventStream,
+    begin,
+    closing,
+    event,
+    json_response,
+)
 from transduce.serving.protocols.openai.completions import gather
 from transduce.serving.protocols.openai.generation import (
     MAX_ALTERNATIVES,
@@ -22,7 +29,6 @@ from transduce.serving.protocols.openai.generation import (
     given,
     hypotheses,
     sampling_settings,
-    shown,
     stops_of,
     stream_options_of,
     tokens_in,
@@ -117,28 +123,42 @@ class Chat:
             return {index: given(step) for index, step in enumerate(steps)}
         beam = settings[0].get("beam", served.model.recipe.decode.beam)
         if not drawn and beam > 1 and not asked.flag("stream"):
-            if alternatives:
-                raise ParameterError(
-                    "top_logprobs needs a temperature: a beam has no alternatives of each token; "
-                    "0 is greedy search",
-                    "top_logprobs",
-                )
-            return {0: self._scored(served, source, most, stops)}
+            return {0: self._scored(served, source, most, stops, alternatives)}
         return {
             index: generate(self.engine, served, source, most, stops, alternatives, **own)
             for index, own in enumerate(settings)
         }
 
     async def _scored(
-        self, served: Served, source: str, most: int | None, stops: Sequence[str]
+        self,
+        served: Served,
+        source: str,
+        most: int | None,
+        stops: Sequence[str],
+        alternatives: int,
     ) -> AsyncIterator[Step]:
-        """The result of `run`, with the log-probabilities of its tokens."""
-        ((whole,),) = await hypotheses(self.engine, served, [source], 1, most, stops)
-        (score,) = await self.engine.score(served, [source], [whole.text], attention=False)
-        pairs = zip(score.tokens[:-1], score.token_log_probabilities, strict=False)  # without END
-        for token, value in pairs:
-            yield Step("", shown(token), value)
-        yield whole
+        """The result of `run`, token by token: its text is given as the prefix of the output."""
+        ((whole,),) = await hypotheses(self.engine, served, [source], 1, most, ())
+        if not whole.text:
+            yield whole
+            return
+        steps = generate(
+            self.engine,
+            served,
+            source,
+            whole.tokens,
+            stops,
+            alternatives,
+            beam=1,
+            prefix=whole.text,
+        )
+        text = ""
+        async with closing(steps):
+            async for step in steps:
+                text += step.text
+                if step.finish is not None and text == whole.text:  # no stop sequence was found
+                    step.finish = whole.finish
+                yield step
 
 
 async def _choice(
