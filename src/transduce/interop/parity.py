@@ -19,7 +19,7 @@ LARGEST_DIFFERENCE = 1e-3
 LEAST_IDENTICAL = 0.999
 # Thresholds for quantized weights, and for another beam search. Between two decodings of some
 # hundred sentences that differ by rounding alone, BLEU varies by a few tenths: a whole point is a
-# loss.
+# loss. Of fewer than a hundred, one output alone may be more than a point.
 LARGEST_DROP = 1.0
 
 
@@ -113,10 +113,11 @@ def compare(
     largest = _largest(differences)
     greedy = _identical(before.greedy, after.greedy)
     searched = _identical(before.searched, after.searched)
+    largest_drop = max(LARGEST_DROP, 100 / len(before.greedy))
     faults = [
-        f"{TITLES.get(name, name)} is {drop:.2f} worse, the most is {LARGEST_DROP}"
+        f"{TITLES.get(name, name)} is {drop:.2f} worse, the most is {largest_drop:.1f}"
         for name, metric in old_metrics.items()
-        if (drop := _drop(metric, new_metrics[name])) > LARGEST_DROP
+        if (drop := _drop(metric, new_metrics[name])) > largest_drop + 1e-9
     ]
     if quantize is None:
         shares = {"greedy": greedy} if own_search else {"greedy": greedy, "beam": searched}

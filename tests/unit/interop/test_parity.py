@@ -89,6 +89,21 @@ def test_a_worse_metric_is_a_fault(quantize: str | None) -> None:
     assert compared(three, quantize).faults == ["exact match is 1.50 worse, the most is 1.0"]
 
 
+def test_of_few_pairs_one_output_may_differ() -> None:
+    """Of 40, one output is 2.5 points of exact match."""
+
+    def first(measured: Measurement) -> Measurement:
+        lists = ("log_probabilities", "greedy", "searched", "greedy_texts", "texts")
+        return replace(measured, **{name: getattr(measured, name)[:40] for name in lists})
+
+    for wrong, faults in ((1, 0), (2, 1)):
+        after = first(replace(BEFORE, texts=["x"] * wrong + WORDS[wrong:]))
+        told = {"pairs": 40, "data": "a set", "beam": 4, "bytes": (100, 30)}
+        kind = {"engine": "native", "quantize": "int8", "own_search": True}
+        parity = compare(first(BEFORE), after, ITEMS[:40], ["exact"], **kind, **told)  # type: ignore[arg-type]
+        assert len(parity.faults) == faults
+
+
 def test_both_searches_are_measured() -> None:
     parity = compared(replace(BEFORE, greedy_texts=["x", *WORDS[1:]]))
     assert parity.metrics == {"exact": (100, 100)}
