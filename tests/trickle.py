@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.slots import Job
 
 

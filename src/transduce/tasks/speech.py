@@ -16,7 +16,8 @@ from transduce.decoding.batch.decode import BatchDecoder, FastSearch
 from transduce.decoding.combine.ctc_and_lm import CtcScorer, DecoderSteps
 from transduce.decoding.cuda.audio_search import AudioSearch, AudioTask, has_audio_search
 from transduce.decoding.output import Output, Score
-from transduce.decoding.search.greedy import Hypothesis, Stepper, penalty
+from transduce.decoding.search.hypothesis import Hypothesis, penalty
+from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.decoding.speech.timed_words import attention_warning, skipped_warning, timed_words

@@ -20,7 +20,7 @@ from transduce.data.tokens.tokenizer import END
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.recorded import Recorded
 from transduce.decoding.cuda.slots import wide
-from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.decoding.search.rules import at_limit, cut, obey, too_early
 from transduce.decoding.search.slots import Shape
 from transduce.models import EncoderDecoder

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.cuda.slots import Slots
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes, shape_of
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder

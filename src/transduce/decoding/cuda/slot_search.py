@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.constraints.constraint import NEVER
-from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.decoding.search.rules import at_limit
 from transduce.decoding.search.slots import Shape
 

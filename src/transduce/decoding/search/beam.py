@@ -1,6 +1,6 @@
 """Beam search and diverse beam search, batched.
 
-The interface of models and constraints is that of greedy.py.
+Models and constraints are those of greedy.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from torch.nn.functional import pad
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
 from transduce.decoding.constraints.include import Include
-from transduce.decoding.search.greedy import (
+from transduce.decoding.search.hypothesis import (
     Hypothesis,
-    Stepper,
     best,
     hypotheses_of,
     penalty,
@@ -25,6 +24,7 @@ from transduce.decoding.search.greedy import (
 )
 from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.search.rules import at_limit
+from transduce.decoding.search.stepper import Stepper
 
 Ways = tuple[Tensor, Tensor, Tensor]
 """Candidates of each row: their score_BC, parent hypothesis_BC and token_BC."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes
 
 # Slots hold at least so many tokens of source and target, and a pool so many slots: sizes that few

@@ -20,7 +20,8 @@ from transduce.decoding.cuda.audio_search import AudioTask
 from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output
 from transduce.decoding.score.given import attention_to_source
-from transduce.decoding.search.greedy import Hypothesis, Stepper
+from transduce.decoding.search.hypothesis import Hypothesis
+from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.whisper.encoder_cache import EncoderCache
 from transduce.decoding.whisper.steps import Encode, PromptedSteps, RecordedRules, Rules, Steps

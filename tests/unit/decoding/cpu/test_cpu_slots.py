@@ -16,7 +16,8 @@ from transduce.decoding.cpu import slots
 from transduce.decoding.cpu.slots import CpuSearch
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.feed import decode_feed
-from transduce.decoding.search.greedy import Hypothesis, greedy
+from transduce.decoding.search.greedy import greedy
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.slots import Job, Search
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed

@@ -25,9 +25,11 @@ from transduce.decoding.cpu.slots import CpuSearch
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.feed import decode_feed
-from transduce.decoding.search.greedy import Hypothesis, Stepper, greedy, sample
+from transduce.decoding.search.greedy import greedy, sample
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.rules import NEVER, cut, obey
 from transduce.decoding.search.slots import Job, Search
+from transduce.decoding.search.stepper import Stepper
 from transduce.models import EncoderDecoder
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
