@@ -24,14 +24,13 @@ from transduce.decoding.constraints.constraint import (
     Prefix,
 )
 from transduce.decoding.constraints.include import Include
-from transduce.decoding.cpu.slots import CpuSearch
+from transduce.decoding.cpu.pool import CpuSearch
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
-from transduce.decoding.search.feed import Pools
+from transduce.decoding.search.continuous_batching import Job, Pools, Search
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.observer import SearchObserver
-from transduce.decoding.search.slots import Job, Search
 from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transduce.decoding.cuda.audio_slots import TokenRules, ban, read_prompt
 from transduce.decoding.cuda.slots import Slots, wide
-from transduce.decoding.search.slots import Shape
+from transduce.decoding.search.continuous_batching import Shape
 from transduce.models import EncoderDecoder
 from transduce.models.memory import Memory
 

@@ -15,8 +15,8 @@ from transduce.data.tokens.tokenizer import BEGIN
 from transduce.decoding.cuda.audio_beam import AudioBeamSlots
 from transduce.decoding.cuda.audio_slots import AudioSlots, TokenRules
 from transduce.decoding.cuda.pool import power_of_2, room
+from transduce.decoding.search.continuous_batching import Job, Search, Shape, positions_of, shape_of
 from transduce.decoding.search.hypothesis import Hypothesis
-from transduce.decoding.search.slots import Job, Search, Shape, positions_of, shape_of
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.hooks import copy_for_search
 from transduce.models.memory import Memory

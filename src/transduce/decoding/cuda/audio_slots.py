@@ -20,9 +20,9 @@ from transduce.data.tokens.tokenizer import END
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.recorded import Recorded
 from transduce.decoding.cuda.slots import wide
+from transduce.decoding.search.continuous_batching import Shape
 from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.decoding.search.rules import at_limit, cut, obey, too_early
-from transduce.decoding.search.slots import Shape
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.memory import Memory

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.cuda.slots import Slots
+from transduce.decoding.search.continuous_batching import Job, Search, Shape, SlotSizes, shape_of
 from transduce.decoding.search.hypothesis import Hypothesis
-from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes, shape_of
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.search.continuous_batching import Shape
 from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.decoding.search.rules import at_limit
-from transduce.decoding.search.slots import Shape
 
 
 class SlotSearch:

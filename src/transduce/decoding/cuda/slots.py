@@ -20,8 +20,8 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.cuda.recorded import Recorded
 from transduce.decoding.cuda.slot_search import SlotSearch
+from transduce.decoding.search.continuous_batching import Job, Shape
 from transduce.decoding.search.rules import at_limit, obey, too_early
-from transduce.decoding.search.slots import Job, Shape
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots

@@ -20,8 +20,8 @@ from transduce.decoding.cuda.audio_search import (
     has_audio_search,
 )
 from transduce.decoding.search.beam import beam as beam_search
+from transduce.decoding.search.continuous_batching import Job, Search, Shape
 from transduce.decoding.search.greedy import greedy
-from transduce.decoding.search.slots import Job, Search, Shape
 from transduce.decoding.whisper.steps import PromptedSteps, RecordedRules, Rules
 
 ON_GPU = pytest.param(

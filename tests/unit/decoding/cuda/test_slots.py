@@ -15,7 +15,7 @@ from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam as beam_search
-from transduce.decoding.search.slots import Job, Search, Shape, round_up
+from transduce.decoding.search.continuous_batching import Job, Search, Shape, round_up
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 from transduce.nn.masks import padding

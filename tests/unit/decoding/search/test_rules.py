@@ -21,14 +21,13 @@ from tiny_models import drawn
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN
 from transduce.decoding.constraints.constraint import MinLength
-from transduce.decoding.cpu.slots import CpuSearch
+from transduce.decoding.cpu.pool import CpuSearch
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search.beam import beam
-from transduce.decoding.search.feed import decode_feed
+from transduce.decoding.search.continuous_batching import Job, Search, decode_feed
 from transduce.decoding.search.greedy import greedy, sample
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.rules import NEVER, cut, obey
-from transduce.decoding.search.slots import Job, Search
 from transduce.decoding.search.stepper import Stepper
 from transduce.models import EncoderDecoder
 from transduce.runtime import library, why_not
