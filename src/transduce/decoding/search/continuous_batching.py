@@ -8,9 +8,11 @@ how jobs that arrive while others are being decoded take them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from torch import nn
 
 from transduce.decoding.search.beam import finished_at_most
 from transduce.decoding.search.hypothesis import Hypothesis
@@ -71,15 +73,14 @@ class SlotSizes:
     """The lengths of source and target of the slots that jobs of a network take."""
 
     def __init__(self, network: EncoderDecoder) -> None:
-        self._most = (positions_of(network.front), positions_of(network.decoder.embedding))
+        self.source, self.target = map(_positions_of, (network.front, network.decoder.embedding))
 
     def of(self, job: Job) -> tuple[int, int]:
-        source, target = self._most
-        return round_up(len(job.source) + 1, source), round_up(job.limit, target)
+        return round_up(len(job.source) + 1, self.source), round_up(job.limit, self.target)
 
     def limited(self, size: tuple[int, int]) -> tuple[int, int]:
         """The same where there are as many positions."""
-        return min(size[0], self._most[0]), min(size[1], self._most[1])
+        return min(size[0], self.source), min(size[1], self.target)
 
 
 def round_up(length: int, most: int) -> int:
@@ -87,9 +88,11 @@ def round_up(length: int, most: int) -> int:
     return min(max(32, 1 << (length - 1).bit_length()), most)
 
 
-def positions_of(embedding: TokenEmbedding) -> int:
-    """The number of learned positions; other kinds have no limit."""
-    table = None if embedding.positions is None else embedding.positions.positions
+def _positions_of(embedding: nn.Module) -> int:
+    """The number of learned positions; other kinds, and audio, have no limit."""
+    if not isinstance(embedding, TokenEmbedding) or embedding.positions is None:
+        return sys.maxsize
+    table = embedding.positions.positions
     return table.max_length if isinstance(table, Learned) else sys.maxsize
 
 
@@ -148,20 +151,24 @@ class Pools(Protocol):
 
 
 @dataclass
-class _Running:
+class Running:
     """A pool of slots at work."""
 
     pool: Pool
-    free: list[int]
+    fill: Callable[[list[int], Sequence[Job]], None]
+    """Puts jobs into slots of the pool."""
     held: dict[int, int] = field(default_factory=dict)
     """The number of the job in each slot."""
+
+    def __post_init__(self) -> None:
+        self.free = [slot for slot in range(self.pool.shape.slots) if slot not in self.held]
 
     def enter(self, jobs: list[tuple[int, Job]]) -> list[tuple[int, Job]]:
         """Jobs take free slots; those that are left over."""
         count = min(len(self.free), len(jobs))
         if count:
             slots, self.free = self.free[:count], self.free[count:]
-            self.pool.fill(slots, [job for _, job in jobs[:count]])
+            self.fill(slots, [job for _, job in jobs[:count]])
             self.held |= zip(slots, (number for number, _ in jobs[:count]), strict=True)
         return jobs[count:]
 
@@ -188,7 +195,7 @@ def decode_feed(search: Pools, feed: JobFeed, settings: Search) -> None:
     A job takes a slot as soon as there is a free one of its size, while its neighbours go on.
     """
     waiting: dict[tuple[int, int], list[tuple[int, Job]]] = {}
-    running: dict[tuple[int, int], list[_Running]] = {}
+    running: dict[tuple[int, int], list[Running]] = {}
     while True:
         for number, job in feed.more():
             size = tuple(map(max, search.sizes.of(job), search.sizes.limited(COMMON)))
@@ -206,7 +213,7 @@ def decode_feed(search: Pools, feed: JobFeed, settings: Search) -> None:
                 busy = [pool.pool for pools in running.values() for pool in pools]
                 slots = search.pool_for(max(len(jobs), FEWEST), size, settings, busy)
                 if slots is not None:
-                    pools.append(_Running(slots, list(range(slots.shape.slots))))
+                    pools.append(Running(slots, slots.fill))
                     jobs = pools[-1].enter(jobs)
                     pools.sort(key=lambda pool: -pool.pool.shape.slots)
             waiting[size] = jobs

@@ -263,4 +263,4 @@ def test_pools_are_few() -> None:
         for least in range(fast.MAX_POOLS + 3):
             fast_search.run([Job([5], 3)], Search(least=least))
     assert len(fast_search._pools) == fast.MAX_POOLS
-    assert max(shape.least for shape in fast_search._pools) == fast.MAX_POOLS + 2
+    assert max(shape.least for _, shape in fast_search._pools) == fast.MAX_POOLS + 2
