@@ -133,7 +133,7 @@ class Ours(Engine):
     def _on_gpu(self, wish: Wish) -> Callable[[], Any]:
         """The pool of slots takes all sentences at once, and sees to batches itself."""
         from transduce.decoding.batch.decode import Request
-        from transduce.decoding.search.slots import Job, Search
+        from transduce.decoding.search.continuous_batching import Job, Search
 
         bounds, least = self._bounds(wish.exact), wish.exact or 0
         jobs = [Job(source, bounds.limit(Request(source), 0)) for source in wish.sources]

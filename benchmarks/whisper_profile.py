@@ -24,9 +24,7 @@ from whisper import machine, read_list, write
 from whisper_systems import RATE, read
 
 import transduce
-from transduce.decoding.cuda.audio_beam import AudioBeamSlots
-from transduce.decoding.cuda.audio_search import AudioTask
-from transduce.decoding.cuda.audio_slots import AudioSlots
+from transduce.decoding.cuda.pool import AudioTask
 from transduce.decoding.cuda.slots import Slots
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.speech import SpeechFrontEnd
@@ -39,11 +37,8 @@ PARTS: list[tuple[str, type, str]] = [  # a part's time is without that of the p
     ("convolutions", SpeechFrontEnd, "forward"),
     ("encoder", TransformerEncoder, "forward"),
     ("language", WhisperModel, "listen"),
-    ("fill slots", AudioSlots, "fill_with"),
-    ("fill slots", AudioBeamSlots, "fill_with"),
-    ("steps", AudioSlots, "go"),
+    ("fill slots", Slots, "fill_encoded"),
     ("steps", Slots, "go"),
-    ("hypotheses", AudioSlots, "take"),
     ("hypotheses", Slots, "take"),
     ("search", AudioTask, "run"),
     ("windows", WhisperModel, "decode_windows"),

@@ -98,6 +98,7 @@ TESTS: dict[str, list[str]] = {
     "evaluation/perplexity.py": ["unit/evaluation/test_perplexity.py"],
     "decoding/search/beam.py": SEARCH,
     "decoding/search/greedy.py": SEARCH,
+    "decoding/search/hypothesis.py": SEARCH,
     "decoding/combine/rerank.py": ["unit/decoding/combine/test_rerank.py"],
     "decoding/batch/decode.py": [
         "unit/decoding/batch/test_decode.py",

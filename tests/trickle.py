@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from transduce.decoding.search.greedy import Hypothesis
-from transduce.decoding.search.slots import Job
+from transduce.decoding.search.continuous_batching import Job
+from transduce.decoding.search.hypothesis import Hypothesis
 
 
 class Trickle:

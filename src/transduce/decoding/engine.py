@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from transduce.decoding.batch.decode import BatchDecoder, Request
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis
 
 Rows = Sequence[Sequence[int]]
 

@@ -27,7 +27,7 @@ from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, Request
 from transduce.decoding.batch.packing import pack, pack_evenly
 from transduce.decoding.engine import Rows
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.interop.ctranslate2 import MODEL

@@ -15,7 +15,7 @@ from transduce.data.batches.batch import collate
 from transduce.decoding.batch.decode import PLACES, BatchDecoder, Request
 from transduce.decoding.batch.packing import pack
 from transduce.decoding.engine import Rows
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.errors import ModelError
 from transduce.interop.onnx import DECODER, ENCODER
 from transduce.interop.optional_packages import load_package

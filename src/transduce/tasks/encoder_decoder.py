@@ -22,7 +22,7 @@ from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
 from transduce.decoding.score.given import attention_to_source, log_probabilities, read_given
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.decoding.source_limit import (
     encode_truncated,

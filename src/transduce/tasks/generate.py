@@ -23,9 +23,9 @@ from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output, Score
-from transduce.decoding.search.feed import decode_feed
-from transduce.decoding.search.greedy import Hypothesis, Stepper
-from transduce.decoding.search.in_context import ContextStepper, InContext
+from transduce.decoding.search.continuous_batching import decode_feed
+from transduce.decoding.search.hypothesis import Hypothesis
+from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
 from transduce.models.call_context import NO_CONTEXT, CallContext

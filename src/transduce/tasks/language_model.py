@@ -19,7 +19,7 @@ from transduce.decoding.output import Output, Score
 from transduce.decoding.score import language_model as reading
 from transduce.decoding.score.context import SlidingWindow
 from transduce.decoding.score.language_model import Rows
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.models.build import build_language_model

@@ -18,9 +18,9 @@ from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, Request
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.output import Output
-from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.continuous_batching import Job
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.observer import ChosenToken, SearchObserver
-from transduce.decoding.search.slots import Job
 from transduce.models.call_context import CallContext
 
 NO_OUTPUT = "no output was found that satisfies all constraints"

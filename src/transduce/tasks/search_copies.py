@@ -9,7 +9,6 @@ from typing import Self
 
 import torch
 
-from transduce.decoding.cuda.audio_search import AudioSearch
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
@@ -58,7 +57,6 @@ class SearchCopies(Model):
     def _drop_copies(self) -> None:
         """Drop the copies of the network that search made: weights or device have changed."""
         self._fast: CudaSearch | None = None
-        self._slots: AudioSearch | None = None
         self._packed: PackedCopy[TrainableNetwork] | None = None
 
     @property

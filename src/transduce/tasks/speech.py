@@ -14,9 +14,10 @@ from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, FastSearch
 from transduce.decoding.combine.ctc_and_lm import CtcScorer, DecoderSteps
-from transduce.decoding.cuda.audio_search import AudioSearch, AudioTask, has_audio_search
+from transduce.decoding.cuda.pool import AudioTask, CudaSearch, has_cuda_search
 from transduce.decoding.output import Output, Score
-from transduce.decoding.search.greedy import Hypothesis, Stepper, penalty
+from transduce.decoding.search.hypothesis import Hypothesis, penalty
+from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.decoding.speech.timed_words import attention_warning, skipped_warning, timed_words
@@ -366,16 +367,16 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         return False
 
     @property
-    def audio_search(self) -> AudioSearch | None:
+    def audio_search(self) -> CudaSearch | None:
         """Search with CUDA graphs; None on a CPU, or of a network that has none."""
-        if not has_audio_search(self.network):
+        if not has_cuda_search(self.network):
             return None
         with MAKING:
-            if self._slots is None or self._slots.network is not self.network:
+            if self._fast is None or self._fast.network is not self.network:
                 width = self.recipe.model.width
                 kind = pick_precision(self.precision, self.device, width)
-                self._slots = AudioSearch(self.network, kind)
-            return self._slots
+                self._fast = CudaSearch(self.network, kind)
+            return self._fast
 
     def _fast_search(self, context: CallContext) -> FastSearch | None:
         found = self.audio_search

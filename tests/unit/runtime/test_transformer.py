@@ -12,7 +12,8 @@ from torch import Tensor
 from tiny_models import drawn
 from transduce.data.tokens.tokenizer import BEGIN, PAD
 from transduce.decoding.search.beam import beam
-from transduce.decoding.search.greedy import Hypothesis, greedy
+from transduce.decoding.search.greedy import greedy
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.models import EncoderDecoder, Lens
 from transduce.runtime import library, why_not
 from transduce.runtime import packed_weight as products

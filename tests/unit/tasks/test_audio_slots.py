@@ -9,7 +9,7 @@ import pytest
 
 import tiny_sounds
 import tiny_whisper
-from transduce.decoding.cuda.audio_search import AudioTask
+from transduce.decoding.cuda.pool import AudioTask
 from transduce.tasks import speech
 
 RATE = tiny_whisper.RATE
@@ -26,7 +26,7 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return run(self, jobs, settings)
 
     monkeypatch.setattr(AudioTask, "run", counted)
-    monkeypatch.setattr(speech, "has_audio_search", lambda network: True)
+    monkeypatch.setattr(speech, "has_cuda_search", lambda network: True)
     return found
 
 
@@ -39,7 +39,7 @@ def test_whisper(slots: list[int], beam: int) -> None:
     assert slots
     assert sum(slots) > len(waves)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speech, "has_audio_search", lambda network: False)
+        patch.setattr(speech, "has_cuda_search", lambda network: False)
         plain = model.run(waves, rate=RATE, beam=beam, times=True)
     for one, other in zip(found, plain, strict=True):
         assert (one.text, one.ids, one.language) == (other.text, other.ids, other.language)
@@ -56,7 +56,7 @@ def test_other_models_of_audio(slots: list[int], beam: int) -> None:
     found = model.run(waves, **asked)
     assert slots == [3]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speech, "has_audio_search", lambda network: False)
+        patch.setattr(speech, "has_cuda_search", lambda network: False)
         plain = model.run(waves, **asked)
     assert [one.ids for one in found] == [one.ids for one in plain]
     model.run(waves, **{**asked, "ctc_weight": 0.3})  # CTC sees each step

@@ -267,7 +267,7 @@ def test_the_slots_of_a_gpu_are_used_by_one_thread_at_a_time(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if there were a GPU: the pools of slots are kept between calls."""
-    monkeypatch.setattr(speech_models, "has_audio_search", lambda network: True)
+    monkeypatch.setattr(speech_models, "has_cuda_search", lambda network: True)
     in_threads(lambda: KINDS[kind]()[:3])
 
 

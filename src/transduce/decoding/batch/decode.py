@@ -24,13 +24,14 @@ from transduce.decoding.constraints.constraint import (
     Prefix,
 )
 from transduce.decoding.constraints.include import Include
-from transduce.decoding.cpu.slots import CpuSearch
+from transduce.decoding.cpu.pool import CpuSearch
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
-from transduce.decoding.search.feed import Pools
+from transduce.decoding.search.continuous_batching import Job, Pools, Search
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.observer import SearchObserver
-from transduce.decoding.search.slots import Job, Search
+from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.runtime.transformer import CTransformerSteps
@@ -118,7 +119,7 @@ class FastSearch(Protocol):
 
     def run(
         self, jobs: Sequence[Job], settings: Search | None = None
-    ) -> list[list[search.Hypothesis]]: ...
+    ) -> list[list[Hypothesis]]: ...
 
     def free(self) -> None: ...
 
@@ -127,7 +128,7 @@ class FastSearch(Protocol):
 class BatchDecoder:
     """A model with decoding settings, none of which is None."""
 
-    model: search.Stepper
+    model: Stepper
     settings: Settings
     bounds: Bounds
     device: torch.device
@@ -151,11 +152,11 @@ class BatchDecoder:
     failed: dict[int, str] = field(default_factory=dict)
     """Requests that failed, by index, and why."""
 
-    def run(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
+    def run(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         """The hypotheses of each request, in order, best first; none where none is possible."""
         if self.device.type == "cpu" and worth_forking(len(requests), self.workers):
             return self._run_in_workers(requests)
-        found: list[list[search.Hypothesis]] = [[] for _ in requests]
+        found: list[list[Hypothesis]] = [[] for _ in requests]
         possible = self._run_fast(self.possible(requests), requests, found)
         sizes = [self._places(request) for request in requests]
         kinds = [self._kind(request) for request in requests]
@@ -176,7 +177,7 @@ class BatchDecoder:
         and the length of prompts, which are read in one pass."""
         return self._hypotheses(request), len(request.source) if self.prompted else 0
 
-    def _run_in_workers(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
+    def _run_in_workers(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         def work(places: list[int]) -> Found:
             alone = replace(self, workers=1, failed={})
             found = alone.run([requests[place] for place in places])
@@ -186,10 +187,10 @@ class BatchDecoder:
             ]
 
         dealt = shares([self._places(request) for request in requests], self.workers)
-        found: list[list[search.Hypothesis]] = [[] for _ in requests]
+        found: list[list[Hypothesis]] = [[] for _ in requests]
         for places, answers in zip(dealt, run_in_workers(dealt, work), strict=True):
             for place, (why, hypotheses) in zip(places, answers, strict=True):
-                found[place] = [search.Hypothesis(*hypothesis) for hypothesis in hypotheses]
+                found[place] = [Hypothesis(*hypothesis) for hypothesis in hypotheses]
                 if why is not None:
                     self.failed[place] = why
         return found
@@ -198,7 +199,7 @@ class BatchDecoder:
         self,
         places: list[int],
         requests: Sequence[Request],
-        found: list[list[search.Hypothesis]],
+        found: list[list[Hypothesis]],
     ) -> list[int]:
         """Run the CUDA graph search where it applies; returns the remaining requests."""
         chosen = self.slot_settings
@@ -293,7 +294,7 @@ class BatchDecoder:
         self,
         places: list[int],
         requests: Sequence[Request],
-        found: list[list[search.Hypothesis]],
+        found: list[list[Hypothesis]],
     ) -> None:
         """Decode a batch; out of memory, its halves; a single request that does not fit fails."""
         observer = None
@@ -327,7 +328,7 @@ class BatchDecoder:
 
     def _decode(
         self, requests: Sequence[Request], observer: SearchObserver | None = None
-    ) -> list[list[search.Hypothesis]]:
+    ) -> list[list[Hypothesis]]:
         settings, power = self.settings, self.settings.length_penalty or 0.0
         source, constraints = self.prepare(requests)
         if settings.draws:
@@ -362,10 +363,10 @@ class BatchDecoder:
 
     def _filled_up(
         self,
-        found: list[list[search.Hypothesis]],
+        found: list[list[Hypothesis]],
         requests: Sequence[Request],
         observer: SearchObserver | None,
-    ) -> list[list[search.Hypothesis]]:
+    ) -> list[list[Hypothesis]]:
         """Where groups have found the same, what one beam finds makes up the n-best list."""
         nbest = self.settings.nbest
         short = [place for place, of_one in enumerate(found) if len(of_one) < nbest]

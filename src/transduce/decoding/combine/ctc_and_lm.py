@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
-from transduce.decoding.search.greedy import Stepper
 from transduce.decoding.search.rules import NEVER
+from transduce.decoding.search.stepper import Stepper
 from transduce.models.call_context import NO_CONTEXT, CallContext, attention_of
 from transduce.models.decoders import DecoderState, shared_rows
 from transduce.models.memory import Memory

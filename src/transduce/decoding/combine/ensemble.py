@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transduce.decoding.search.greedy import Stepper
+from transduce.decoding.search.stepper import Stepper
 from transduce.models.call_context import attention_of
 from transduce.models.decoders import DecoderState
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from transduce.data.tokens.bleu_tokenizer import DEFAULT, make_bleu
-from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.decoding.search.hypothesis import Hypothesis, penalty
 
 
 def minimum_bayes_risk(

@@ -3,38 +3,65 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from transduce.decoding.cuda.slots import Slots
-from transduce.decoding.search.greedy import Hypothesis
-from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes, shape_of
+from transduce.data.audio.corpus import Wave
+from transduce.data.tokens.tokenizer import BEGIN
+from transduce.decoding.cuda.slots import Slots, TokenRules
+from transduce.decoding.search.continuous_batching import (
+    Job,
+    Running,
+    Search,
+    Shape,
+    SlotSizes,
+    shape_of,
+)
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.hooks import copy_for_search
+from transduce.models.memory import Memory
+from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.torch_private import copy_all
 
 MAX_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most one part in SHARE of the free memory
 MAX_POOLS = 8
+SIZES = (1, 8, 64, 512)  # slots of a pool
+MOST = 128  # recordings of a pool, which has a power of two
+# New jobs enter together, when such a part of the slots is free: each entry costs a pass through
+# the encoder.
+ENTER, ENTER_AUDIO = 8, 4
+FEWER = 8  # part of a pool that the last recordings take, which then move to a smaller one
+STEP = 64  # sizes of slots for recordings are multiples of it
+
+EncodeWaves = Callable[[Sequence[Wave]], Memory]
+"""Waves to the encoder's states on the device."""
 
 
 def has_cuda_search(network: EncoderDecoder) -> bool:
-    """Whether its steps can be recorded as CUDA graphs: unchanged Transformers, on a GPU."""
+    """Whether its steps can be recorded as CUDA graphs: an unchanged Transformer, on a GPU. The
+    encoder of recordings may be any, as it runs outside the graphs."""
     if not next(network.parameters()).is_cuda or not network.as_built:
         return False
-    if not network.source_end:
-        return False
-    attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
+    recorded: list[torch.nn.Module] = [network.decoder]
+    if not isinstance(network, SpeechEncoderDecoder):
+        if not network.source_end or not isinstance(network.encoder, TransformerEncoder):
+            return False
+        recorded.append(network.encoder)
+    modules = [module for part in recorded for module in part.modules()]
+    attentions = [module for module in modules if isinstance(module, MultiHeadAttention)]
     if any(one.inner != one.width or one.relative is not None for one in attentions):
         return False  # pruned: places of layers are not alike
-    transformers = (TransformerEncoder, TransformerDecoder)
-    return all(isinstance(part, transformers) for part in (network.encoder, network.decoder))
+    return isinstance(network.decoder, TransformerDecoder)
 
 
 @dataclass
@@ -47,34 +74,73 @@ class CudaSearch:
 
     network: EncoderDecoder
     precision: torch.dtype = torch.float32
-    _pools: dict[Shape, Slots] = field(default_factory=dict)
+    _pools: dict[tuple[TokenRules | None, Shape], Slots] = field(default_factory=dict)
     turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
     """Held by the thread that uses the pools; others wait."""
+    rules: dict[object, TokenRules] = field(default_factory=dict)
+    """Those of recorded graphs, whose values must stay where they are."""
 
     def __post_init__(self) -> None:
         with torch.inference_mode(False):  # its weights are written to in either mode
-            self._copy = copy_for_search(self.network).to(self.precision).eval()
-        self._copy.requires_grad_(False)
-        self._copied: list[Tensor] = list(self._copy.parameters())
+            self.copy = copy_for_search(self.network).to(self.precision).eval()
+        self.copy.requires_grad_(False)
+        self._copied: list[Tensor] = list(self.copy.parameters())
         self.sizes = SlotSizes(self.network)
 
-    def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
-        """The hypotheses of each job, in order, best first."""
-        with self.turn:
-            return self._run(jobs, settings or Search())
-
-    def _run(self, jobs: Sequence[Job], settings: Search) -> list[list[Hypothesis]]:
-        self.copy_weights()
+    def run(
+        self,
+        jobs: Sequence[Job],
+        settings: Search | None = None,
+        audio: AudioTask | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of each job, in order, best first. audio: of jobs that are recordings."""
         found: list[list[Hypothesis]] = [[] for _ in jobs]
-        classes: dict[tuple[int, int], list[int]] = {}
-        for place, job in enumerate(jobs):
-            classes.setdefault(self.sizes.of(job), []).append(place)
-        # The longest first: out of memory shows at once.
-        for size, places in sorted(classes.items(), reverse=True):
-            pool = self.pool_for(len(places), size, settings)
-            assert pool is not None
-            _work(pool, jobs, places, found)
+        with self.turn:
+            self.copy_weights()
+            classes: dict[tuple[int, int], list[int]] = {}
+            for place, job in enumerate(jobs):
+                size = self.sizes.of(job) if audio is None else audio.size_of(job)
+                classes.setdefault(size, []).append(place)
+            # The longest first: out of memory shows at once.
+            for size, places in sorted(classes.items(), reverse=True):
+                places = sorted(places, key=lambda place: -len(jobs[place].source))
+                waiting = [(place, jobs[place]) for place in places]
+                for place, hypotheses in self._work(waiting, size, settings or Search(), audio):
+                    found[place] = hypotheses
         return found
+
+    def _work(
+        self,
+        waiting: list[tuple[int, Job]],
+        size: tuple[int, int],
+        settings: Search,
+        audio: AudioTask | None,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Continuous batching: all jobs of a size through one pool of slots."""
+        if audio is None:
+            enter, pool = ENTER, self.pool_for(len(waiting), size, settings)
+            assert pool is not None
+            running = Running(pool, pool.fill)
+        else:
+            slots = min(MOST, 1 << (len(waiting) - 1).bit_length())
+            enter, pool = ENTER_AUDIO, self.pool(shape_of(settings, slots, size), audio.rules)
+            running = Running(pool, partial(audio.fill, pool))
+        while waiting or running.held:
+            if waiting and (not running.held or enter * len(running.free) >= pool.shape.slots):
+                waiting = running.enter(waiting)
+            if audio is not None and not waiting:
+                pool, running = self._moved(pool, running)
+            yield from running.advance()
+
+    def _moved(self, pool: Slots, running: Running) -> tuple[Slots, Running]:
+        """The few recordings with long outputs, in a smaller pool: its steps take less time."""
+        if not 0 < FEWER * len(running.held) <= pool.shape.slots:
+            return pool, running
+        fewer = self.pool(replace(pool.shape, slots=pool.shape.slots // FEWER), pool.rules)
+        if fewer.shape.slots < len(running.held):  # there is no memory for it
+            return pool, running
+        fewer.move_from(pool, [*running.held])
+        return fewer, Running(fewer, fewer.fill, dict(enumerate(running.held.values())))
 
     def takes(self, settings: Search) -> bool:
         """Whether it has a search with these settings: with all."""
@@ -83,18 +149,33 @@ class CudaSearch:
     def pool_for(
         self, jobs: int, size: tuple[int, int], settings: Search, busy: Sequence[Slots] = ()
     ) -> Slots | None:
-        """A pool for so many jobs of a size; None where that is one of the busy ones.
+        """A pool for so many sentences of a size; None where that is one of the busy ones.
 
         Busy ones are not freed to make room for it.
         """
-        wanted = next((count for count in (1, 8, 64) if jobs <= count), 512)
-        shape = shape_of(settings, wanted, size)
-        if shape not in self._pools:
-            most = power_of_2(room(self._copy) // (shape.beam * size[1] + size[0]))
-            shape = replace(shape, slots=min(wanted, most))
+        slots = next((count for count in SIZES if jobs <= count), SIZES[-1])
+        shape = self._fitting(shape_of(settings, slots, size), None)
         if any(pool.shape == shape for pool in busy):
             return None
-        return self._pool(shape, busy)
+        return self.pool(shape, None, busy)
+
+    def pool(self, shape: Shape, rules: TokenRules | None, busy: Sequence[Slots] = ()) -> Slots:
+        """A pool of this shape, or of fewer slots where there is no memory for them."""
+        shape = self._fitting(shape, rules)
+        pool = self._pools.pop((rules, shape), None)
+        if pool is None:
+            idle = [one for one in self._pools if self._pools[one] not in busy]
+            for old in idle[: max(0, len(self._pools) - MAX_POOLS + 1)]:
+                self._pools.pop(old).free()
+            pool = Slots(self.copy, shape, rules)
+        self._pools[rules, shape] = pool  # the most recently used comes last
+        return pool
+
+    def _fitting(self, shape: Shape, rules: TokenRules | None) -> Shape:
+        if (rules, shape) in self._pools:
+            return shape
+        most = room(self.copy) // (shape.beam * shape.target + shape.source)
+        return replace(shape, slots=min(shape.slots, 1 << max(most.bit_length() - 1, 0)))
 
     def copy_weights(self) -> None:
         with torch.no_grad():
@@ -108,39 +189,37 @@ class CudaSearch:
             self._pools.clear()
         torch.cuda.empty_cache()
 
-    def _pool(self, shape: Shape, busy: Sequence[Slots]) -> Slots:
-        pool = self._pools.pop(shape, None)
-        if pool is None:
-            idle = [one for one in self._pools if self._pools[one] not in busy]
-            for old in idle[: max(0, len(self._pools) - MAX_POOLS + 1)]:
-                self._pools.pop(old).free()
-            pool = Slots(self._copy, shape)
-        self._pools[shape] = pool  # the most recently used comes last
-        return pool
 
+@dataclass
+class AudioTask:
+    """A search of recordings: how they are encoded, and what goes before an output."""
 
-def _work(
-    pool: Slots, jobs: Sequence[Job], places: list[int], found: list[list[Hypothesis]]
-) -> None:
-    """Continuous batching: all jobs at these indices through one pool of slots."""
-    waiting = sorted(places, key=lambda place: -len(jobs[place].source))
-    free = list(range(pool.shape.slots))
-    held: dict[int, int] = {}
-    while waiting or held:
-        # New jobs enter together: each entry costs a pass through the encoder.
-        if waiting and (not held or 8 * len(free) >= pool.shape.slots):
-            count = min(len(free), len(waiting))
-            entering, waiting = waiting[:count], waiting[count:]
-            slots, free = free[:count], free[count:]
-            pool.fill(slots, [jobs[place] for place in entering])
-            held |= dict(zip(slots, entering, strict=True))
-        working = pool.go()
-        if sum(working) == len(held):
-            continue
-        ended = [slot for slot in held if not working[slot]]
-        for slot, hypotheses in zip(ended, pool.take(ended), strict=True):
-            found[held.pop(slot)] = hypotheses
-        free += ended
+    search: CudaSearch
+    encode: EncodeWaves
+    prompt: Sequence[int] = (BEGIN,)
+    rules: TokenRules | None = None
+
+    def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
+        """The hypotheses of each job, in order, best first; a job's source is a wave."""
+        return self.search.run(jobs, settings, self)
+
+    def free(self) -> None:
+        self.search.free()
+
+    def size_of(self, job: Job) -> tuple[int, int]:
+        """The encoder states and tokens of the slots that a job takes, of few different sizes."""
+        network = self.search.network
+        assert isinstance(network, SpeechEncoderDecoder)
+        tokens = len(self.prompt) + job.limit - 1  # END is not read again
+        source, target = (
+            -(-count // STEP) * STEP for count in (network.states_of(len(job.source)), tokens)
+        )
+        return source, min(target, max(tokens, self.search.sizes.target))
+
+    def fill(self, pool: Slots, slots: list[int], jobs: Sequence[Job]) -> None:
+        """Put new recordings into these slots."""
+        memory = self.encode([cast(Wave, job.source) for job in jobs])
+        pool.fill_encoded(slots, memory, self.prompt, [job.limit for job in jobs])
 
 
 def room(network: EncoderDecoder) -> int:
@@ -153,7 +232,3 @@ def room(network: EncoderDecoder) -> int:
     bytes_of_place = 2 * width * len(network.decoder.stack) * weight.itemsize
     free, _ = torch.cuda.mem_get_info(weight.device)
     return min(MAX_PLACES, free // SHARE // bytes_of_place)
-
-
-def power_of_2(count: int) -> int:
-    return 1 << max(count.bit_length() - 1, 0)

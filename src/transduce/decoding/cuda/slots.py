@@ -4,13 +4,19 @@ Every row has its own step count, so when a sentence ends, the next one takes it
 others continue. Everything that a step does, network and search, is recorded as a CUDA graph and
 launched by one call; the host checks only now and then which sentences have ended. The hypotheses
 are those of search/greedy.py and search/beam.py, which also handle constraints.
+
+Recordings take slots likewise, with two differences: their encoder runs outside the graph, as its
+work is large enough to hide the launches; and with rules on which tokens may come next, outputs
+begin after a prompt, which is read there too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,12 +24,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.decoding.cuda.recorded import Recorded
-from transduce.decoding.cuda.slot_search import SlotSearch
-from transduce.decoding.search.rules import at_limit, obey, too_early
-from transduce.decoding.search.slots import Job, Shape
+from transduce.decoding.cuda.graphs import Recorded
+from transduce.decoding.search.beam import (
+    Ended,
+    add_ended,
+    best_candidates,
+    extended,
+    is_done,
+    that_stay_open,
+)
+from transduce.decoding.search.continuous_batching import Job, Shape
+from transduce.decoding.search.hypothesis import Hypothesis, penalty
+from transduce.decoding.search.rules import NEVER, at_limit, cut, obey, too_early
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
+from transduce.models.memory import Memory
+from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.short import LONGEST
 from transduce.nn.masks import Mask, Segments, padding
@@ -35,30 +51,67 @@ ONE_OF, MANY_OF = (4096, 8), (512, 1)
 FEW_ROWS = {"ROWS": 16, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
 SOME_ROWS = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 4}
 MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 8, "num_stages": 3}
-STEPS = 8  # between two checks by the host
+STEPS, STEPS_OF_AUDIO = 8, 4  # between two checks by the host, which let others in
 
 
-class Slots(SlotSearch):
-    """A pool of slots, and the step that advances all of them."""
+class TokenRules(Protocol):
+    """Which tokens may come next; its values are part of a recorded graph."""
 
-    def __init__(self, network: EncoderDecoder, shape: Shape) -> None:
+    def ban(self, logits_RV: Tensor, last: tuple[Tensor, Tensor, Tensor], length_R: Tensor) -> None:
+        """Write NEVER where a token is banned. last: the last token of each row, the one before
+        it, and 1 more than the number of its last timestamp, or 0. length_R: tokens so far."""
+
+    first_time: int
+    """The first timestamp; those after it are timestamps too."""
+
+
+class Slots:
+    """A pool of slots, and the step that advances all of them.
+
+    With rules, the target of its shape holds the prompt too.
+    """
+
+    def __init__(
+        self, network: EncoderDecoder, shape: Shape, rules: TokenRules | None = None
+    ) -> None:
         decoder = network.decoder
         assert isinstance(decoder, TransformerDecoder)
+        self.network, self.decoder, self.shape, self.rules = network, decoder, shape, rules
+        self.audio = isinstance(network, SpeechEncoderDecoder)
         weight = network.head.weight
-        super().__init__(shape, weight.device)
-        self.network, self.decoder = network, decoder
+        self.device = device = weight.device
         B, N, S, T = shape.slots, shape.beam, shape.source, shape.target
+
+        # Where each sentence is, and what it has found.
+        self.steps_R = torch.zeros(B * N, dtype=torch.int32, device=device)
+        self.source_lengths_B = torch.zeros(B, dtype=torch.int32, device=device)
+        self.limits_B = torch.ones(B, dtype=torch.int32, device=device)
+        self.tokens_R = torch.full((B * N,), PAD, device=device)
+        self.open_B = torch.zeros(B, dtype=torch.bool, device=device)
+        self.written_BNT = torch.full((B, N, T), PAD, device=device)
+        self.reached_BN = torch.full((B, N), NEVER, device=device)
+        self.ended = Ended.none(B, shape.nbest, T, device)
+        if N == 1:  # greedy search has one text, open or ended
+            self.ended = self.ended._replace(tokens_BNT=self.written_BNT)
+        self.count_B = torch.zeros(B, dtype=torch.int32, device=device)  # of finished hypotheses
+
+        # The KV cache. Its lengths are those of the outputs, and with rules that of the prompt too.
+        self.lengths_R = self.steps_R if rules is None else torch.zeros_like(self.steps_R)
+        self.before_R, self.latest_R = self.tokens_R.new_zeros(2, B * N)  # as in TokenRules
+        rows_R = torch.arange(B * N, dtype=torch.int32, device=device)
+        self.origin_RT = rows_R[:, None].repeat(1, T) if N > 1 else None
         E = 2 * decoder.stack[0].self_attention.width
         self.own = [
-            SelfAttentionSlots(weight.new_zeros(B * N, T, E), self.steps_R, self.origin_RT)
+            SelfAttentionSlots(weight.new_zeros(B * N, T, E), self.lengths_R, self.origin_RT)
             for _ in decoder.blocks
         ]
         self.source = [
             CrossAttentionSlots(weight.new_zeros(B, S, E), self.source_lengths_B, N)
             for _ in decoder.blocks
         ]
+
         self.report_BNE = torch.zeros(
-            B, shape.nbest, 3 + T, dtype=torch.float64, device=self.device
+            B, shape.nbest, 3 + T, dtype=torch.float64, device=device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
         self._last_report = np.zeros(self.report_BNE.shape)
         self._advance = Recorded(self._steps, network)
@@ -104,8 +157,7 @@ class Slots(SlotSearch):
         slots_B, lengths_B = slots_B.squeeze(1), lengths_B.squeeze(1)
         states_BSD = self._encode(source_BS, lengths_B)
         for block, past in zip(self.decoder.stack, self.source, strict=True):
-            memory_BSE = block.project_memory(states_BSD)
-            wide(past.store_BSE).index_copy_(0, slots_B, wide(memory_BSE))
+            _put(past.store_BSE, slots_B, block.project_memory(states_BSD))
         self._reset(slots_B, lengths_B, limits_B.squeeze(1), BEGIN)
 
     def _encode(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
@@ -124,48 +176,188 @@ class Slots(SlotSearch):
         memory = network.encoder(x_BSD.view(1, B * S, -1), offsets, mask)
         return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
 
+    def fill_encoded(
+        self, slots: Sequence[int], memory: Memory, prompt: Sequence[int], limits: Sequence[int]
+    ) -> None:
+        """Put recordings that are encoded into these slots, and read the prompt in one pass; its
+        last token is left to the first step. Only slots with rules have a longer prompt.
+
+        limits: the maximum length of each output, with END.
+        """
+        slots_B = torch.tensor(slots, device=self.device)
+        N, P = self.shape.beam, len(prompt) - 1
+        assert self.rules is not None or P == 0
+        state = self.decoder.start(
+            replace(memory, states_BSD=memory.states_BSD.to(self.network.head.weight.dtype))
+        )
+        for past, memory_BSE in zip(self.source, state.memory, strict=True):
+            _put(past.store_BSE[:, : memory_BSE.shape[1]], slots_B, memory_BSE)
+        if P:
+            before_T = torch.tensor(prompt[:-1], device=self.device)
+            self.decoder.read(before_T.expand(len(slots), -1), state)
+            for own, cache in zip(self.own, state.caches, strict=True):
+                sides = (side_BHPK.transpose(1, 2).flatten(2) for side_BHPK in cache.stored())
+                _put(own.store_RTE[:, :P], slots_B * N, torch.cat([*sides], dim=-1))
+            if self.origin_RT is not None:  # all hypotheses read the prompt in the first one's row
+                first_BNP = (slots_B * N).int()[:, None, None].expand(-1, N, P)
+                origin_BNT = self.origin_RT.view(-1, N, self.shape.target)
+                origin_BNT[:, :, :P].index_copy_(0, slots_B, first_BNP)
+        limits_B = torch.tensor(limits, device=self.device)
+        self._reset(slots_B, memory.lengths_B.to(self.device), limits_B, prompt[-1])
+        if self.rules is not None:
+            for of_rows, value in ((self.lengths_R, P), (self.before_R, 0), (self.latest_R, 0)):
+                of_rows.view(-1, N).index_fill_(0, slots_B, value)
+
+    def _reset(self, slots_B: Tensor, lengths_B: Tensor, limits_B: Tensor, token: int) -> None:
+        """Slots whose outputs begin after this token."""
+        beam = self.shape.beam
+        self.source_lengths_B.index_copy_(0, slots_B, lengths_B.int())
+        self.limits_B.index_copy_(0, slots_B, limits_B.int())
+        self.open_B.index_fill_(0, slots_B, value=True)
+        self.steps_R.view(-1, beam).index_fill_(0, slots_B, 0)
+        self.tokens_R.view(-1, beam).index_fill_(0, slots_B, token)
+        self.reached_BN.index_fill_(0, slots_B, NEVER)
+        self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
+        self.ended.score_BN.index_fill_(0, slots_B, NEVER)
+        self.count_B.index_fill_(0, slots_B, 0)
+
+    def move_from(self, other: Slots, slots: Sequence[int]) -> None:
+        """Take over what is in these slots of another pool, into the first of this one."""
+        N, slots_B = self.shape.beam, torch.tensor(slots, device=self.device)
+        place_B = torch.arange(len(slots), device=self.device)
+        rows_N = torch.arange(N, device=self.device)
+        here_R, there_R = ((x_B[:, None] * N + rows_N).flatten() for x_B in (place_B, slots_B))
+        for mine, theirs in zip(self._of_rows, other._of_rows, strict=True):
+            mine[here_R] = theirs[there_R]
+        for mine, theirs in zip(self._of_slots, other._of_slots, strict=True):
+            mine[place_B] = theirs[slots_B]
+        if self.origin_RT is not None:  # rows have other numbers here
+            self.origin_RT[here_R] += (here_R - there_R).int()[:, None]
+        other.open_B[slots_B] = False
+
+    @property
+    def _of_rows(self) -> list[Tensor]:
+        """What there is of each hypothesis."""
+        return [
+            *(one.store_RTE for one in self.own),
+            *([] if self.origin_RT is None else [self.origin_RT]),
+            *(self.steps_R, self.lengths_R, self.tokens_R, self.before_R, self.latest_R),
+        ]
+
+    @property
+    def _of_slots(self) -> list[Tensor]:
+        return [
+            *(one.store_BSE for one in self.source),
+            *(self.source_lengths_B, self.limits_B, self.open_B, self.count_B),
+            *(self.written_BNT, self.reached_BN, *self.ended),
+        ]
+
+    def close(self, slots: list[int]) -> None:
+        """What is in these slots is no longer needed."""
+        self.open_B[slots] = False
+
     def go(self) -> list[bool]:
-        """Advance by STEPS steps; whether each slot still has work."""
+        """Advance by some steps; whether each slot still has work."""
         self._advance()
-        self._last_report = self.report_BNE.cpu().numpy()
-        working: list[bool] = (self._last_report[:, 0, 0] != 0).tolist()
+        working: list[bool]
+        if self.audio:
+            working = self.open_B.tolist()
+        else:
+            self._last_report = self.report_BNE.cpu().numpy()
+            working = (self._last_report[:, 0, 0] != 0).tolist()
         return working
 
+    def take(self, slots: list[int]) -> list[list[Hypothesis]]:
+        """The hypotheses of what is in these slots, best first."""
+        seen = self._report(slots)
+        tokens = seen[:, :, 3:].astype(np.int64)
+        sizes = (tokens == END).argmax(axis=2)
+        texts = tokens.reshape(-1, tokens.shape[2])
+        # As lists: iterating over numpy values takes several times as long.
+        columns = (texts, sizes.ravel(), seen[:, :, 1].ravel(), seen[:, :, 2].ravel())
+        each = [
+            Hypothesis(ids[:end], score, total)
+            for ids, end, score, total in zip(*(x.tolist() for x in columns), strict=True)
+        ]
+        nbest = self.shape.nbest
+        # NaN is no score either: there is nothing where weights are no numbers.
+        return [
+            [hypothesis for hypothesis in each[start : start + nbest] if hypothesis.score > NEVER]
+            for start in range(0, len(each), nbest)
+        ]
+
     def _report(self, slots: list[int]) -> NDArray[np.float64]:
-        return self._last_report[slots]
+        if not self.audio:
+            return self._last_report[slots]
+        self._write_report()
+        return self.report_BNE[torch.tensor(slots, device=self.device)].cpu().numpy()
+
+    def _write_report(self) -> None:
+        """Everything the host reads is in one tensor: each copy from the device synchronizes."""
+        open_BN = self.open_B[:, None].expand_as(self.ended.score_BN)
+        values = [open_BN.float(), self.ended.score_BN, self.ended.total_BN]
+        self.report_BNE[:, :, :3] = torch.stack(values, dim=2)
+        self.report_BNE[:, :, 3:] = self.ended.tokens_BNT
 
     # ------------------------------------------------------------------------------- one step
 
     def _steps(self) -> None:
-        for _ in range(STEPS):
+        for _ in range(STEPS_OF_AUDIO if self.audio else STEPS):
             self._step()
-        # Everything the host reads is in one tensor: each copy from the device synchronizes.
-        open_BN = self.open_B[:, None].expand_as(self.ended_BN)
-        values_BN3 = torch.stack([open_BN.float(), self.ended_BN, self.total_BN], dim=2)
-        self.report_BNE[:, :, :3] = values_BN3
-        self.report_BNE[:, :, 3:] = self.ended_BNT
+        if not self.audio:  # whose outputs are long: only those that have ended are read
+            self._write_report()
 
     def _step(self) -> None:
+        """No operation on a GPU has a shape that depends on values, and none waits for it."""
         features_RD = self.decoder.advance(self.tokens_R, self.own, self.source)
+        last_R = self.tokens_R if self.rules is None else self.tokens_R.clone()
+        parent_R = None
         if self.shape.beam == 1:
-            self._choose(features_RD)
+            self._greedy(*self._top(features_RD, 1))
         else:
-            scores_RC, token_RC, masses_RC = self._top(features_RD, 2 * self.shape.beam)
-            self._beam(scores_RC - masses_RC.logsumexp(dim=-1, keepdim=True), token_RC)
+            parent_R = self._beam(*self._top(features_RD, 2 * self.shape.beam))
+        if self.rules is not None:
+            self._remember(last_R, parent_R, self.rules.first_time)
+        if self.audio:
+            # Cross-attention takes most of a step: of a recording that has ended nothing is read.
+            self.source_lengths_B *= self.open_B
 
-    def _choose(self, features_RD: Tensor) -> None:
-        """Greedy search: the best token of each row."""
-        found = self._top(features_RD, 1)
+    def _count(self, steps_R: Tensor) -> None:
+        """Increment the step of open rows; others stay, so that nothing overflows."""
+        steps_R.view(-1, self.shape.beam).add_(self.open_B[:, None])
+
+    def _remember(self, last_R: Tensor, parent_R: Tensor | None, first_time: int) -> None:
+        """What rules read of a hypothesis. last_R: the tokens before this step."""
+        latest_R = self.latest_R
+        if parent_R is not None:
+            last_R, latest_R = last_R[parent_R], latest_R[parent_R]
+        self.before_R.copy_(last_R)
+        number_R = self.tokens_R - first_time + 1
+        self.latest_R.copy_(torch.where(number_R > 0, number_R, latest_R))
+        self._count(self.lengths_R)
+
+    def _greedy(self, scores_BC: Tensor, tokens_BC: Tensor, masses_BC: Tensor) -> None:
+        """Append the best token of each row; rows that have ended do not change."""
         if self.device.type == "cuda":
-            self._settle(*found)
+            self._settle(scores_BC, tokens_BC, masses_BC)
             return
-        scores_BC, tokens_BC, masses_BC = found
         best_B1 = scores_BC.argmax(dim=-1, keepdim=True)
         scores_B = scores_BC.gather(1, best_B1).squeeze(1) - masses_BC.logsumexp(dim=-1)
-        self._greedy(scores_B, tokens_BC.gather(1, best_B1).squeeze(1))
+        tokens_B = tokens_BC.gather(1, best_B1).squeeze(1)
+        reached_B = self.reached_BN[:, 0]
+        reached_B += torch.where(self.open_B, scores_B, 0.0)
+        open_B = self.open_B.nonzero().squeeze(1)
+        self.written_BNT[open_B, 0, self.steps_R[open_B].long()] = tokens_B[open_B]
+        self.tokens_R[open_B] = tokens_B[open_B]
+        ends_B = self.open_B & (tokens_B == END)
+        score_B = reached_B / penalty(self.steps_R + 1, self.shape.length_penalty)
+        self.ended.score_BN[ends_B, 0] = score_B[ends_B].to(self.ended.score_BN)
+        self.ended.total_BN[ends_B, 0] = reached_B[ends_B]
+        self.open_B &= ~ends_B
+        self._count(self.steps_R)
 
     def _settle(self, scores_BC: Tensor, tokens_BC: Tensor, masses_BC: Tensor) -> None:
-        """The rest of a greedy step in one kernel."""
+        """The same in one kernel."""
         kernels().settle[(self.shape.slots,)](
             scores_BC,
             tokens_BC,
@@ -175,8 +367,8 @@ class Slots(SlotSearch):
             self.steps_R,
             self.written_BNT,
             self.reached_BN,
-            self.ended_BN,
-            self.total_BN,
+            self.ended.score_BN,
+            self.ended.total_BN,
             scores_BC.shape[1],
             self.shape.target,
             self.shape.length_penalty,
@@ -186,17 +378,53 @@ class Slots(SlotSearch):
             **early(self.device),
         )
 
+    def _beam(self, scores_RC: Tensor, token_RC: Tensor, masses_RC: Tensor) -> Tensor:
+        """As in search/beam.py, each row at its own step and all in place; the row of each
+        hypothesis's parent. Tokens include the best 2N of each hypothesis."""
+        shape, N = self.shape, self.shape.beam
+        step_B = self.steps_R.view(-1, N)[:, 0].long()
+        log_probs_RC = scores_RC - masses_RC.logsumexp(dim=-1, keepdim=True)
+        made = best_candidates(log_probs_RC, token_RC, self.reached_BN, 2 * N, torch.topk)
+        divisor_B1 = penalty(step_B + 1, shape.length_penalty)[:, None]
+        ended, last_BN = add_ended(self.ended, made, self.written_BNT, step_B, divisor_B1)
+        for still, part in zip(self.ended, ended, strict=True):
+            open_B = self.open_B.view(-1, *[1] * (part.dim() - 1))
+            still.copy_(torch.where(open_B, part, still))
+        reached_BN, parent_BN, tokens_BN = that_stay_open(made, N)
+        mildest_B = torch.maximum(
+            penalty(self.limits_B, shape.length_penalty),
+            penalty(step_B + 2, shape.length_penalty),
+        )
+        if shape.most is not None:
+            self.count_B += (last_BN > NEVER).sum(dim=1)
+        last_B = at_limit(step_B, self.limits_B)
+        done_B = is_done(self.ended, reached_BN, mildest_B, last_B, self.count_B, shape.most)
+        self.written_BNT.copy_(extended(self.written_BNT, parent_BN, step_B, tokens_BN))
+        self.reached_BN.copy_(reached_BN)
+        self.tokens_R.copy_(tokens_BN.flatten())
+        rows_R = torch.arange(len(self.tokens_R), device=self.device)
+        parent_R = (parent_BN + rows_R[::N, None]).flatten()
+        # Reorder the KV cache by table: it says in which row each step of a hypothesis is.
+        assert self.origin_RT is not None
+        at_R1 = self.lengths_R.long()[:, None]
+        written_RT = self.origin_RT.scatter(1, at_R1, rows_R.int()[:, None])
+        self.origin_RT.copy_(written_RT[parent_R])
+        self.open_B &= ~done_B
+        self._count(self.steps_R)
+        return parent_R
+
     def _top(self, features_RD: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Logits and tokens that include the `count` most likely allowed tokens of each row.
 
         The third result holds partial log-sum-exps of each row, over all tokens.
         """
         head, shape = self.network.head, self.shape
-        if count == 1 and features_RD.is_cuda and head.weight.dtype == torch.bfloat16:
+        on_gpu = features_RD.is_cuda and self.rules is None  # rules need the logits of all tokens
+        if on_gpu and count == 1 and head.weight.dtype == torch.bfloat16:
             return self._best(head.narrow(features_RD).contiguous())
         logits_RV = head.products(features_RD)
         R, V = logits_RV.shape
-        if self.device.type == "cuda":
+        if on_gpu:
             chunk, warps = ONE_OF if count == 1 else MANY_OF
             chunks = -(-V // chunk)
             values_RC = torch.empty(R, chunks * count, device=self.device)
@@ -210,11 +438,18 @@ class Slots(SlotSearch):
             )  # fmt: skip
             return values_RC, tokens_RC, masses_RC
         logits_RV = logits_RV + head.bias
-        masses_R1 = logits_RV.logsumexp(dim=-1, keepdim=True)
-        last_R = at_limit(self.steps_R, self.limits_B.repeat_interleave(shape.beam))
+        mass_R1 = logits_RV.logsumexp(dim=-1, keepdim=True)
+        limit_R = self.limits_B[:, None].expand(-1, shape.beam).reshape(-1)
+        last_R = at_limit(self.steps_R, limit_R)
+        if self.rules is not None:
+            last = (self.tokens_R, self.before_R, self.latest_R)
+            self.rules.ban(logits_RV, last, self.steps_R)
+            # Where a timestamp has to come next, an output of the greatest length ends without it.
+            cut(logits_RV, last_R & (logits_RV[:, END] == NEVER), mass_R1.squeeze(1))
         obey(logits_RV, too_early(self.steps_R, shape.least), last_R)
-        found = logits_RV.topk(min(count, V), dim=-1)
-        return found.values, found.indices, masses_R1
+        if count == 1:
+            return *logits_RV.max(dim=-1, keepdim=True), mass_R1
+        return *logits_RV.topk(min(count, V), dim=-1), mass_R1
 
     def _best(self, narrow_RE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same for the best token alone, by a kernel that never stores the logits."""
@@ -232,6 +467,8 @@ class Slots(SlotSearch):
         return values_RC, tokens_RC, masses_RC
 
 
-def wide(x: Tensor) -> Tensor:
-    """A view as int64: torch copies rows element by element."""
-    return x.view(torch.int64) if x.shape[-1] * x.itemsize % 8 == 0 else x
+def _put(store_BTE: Tensor, rows_B: Tensor, new_BTE: Tensor) -> None:
+    """Write rows of a KV cache, seen as int64 where possible: torch copies element by element."""
+    if new_BTE.shape[-1] * new_BTE.itemsize % 8 == 0:
+        store_BTE, new_BTE = store_BTE.view(torch.int64), new_BTE.view(torch.int64)
+    store_BTE.index_copy_(0, rows_B, new_BTE)

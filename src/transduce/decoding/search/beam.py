@@ -1,11 +1,14 @@
 """Beam search and diverse beam search, batched.
 
-The interface of models and constraints is that of greedy.py.
+Models and constraints are those of greedy.py. What happens to the candidates of a step is said in
+functions of their own, which the slots of continuous batching share (cuda/slots.py): there each row
+is at a step of its own, and nothing may have a shape that depends on values or wait for a device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +17,8 @@ from torch.nn.functional import pad
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
 from transduce.decoding.constraints.include import Include
-from transduce.decoding.search.greedy import (
+from transduce.decoding.search.hypothesis import (
     Hypothesis,
-    Stepper,
     best,
     hypotheses_of,
     penalty,
@@ -25,9 +27,30 @@ from transduce.decoding.search.greedy import (
 )
 from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.search.rules import at_limit
+from transduce.decoding.search.stepper import Stepper
 
-Ways = tuple[Tensor, Tensor, Tensor]
-"""Candidates of each row: their score_BC, parent hypothesis_BC and token_BC."""
+
+class Candidates(NamedTuple):
+    """The candidates of each row: log-probability, parent hypothesis and token."""
+
+    reached_BC: Tensor
+    parent_BC: Tensor
+    token_BC: Tensor
+
+
+class Ended(NamedTuple):
+    """The finished hypotheses of each row, best first: score, tokens and log-probability."""
+
+    score_BN: Tensor
+    tokens_BNT: Tensor
+    total_BN: Tensor
+
+    @classmethod
+    def none(cls, rows: int, nbest: int, longest: int, device: torch.device) -> Ended:
+        """Places for so many; a score of NEVER marks an empty one."""
+        score_BN = torch.full((rows, nbest), NEVER, device=device)
+        tokens_BNT = torch.full((rows, nbest, longest), PAD, device=device)
+        return cls(score_BN, tokens_BNT, score_BN.clone())
 
 
 def beam(
@@ -81,10 +104,8 @@ def beam(
     tokens_BN = torch.full((len(rows_B), 1), BEGIN, device=device)
     open_BN = torch.zeros(len(rows_B), 1, device=device)
     open_BNT = torch.full((len(rows_B), 1, longest), PAD, device=device)
-    ended_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
-    ended_BNT = torch.full((len(rows_B), nbest_of_group, longest), PAD, device=device)
-    total_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
-    found = (ended_BN.clone(), ended_BNT.clone(), total_BN.clone())
+    ended = Ended.none(len(rows_B), nbest_of_group, longest, device)
+    found = Ended(*(part.clone() for part in ended))
     penalties = penalty(torch.arange(1, longest + 2), length_penalty).tolist()
     at_limit_B = penalty(limits_B, length_penalty)
     first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
@@ -107,52 +128,28 @@ def beam(
 
         # Twice as many candidates as stay open, best first: half of them may end.
         if include is None and groups == 1:
-            ways = _best_ways(log_probs_RV, open_BN, 2 * size, live_R)
+            made = _best_of_all(log_probs_RV, open_BN, 2 * size, live_R)
         else:
-            ways = _preferred_ways(log_probs_RV, open_BN, size, include, groups, diversity)
-        candidate_BC, parent_BC, token_BC = _filled_up(ways, 2 * size)
-        ends_BC = token_BC == END
+            made = _preferred(log_probs_RV, open_BN, size, include, groups, diversity)
+        made = _filled_up(made, 2 * size)
 
         # On a CPU the check is cheap: skip the rest where no candidate ends.
-        some_end = device.type != "cpu" or bool(ends_BC.any())
-
-        # END counts only in the better half, so that a beam of 1 equals greedy search.
-        if some_end:
-            last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
-            score_BN = last_BN / penalties[step]
+        if device.type != "cpu" or bool((made.token_BC == END).any()):
+            closing_BN = shaped.closing().view(-1, N) if shaped.closes else None
+            ended, last_BN = add_ended(ended, made, open_BNT, step, penalties[step], closing_BN)
             ended_B = ended_B + (last_BN > NEVER).sum(dim=1)
-            if shaped.closes:
-                closing_BN = shaped.closing().view(-1, N)
-                score_BN = score_BN + closing_BN.gather(1, parent_BC[:, :size])
-            written_BNT = _take(open_BNT, parent_BC[:, :size])
-            written_BNT[:, :, step] = END
-            ended_BN, best_BN = torch.cat([ended_BN, score_BN], dim=1).topk(nbest_of_group, dim=1)
-            ended_BNT = _take(torch.cat([ended_BNT, written_BNT], dim=1), best_BN)
-            total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
-
-        # The first that do not end stay open, unless the row is done.
-        if some_end:
-            place_C = torch.arange(ends_BC.shape[1], device=device)
-            kept_BN = (place_C + len(place_C) * ends_BC).topk(size, dim=1, largest=False).indices
-            open_BN = candidate_BC.gather(1, kept_BN)
-            tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
-        else:
-            open_BN = candidate_BC[:, :size]
-            tokens_BN, parent_BN = token_BC[:, :size], parent_BC[:, :size]
-        open_BNT = _take(open_BNT, parent_BN)
-        open_BNT[:, :, step] = tokens_BN
+            made = that_stay_open(made, size)
+        open_BN, parent_BN, tokens_BN = (part_BC[:, :size] for part_BC in made)
+        open_BNT = extended(open_BNT, parent_BN, step, tokens_BN)
         mildest_B = at_limit_B.clamp(min=penalties[step + 1])
-        hope_B = open_BN.amax(dim=1) / mildest_B
-        done_B = (ended_BN[:, -1] >= hope_B) | last_B
-        if most is not None:
-            done_B |= ended_B >= most
+        done_B = is_done(ended, open_BN, mildest_B, last_B, ended_B, most)
         gone_B = None if observer is None else observer.gone(rows_B // groups)
         if gone_B is not None:
             done_B |= gone_B
-            ended_BN = ended_BN.masked_fill(gone_B[:, None], NEVER)
+            ended = ended._replace(score_BN=ended.score_BN.masked_fill(gone_B[:, None], NEVER))
         open_BN = open_BN.masked_fill(done_B[:, None], NEVER)
         if prunes:
-            open_BN.masked_fill_(open_BN / mildest_B[:, None] <= ended_BN[:, -1:], NEVER)
+            open_BN.masked_fill_(open_BN / mildest_B[:, None] <= ended.score_BN[:, -1:], NEVER)
 
         # The groups of a source stay together: all leave the batch, or none.
         waiting_B = ~done_B
@@ -160,7 +157,7 @@ def beam(
             waiting_B = waiting_B.view(-1, groups).any(dim=1).repeat_interleave(groups)
         left = int(waiting_B.sum())  # the only synchronization with the device in a step
         if left == 0 or gone_B is not None or shrinks(left, len(rows_B), device):
-            for whole, part in zip(found, (ended_BN, ended_BNT, total_BN), strict=True):
+            for whole, part in zip(found, ended, strict=True):
                 whole[rows_B] = part
             if left == 0:
                 break
@@ -168,9 +165,8 @@ def beam(
             row_B = (row_B[:, None] * groups + torch.arange(groups, device=device)).flatten()
             rows_B, limits_B, at_limit_B = rows_B[row_B], limits_B[row_B], at_limit_B[row_B]
             open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
-            ended_BN, ended_BNT, total_BN = ended_BN[row_B], ended_BNT[row_B], total_BN[row_B]
+            ended, ended_B = Ended(*(part[row_B] for part in ended)), ended_B[row_B]
             parent_BN, first_B1 = parent_BN[row_B], row_B[:, None] * N
-            ended_B = ended_B[row_B]
         index_R = (first_B1 + parent_BN).flatten()
         first_B1 = place_B1[: len(rows_B)]
         if prunes:
@@ -190,36 +186,111 @@ def finished_at_most(patience: float | None, size: int, nbest: int) -> int | Non
     return None if patience is None else max(nbest, round(patience * size))
 
 
+# -------------------------------------------------------------------- the candidates of a step
+
+
+def best_candidates(
+    log_probs_RC: Tensor,
+    token_RC: Tensor,
+    open_BN: Tensor,
+    count: int,
+    top_k: Callable[[Tensor, int], tuple[Tensor, Tensor]] = best,
+) -> Candidates:
+    """Each row's best candidates, given the best tokens of each of its hypotheses: others cannot
+    be among them. open_BN: the log-probability of each hypothesis."""
+    (B, N), each = open_BN.shape, log_probs_RC.shape[1]
+    reached_BC = (log_probs_RC.view(B, N, each) + open_BN[:, :, None]).flatten(1)
+    reached_BC, place_BC = top_k(reached_BC, min(count, N * each))
+    return Candidates(reached_BC, place_BC // each, token_RC.view(B, -1).gather(1, place_BC))
+
+
+def add_ended(
+    ended: Ended,
+    made: Candidates,
+    written_BNT: Tensor,
+    step: int | Tensor,
+    length_penalty: float | Tensor,
+    closing_BN: Tensor | None = None,
+) -> tuple[Ended, Tensor]:
+    """The best finished hypotheses, with those that end now, and the log-probabilities of these.
+
+    END counts only in the better half of the candidates, so that a beam of 1 equals greedy search.
+    step, length_penalty: of each row [B], [B, 1], or of all.
+    """
+    size, nbest = made.token_BC.shape[1] // 2, ended.score_BN.shape[1]
+    parent_BN = made.parent_BC[:, :size]
+    last_BN = made.reached_BC[:, :size].masked_fill(made.token_BC[:, :size] != END, NEVER)
+    score_BN = last_BN / length_penalty
+    if closing_BN is not None:
+        score_BN = score_BN + closing_BN.gather(1, parent_BN)
+    whole_BNT = extended(written_BNT, parent_BN, step, END)
+    score_BN, best_BN = torch.cat([ended.score_BN, score_BN], dim=1).topk(nbest, dim=1)
+    tokens_BNT = _take(torch.cat([ended.tokens_BNT, whole_BNT], dim=1), best_BN)
+    total_BN = torch.cat([ended.total_BN, last_BN], dim=1).gather(1, best_BN)
+    return Ended(score_BN, tokens_BNT, total_BN), last_BN
+
+
+def that_stay_open(made: Candidates, size: int) -> Candidates:
+    """The first candidates that do not end."""
+    ends_BC = made.token_BC == END
+    place_C = torch.arange(ends_BC.shape[1], device=ends_BC.device)
+    kept_BN = (place_C + len(place_C) * ends_BC).topk(size, dim=1, largest=False).indices
+    return Candidates(*(part_BC.gather(1, kept_BN) for part_BC in made))
+
+
+def extended(
+    written_BNT: Tensor, parent_BN: Tensor, step: int | Tensor, token: int | Tensor
+) -> Tensor:
+    """What the parents have written, and one token more. step: of each row or of all."""
+    found_BNT = _take(written_BNT, parent_BN)
+    if isinstance(step, int):
+        found_BNT[:, :, step] = token
+        return found_BNT
+    at_BN1 = step[:, None, None].expand(-1, parent_BN.shape[1], 1)
+    return found_BNT.scatter_(2, at_BN1, token[:, :, None] if isinstance(token, Tensor) else token)
+
+
+def is_done(
+    ended: Ended,
+    open_BN: Tensor,
+    mildest_B: Tensor,
+    last_B: Tensor,
+    ended_B: Tensor,
+    most: int | None,
+) -> Tensor:
+    """The rows at their maximum length, those whose open hypotheses cannot enter the n-best list
+    any more, and those of which so many have ended. mildest_B: the largest penalty ahead."""
+    done_B = (ended.score_BN[:, -1] >= open_BN.amax(dim=1) / mildest_B) | last_B
+    return done_B if most is None else done_B | (ended_B >= most)
+
+
 def _chosen(items_R: Tensor, live_R: Tensor | None) -> Tensor:
     return items_R if live_R is None else items_R[live_R]
 
 
-def _best_ways(
+def _best_of_all(
     log_probs_RV: Tensor, open_BN: Tensor, count: int, live_R: Tensor | None = None
-) -> Ways:
-    """Each row's best candidates. Only the best tokens of each hypothesis are considered: others
-    cannot be among them. live_R: the hypotheses that log_probs_RV are of, if not of all."""
-    (B, N), V = open_BN.shape, log_probs_RV.shape[1]
-    each = min(count, V)
+) -> Candidates:
+    """Each row's best candidates. live_R: the hypotheses that log_probs_RV are of, if not of
+    all."""
+    rows, each = open_BN.numel(), min(count, log_probs_RV.shape[1])
     log_probs_RC, token_RC = best(log_probs_RV, each)
-    if live_R is not None and len(live_R) < B * N:
+    if live_R is not None and len(live_R) < rows:
         found_RC, token_of_RC = log_probs_RC, token_RC
-        log_probs_RC = found_RC.new_full((B * N, each), NEVER)
-        token_RC = token_of_RC.new_full((B * N, each), PAD)
+        log_probs_RC = found_RC.new_full((rows, each), NEVER)
+        token_RC = token_of_RC.new_full((rows, each), PAD)
         log_probs_RC[live_R], token_RC[live_R] = found_RC, token_of_RC
-    reached_BC = (log_probs_RC.view(B, N, each) + open_BN[:, :, None]).flatten(1)
-    candidate_BC, place_BC = best(reached_BC, min(count, N * each))
-    return candidate_BC, place_BC // each, token_RC.view(B, -1).gather(1, place_BC)
+    return best_candidates(log_probs_RC, token_RC, open_BN, count)
 
 
-def _preferred_ways(
+def _preferred(
     log_probs_RV: Tensor,
     open_BN: Tensor,
     size: int,
     include: Include | None,
     groups: int,
     diversity: float,
-) -> Ways:
+) -> Candidates:
     """Each row's candidates in the order of required phrases or diverse groups."""
     V = log_probs_RV.shape[1]
     reached_BNV = log_probs_RV.view(*open_BN.shape, V).add_(open_BN[:, :, None])
@@ -227,16 +298,16 @@ def _preferred_ways(
         index_BC = include.prefer(reached_BNV, min(2 * size, reached_BNV[0].numel()))
     else:
         index_BC = _in_groups(reached_BNV, size, groups, diversity)
-    return reached_BNV.flatten(1).gather(1, index_BC), index_BC // V, index_BC % V
+    return Candidates(reached_BNV.flatten(1).gather(1, index_BC), index_BC // V, index_BC % V)
 
 
-def _filled_up(ways: Ways, count: int) -> Ways:
+def _filled_up(made: Candidates, count: int) -> Candidates:
     """Pad with impossible candidates, where a tiny vocabulary has too few."""
-    if not (missing := count - ways[0].shape[1]):
-        return ways
-    candidate_BC, parent_BC, token_BC = (pad(of_ways, (0, missing)) for of_ways in ways)
-    candidate_BC[:, -missing:] = NEVER
-    return candidate_BC, parent_BC, token_BC
+    if not (missing := count - made.token_BC.shape[1]):
+        return made
+    made = Candidates(*(pad(part_BC, (0, missing)) for part_BC in made))
+    made.reached_BC[:, -missing:] = NEVER
+    return made
 
 
 def _in_groups(reached_BNV: Tensor, size: int, groups: int, diversity: float) -> Tensor:

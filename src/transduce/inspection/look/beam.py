@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.output import Output
-from transduce.decoding.search.greedy import penalty
+from transduce.decoding.search.hypothesis import penalty
 from transduce.inspection.figures import visible
 from transduce.inspection.look.trace import Asked, Trace
 

@@ -27,7 +27,7 @@ from transduce.decoding.constraints.constraint import (
     Prefix,
 )
 from transduce.decoding.constraints.include import Include
-from transduce.decoding.search.greedy import Stepper
+from transduce.decoding.search.stepper import Stepper
 from transduce.models.call_context import attention_of
 from transduce.models.decoders import DecoderState
 from transduce.tasks.generate import GenerativeModel

@@ -16,15 +16,17 @@ from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds, FastSearch
-from transduce.decoding.cuda.audio_search import AudioTask
+from transduce.decoding.cuda.pool import AudioTask
 from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output
 from transduce.decoding.score.given import attention_to_source
-from transduce.decoding.search.greedy import Hypothesis, Stepper
+from transduce.decoding.search.hypothesis import Hypothesis
+from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.whisper.encoder_cache import EncoderCache
 from transduce.decoding.whisper.steps import Encode, PromptedSteps, RecordedRules, Rules, Steps
 from transduce.errors import ModelError
+from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build_audio
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.memory import Memory
@@ -138,7 +140,7 @@ class PromptedSpeechModel(SpeechModel):
     def _encoding(self, context: CallContext) -> EncoderCache:
         return _prompted(context).encoder or EncoderCache(self._steps_and_encode()[1], self.device)
 
-    def _precise(self, memory: Memory, network: SpeechEncoderDecoder) -> Memory:
+    def _precise(self, memory: Memory, network: EncoderDecoder) -> Memory:
         """The encoder's states in the precision of a network that reads them."""
         if self.device.type == "cpu":
             return memory

@@ -15,8 +15,8 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch import decode
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, Request, pack, pack_evenly
-from transduce.decoding.search.greedy import Hypothesis
-from transduce.decoding.search.slots import Job, Search
+from transduce.decoding.search.continuous_batching import Job, Search
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.settings import Settings
 
 

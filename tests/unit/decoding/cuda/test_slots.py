@@ -15,7 +15,7 @@ from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam as beam_search
-from transduce.decoding.search.slots import Job, Search, Shape, round_up
+from transduce.decoding.search.continuous_batching import Job, Search, Shape, round_up
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 from transduce.nn.masks import padding
@@ -263,4 +263,4 @@ def test_pools_are_few() -> None:
         for least in range(fast.MAX_POOLS + 3):
             fast_search.run([Job([5], 3)], Search(least=least))
     assert len(fast_search._pools) == fast.MAX_POOLS
-    assert max(shape.least for shape in fast_search._pools) == fast.MAX_POOLS + 2
+    assert max(shape.least for _, shape in fast_search._pools) == fast.MAX_POOLS + 2

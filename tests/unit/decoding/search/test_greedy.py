@@ -19,7 +19,8 @@ from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN
 from transduce.decoding import Hypothesis, beam
 from transduce.decoding.search import beam as beams
 from transduce.decoding.search import greedy as search
-from transduce.decoding.search.greedy import best, penalty, remaining
+from transduce.decoding.search import hypothesis as top_k
+from transduce.decoding.search.hypothesis import best, penalty, remaining
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 from transduce.runtime import library, why_not
@@ -157,7 +158,7 @@ def test_greedy_is_the_best_token_at_each_step(seed: int) -> None:
 def test_the_best_places_are_those_of_the_highest(
     rows: int, width: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "top_k_scores", lambda scores_RX, count: None)  # torch finds them
+    monkeypatch.setattr(top_k, "top_k_scores", lambda scores_RX, count: None)  # torch finds them
     count = min(count, width)
     torch.manual_seed(3)
     scores_RX = torch.randn(rows, width)
@@ -184,7 +185,7 @@ def test_of_equals_the_first_and_nan_the_last_whoever_finds_them(
     if native and library() is None:
         pytest.skip(f"no library: {why_not()}")
     if not native:
-        monkeypatch.setattr(search, "top_k_scores", lambda scores_RX, count: None)
+        monkeypatch.setattr(top_k, "top_k_scores", lambda scores_RX, count: None)
     random = torch.Generator().manual_seed(different)
     for width, count in [(1, 1), (7, 3), (7, 7), (300, 1), (300, 8), (9000, 1), (9000, 5)]:
         scores_RX = torch.randint(different, (5, width), generator=random).float()

@@ -15,19 +15,22 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from slow_params import some_slow
 from tiny_models import drawn
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN
 from transduce.decoding.constraints.constraint import MinLength
-from transduce.decoding.cpu.slots import CpuSearch
+from transduce.decoding.cpu.pool import CpuSearch
 from transduce.decoding.cuda.pool import CudaSearch
+from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search.beam import beam
-from transduce.decoding.search.feed import decode_feed
-from transduce.decoding.search.greedy import Hypothesis, Stepper, greedy, sample
+from transduce.decoding.search.continuous_batching import Job, Search, decode_feed, shape_of
+from transduce.decoding.search.greedy import greedy, sample
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.rules import NEVER, cut, obey
-from transduce.decoding.search.slots import Job, Search
+from transduce.decoding.search.stepper import Stepper
 from transduce.models import EncoderDecoder
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
@@ -135,12 +138,39 @@ def by_slots_on_a_gpu(made: EncoderDecoder, jobs: list[Job], settings: Search) -
     return CudaSearch(made.cuda(), torch.float32).run(jobs, settings)
 
 
+class NoRules:
+    """Rules that ban nothing: slots with rules read the logits of all tokens."""
+
+    first_time = TOKENS
+
+    def ban(self, logits_RV: Tensor, last: tuple[Tensor, ...], length_R: Tensor) -> None:
+        pass
+
+
+def by_slots_with_rules(made: EncoderDecoder, jobs: list[Job], settings: Search) -> Found:
+    device = made.head.weight.device
+    batch = collate([job.source for job in jobs], None).to(device)
+    slots = Slots(made, shape_of(settings, len(jobs), (8, 8)), NoRules())
+    memory = made.encode(batch.source_BS, batch.source_lengths_B)
+    places = list(range(len(jobs)))
+    slots.fill_encoded(places, memory, (BEGIN,), [job.limit for job in jobs])
+    while any(slots.go()):
+        pass
+    return slots.take(places)
+
+
+def by_slots_with_rules_on_a_gpu(made: EncoderDecoder, jobs: list[Job], settings: Search) -> Found:
+    return by_slots_with_rules(made.cuda(), jobs, settings)
+
+
 SEARCHES = [
     by_torch,
     pytest.param(by_steps_in_c, marks=needs_c),
     pytest.param(by_slots_in_c, marks=needs_c),
     by_slots_of_torch,
+    by_slots_with_rules,
     pytest.param(by_slots_on_a_gpu, marks=needs_gpu),
+    pytest.param(by_slots_with_rules_on_a_gpu, marks=needs_gpu),
 ]
 
 

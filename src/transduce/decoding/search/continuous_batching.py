@@ -1,18 +1,102 @@
-"""Continuous batching of jobs that arrive while others are being decoded."""
+"""Continuous batching: sentences take slots, and others enter while they go on.
+
+Each sentence in a slot is at a step of its own. Slots are advanced by CUDA graphs (cuda/slots.py)
+or in C on a CPU (cpu/pool.py); here is what both need: jobs, the sizes and settings of slots, and
+how jobs that arrive while others are being decoded take them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from transduce.decoding.search.greedy import Hypothesis
-from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes
+from torch import nn
+
+from transduce.decoding.search.beam import finished_at_most
+from transduce.decoding.search.hypothesis import Hypothesis
+from transduce.models import EncoderDecoder
+from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.positions import Learned
 
 # Slots hold at least so many tokens of source and target, and a pool so many slots: sizes that few
 # requests have in common would each need a pool, and CUDA graphs, of their own.
 COMMON = (64, 128)
 FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Job:
+    """A source and the maximum length of its output, including END."""
+
+    source: Sequence[int]
+    limit: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a pool of slots: sentences, hypotheses of each, lengths."""
+
+    slots: int
+    beam: int
+    source: int
+    target: int
+    nbest: int = 1
+    length_penalty: float = 1.0
+    least: int = 0
+    most: int | None = None
+    """Finished hypotheses after which beam search stops; None: not by their number."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Settings of a search by slots."""
+
+    beam: int = 1
+    nbest: int = 1
+    length_penalty: float = 1.0
+    least: int = 0
+    """The minimum length, END included."""
+    patience: float | None = None
+
+
+def shape_of(settings: Search, slots: int, size: tuple[int, int]) -> Shape:
+    """The shape of a pool for these settings. size: lengths of source and target."""
+    rows = max(settings.beam, settings.nbest)
+    ended = None if rows == 1 else finished_at_most(settings.patience, rows, settings.nbest)
+    shape = (slots, rows, *size, settings.nbest, settings.length_penalty, settings.least)
+    return Shape(*shape, ended)
+
+
+class SlotSizes:
+    """The lengths of source and target of the slots that jobs of a network take."""
+
+    def __init__(self, network: EncoderDecoder) -> None:
+        self.source, self.target = map(_positions_of, (network.front, network.decoder.embedding))
+
+    def of(self, job: Job) -> tuple[int, int]:
+        return round_up(len(job.source) + 1, self.source), round_up(job.limit, self.target)
+
+    def limited(self, size: tuple[int, int]) -> tuple[int, int]:
+        """The same where there are as many positions."""
+        return min(size[0], self.source), min(size[1], self.target)
+
+
+def round_up(length: int, most: int) -> int:
+    """Round a length up to a power of two from 32 on, at most `most`, so that pools are reused."""
+    return min(max(32, 1 << (length - 1).bit_length()), most)
+
+
+def _positions_of(embedding: nn.Module) -> int:
+    """The number of learned positions; other kinds, and audio, have no limit."""
+    if not isinstance(embedding, TokenEmbedding) or embedding.positions is None:
+        return sys.maxsize
+    table = embedding.positions.positions
+    return table.max_length if isinstance(table, Learned) else sys.maxsize
+
+
+# --------------------------------------------------------------------- jobs that arrive meanwhile
 
 
 class JobFeed(Protocol):
@@ -32,7 +116,7 @@ class JobFeed(Protocol):
 
 
 class Pool(Protocol):
-    """Slots of one size; see search/slots.py."""
+    """Slots of one size."""
 
     shape: Shape
 
@@ -67,20 +151,24 @@ class Pools(Protocol):
 
 
 @dataclass
-class _Running:
+class Running:
     """A pool of slots at work."""
 
     pool: Pool
-    free: list[int]
+    fill: Callable[[list[int], Sequence[Job]], None]
+    """Puts jobs into slots of the pool."""
     held: dict[int, int] = field(default_factory=dict)
     """The number of the job in each slot."""
+
+    def __post_init__(self) -> None:
+        self.free = [slot for slot in range(self.pool.shape.slots) if slot not in self.held]
 
     def enter(self, jobs: list[tuple[int, Job]]) -> list[tuple[int, Job]]:
         """Jobs take free slots; those that are left over."""
         count = min(len(self.free), len(jobs))
         if count:
             slots, self.free = self.free[:count], self.free[count:]
-            self.pool.fill(slots, [job for _, job in jobs[:count]])
+            self.fill(slots, [job for _, job in jobs[:count]])
             self.held |= zip(slots, (number for number, _ in jobs[:count]), strict=True)
         return jobs[count:]
 
@@ -107,7 +195,7 @@ def decode_feed(search: Pools, feed: JobFeed, settings: Search) -> None:
     A job takes a slot as soon as there is a free one of its size, while its neighbours go on.
     """
     waiting: dict[tuple[int, int], list[tuple[int, Job]]] = {}
-    running: dict[tuple[int, int], list[_Running]] = {}
+    running: dict[tuple[int, int], list[Running]] = {}
     while True:
         for number, job in feed.more():
             size = tuple(map(max, search.sizes.of(job), search.sizes.limited(COMMON)))
@@ -125,7 +213,7 @@ def decode_feed(search: Pools, feed: JobFeed, settings: Search) -> None:
                 busy = [pool.pool for pools in running.values() for pool in pools]
                 slots = search.pool_for(max(len(jobs), FEWEST), size, settings, busy)
                 if slots is not None:
-                    pools.append(_Running(slots, list(range(slots.shape.slots))))
+                    pools.append(Running(slots, slots.fill))
                     jobs = pools[-1].enter(jobs)
                     pools.sort(key=lambda pool: -pool.pool.shape.slots)
             waiting[size] = jobs

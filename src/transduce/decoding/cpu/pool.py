@@ -11,8 +11,8 @@ import torch
 
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.decoding.search.greedy import Hypothesis, penalty
-from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes, shape_of
+from transduce.decoding.search.continuous_batching import Job, Search, Shape, SlotSizes, shape_of
+from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.models import EncoderDecoder
 from transduce.runtime.slots import CTransformerSlots
 from transduce.runtime.structures import MOST_BEAM

@@ -12,12 +12,12 @@ from tiny_models import drawn
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.constraints.constraint import MinLength
-from transduce.decoding.cpu import slots
-from transduce.decoding.cpu.slots import CpuSearch
+from transduce.decoding.cpu import pool
+from transduce.decoding.cpu.pool import CpuSearch
 from transduce.decoding.search.beam import beam
-from transduce.decoding.search.feed import decode_feed
-from transduce.decoding.search.greedy import Hypothesis, greedy
-from transduce.decoding.search.slots import Job, Search
+from transduce.decoding.search.continuous_batching import Job, Search, decode_feed
+from transduce.decoding.search.greedy import greedy
+from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
 from transduce.runtime.structures import MOST_BEAM
@@ -93,7 +93,7 @@ def check(made: CTransformerSteps, settings: Search, tokens: int = V) -> None:
 
 @pytest.fixture(autouse=True)
 def a_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "AT_ONCE", (1, 0.0))
+    monkeypatch.setattr(pool, "AT_ONCE", (1, 0.0))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -146,13 +146,13 @@ def test_fewer_tokens_than_candidates() -> None:
 
 @torch.inference_mode()
 def test_a_pool_without_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "SIZES", (2, 3))
+    monkeypatch.setattr(pool, "SIZES", (2, 3))
     check(steps(), Search(3, 1, 1.0, patience=0.4))  # it stops while hypotheses are open
 
 
 @torch.inference_mode()
 def test_many_steps_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "AT_ONCE", (1000, 0.0))
+    monkeypatch.setattr(pool, "AT_ONCE", (1000, 0.0))
     every, made, settings = jobs(12), steps(), Search(3, 1, 1.0, patience=1.0)
     feed = Trickle(every, [12], {})
     decode_feed(CpuSearch(made), feed, settings)

@@ -9,8 +9,7 @@ import torch
 
 from transduce import recipe
 from transduce.decoding.cuda.pool import CudaSearch
-from transduce.decoding.search.feed import decode_feed
-from transduce.decoding.search.slots import Job, Search
+from transduce.decoding.search.continuous_batching import Job, Search, decode_feed
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 from trickle import Trickle

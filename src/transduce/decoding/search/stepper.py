@@ -1,4 +1,4 @@
-"""A model's steps in the context of one call, with the interface that search knows."""
+"""The interface of a model that search needs, and a model's steps in the context of one call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from torch import Tensor
 
 from transduce.models.call_context import CallContext
 from transduce.models.decoders import DecoderState
+
+
+class Stepper(Protocol):
+    """The interface of a model that search needs."""
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState: ...
+
+    def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities_BV of the next token; search or the next step may overwrite them."""
 
 
 class ContextStepper(Protocol):
