@@ -6,12 +6,13 @@ request to the server with their OpenAPI page, and the table of docs/decoding.md
 declared here; its type is repeated in `DecodingSettings` for type checkers, if it is one of search.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: as texts, annotations of this length would have to be
+# compiled at each start, and the command line needs them to answer --help.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Annotated, Any, TypedDict, get_args, get_type_hints
+from typing import Annotated, Any, TypedDict, get_args
 
 Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
 """Phrases for every source, or a list with the phrases of each source."""
@@ -426,7 +427,7 @@ class RunKeywords(TypedDict, total=False):
 
 def _declared() -> dict[str, Setting]:
     found: dict[str, Setting] = {}
-    for name, hint in get_type_hints(RunKeywords, include_extras=True).items():
+    for name, hint in RunKeywords.__annotations__.items():
         kind, about = get_args(hint)
         kinds = [one for one in get_args(kind) or [kind] if one is not NoneType]
         plain = kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float, str) else None
