@@ -6,8 +6,8 @@ request to the server with their OpenAPI page, and the table of docs/decoding.md
 declared here; its type is repeated in `DecodingSettings` for type checkers, if it is one of search.
 """
 
-# Without `from __future__ import annotations`: as texts, annotations of this length would have to be
-# compiled at each start, and the command line needs them to answer --help.
+# Without `from __future__ import annotations`: annotations of this length, as texts, would have to
+# be compiled at each start, and the command line needs them to answer --help.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +52,8 @@ class Setting:
     model: bool = False
     """Whether its value is a model, or a list of them: a folder on the command line, the name of a
     served model in a request."""
+    repeatable: bool = False
+    """Whether its option may be given several times: the value is a list."""
     option: str | None = ""
     """Its option, if that is not made of its name; None: the command line has none."""
     request: bool = True
@@ -105,9 +107,10 @@ class RunKeywords(TypedDict, total=False):
         Sequence[str],
         Setting(
             (),
-            "Tag of each source, such as its language; repeatable.",
+            "Tag of each source, such as its language.",
             search=False,
             option="--tag",
+            repeatable=True,
         ),
     ]
     source_language: Annotated[
@@ -136,11 +139,13 @@ class RunKeywords(TypedDict, total=False):
     ]
     include: Annotated[
         Phrases,
-        Setting(None, "Constraint: a phrase each output must contain; repeatable.", search=False),
+        Setting(
+            None, "Constraint: a phrase each output must contain.", search=False, repeatable=True
+        ),
     ]
     exclude: Annotated[
         Phrases,
-        Setting(None, "Constraint: a phrase no output may contain; repeatable.", search=False),
+        Setting(None, "Constraint: a phrase no output may contain.", search=False, repeatable=True),
     ]
 
     # --------------------------------------------------------------------------------- search
@@ -270,14 +275,14 @@ class RunKeywords(TypedDict, total=False):
     ]
     only: Annotated[
         Sequence[str] | None,
-        Setting(None, "Vocabulary constraint: use only tokens of this text; repeatable."),
+        Setting(None, "Vocabulary constraint: use only tokens of this text.", repeatable=True),
     ]
     unknown: Annotated[bool, Setting(True, "Whether outputs may contain the unknown token.")]
 
     # --------------------------------------------------------------------------- other models
     ensemble: Annotated[
         Sequence[Any],
-        Setting((), "Another model of an ensemble; repeatable.", search=False, model=True),
+        Setting((), "Another model of an ensemble.", search=False, model=True, repeatable=True),
     ]
     geometric: Annotated[
         bool,

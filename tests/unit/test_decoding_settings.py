@@ -7,14 +7,21 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 import pytest
+import typer
 from pydantic import ValidationError
 
+from transduce.cli.commands.batch import batch
+from transduce.cli.commands.evaluate import NOT_EVALUATED, evaluate
+from transduce.cli.commands.options import expanded
+from transduce.cli.commands.run import run
 from transduce.decoding.settings import Settings
 from transduce.decoding_settings import KINDS, SETTINGS
 from transduce.recipe import Decode
 
 # Keys of a recipe that give the maximum length of an output by its source.
 OF_RECIPES_ALONE = {"max_ratio", "max_extra"}
+# Options of `run` and `batch` with these names say how input is read and outputs are printed.
+OTHER_OPTIONS = {"rate", "times", "scores"}
 
 
 def plain(annotation: Any) -> set[Any]:
@@ -59,3 +66,22 @@ def test_every_setting_says_what_it_is_for() -> None:
             or setting.plain_type
             or name in (*("tags", "prefix", "include", "exclude", "only", "observer"),)
         )
+
+
+@pytest.mark.parametrize("command", [run, batch, evaluate])
+def test_the_command_line_has_the_settings_that_are_declared_for_it(command: Any) -> None:
+    app = typer.Typer()
+    app.command()(expanded(command))
+    options = {one.name: one for one in typer.main.get_command(app).params}
+    wanted = {name for name, setting in SETTINGS.items() if setting.option is not None}
+    wanted -= set(NOT_EVALUATED) if command is evaluate else set()
+    assert wanted <= set(options)
+    assert set(options) & set(SETTINGS) <= wanted | OTHER_OPTIONS
+    for name in wanted:
+        setting = SETTINGS[name]
+        option: Any = options[name]
+        assert option.help.startswith(setting.about().removesuffix(".")), name
+        assert option.multiple == setting.repeatable, name
+        assert option.default == (None if setting.repeatable else setting.default), name
+        flag = setting.option or f"--{name.replace('_', '-')}"
+        assert flag in option.opts
