@@ -11,8 +11,8 @@ declared here; its type is repeated in `DecodingSettings` for type checkers, if 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import NoneType
-from typing import Annotated, Any, TypedDict, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypedDict, Union, get_args, get_origin
 
 Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
 """Phrases for every source, or a list with the phrases of each source."""
@@ -434,9 +434,10 @@ def _declared() -> dict[str, Setting]:
     found: dict[str, Setting] = {}
     for name, hint in RunKeywords.__annotations__.items():
         kind, about = get_args(hint)
-        kinds = [one for one in get_args(kind) or [kind] if one is not NoneType]
+        union = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        kinds = [one for one in union if one is not NoneType]
         plain = kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float, str) else None
-        optional = NoneType in get_args(kind)
+        optional = NoneType in union
         found[name] = replace(about, name=name, type=kind, optional=optional, plain_type=plain)
     return found
 
