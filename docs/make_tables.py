@@ -1,4 +1,5 @@
-"""Writes the measured tables of docs/whisper.md and docs/training.md from benchmarks/results/.
+"""Writes the measured tables of docs/whisper.md and docs/training.md from benchmarks/results/, and
+the table of settings of docs/decoding.md from their declaration.
 
     python docs/make_tables.py [--check]
 
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from result_tables import RESULTS, read, table
+
+from transduce.decoding_settings import SETTINGS
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(RESULTS.parent))
@@ -176,7 +179,29 @@ def checkpointing() -> list[str]:
     return [told, "", *table(rows[0], rows[1:])]
 
 
+def decoding_settings() -> list[str]:
+    rows = []
+    for name, one in SETTINGS.items():
+        places = {
+            "recipe": one.in_recipe,
+            "command line": one.option is not None,
+            "requests": one.request,
+        }
+        default = f"recipe (`{one.recipe}`)" if one.in_recipe else f"`{one.default!r}`"
+        rows.append(
+            [
+                f"`{name}`",
+                one.about(),
+                "" if one.default in (None, (), "") and not one.in_recipe else default,
+                one.limits(),
+                ", ".join(place for place, there in places.items() if there) or "Python only",
+            ]
+        )
+    return table(["setting", "", "default", "limits", "also in"], rows)
+
+
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "settings": ("decoding.md", decoding_settings),
     "error rates": ("whisper.md", whisper_wer),
     "CPU speed": ("whisper.md", whisper_speed),
     "GPU speed": ("whisper.md", whisper_speed_on_gpu),

@@ -19,7 +19,7 @@ ROOT = Path(transduce.__file__).parent
 
 # From the lowest layer up: a package may import those listed before it, and its own modules.
 LAYERS = [
-    ["errors"],
+    ["errors", "decoding_settings"],
     ["registry"],
     ["storage", "hardware", "memory", "cores", "terminal"],
     ["nn"],

@@ -30,6 +30,7 @@ from transduce.cli.commands.convert.publish import publish
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
 from transduce.cli.commands.look import look
+from transduce.cli.commands.options import expanded
 from transduce.cli.commands.prompts import prompts
 from transduce.cli.commands.recipes import check, recipes
 from transduce.cli.commands.run import run
@@ -70,7 +71,7 @@ for command in (
     check,
     recipes,
 ):
-    app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
+    app.command(command.__name__.rstrip("_").replace("_", "-"))(expanded(command))
 app.add_typer(corpus.app, name="corpus", help="List, download or make corpora known by name.")
 app.add_typer(lessons.app, name="lessons", help="Claims about attention, shown by experiments.")
 

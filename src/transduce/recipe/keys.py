@@ -69,7 +69,7 @@ def describe_type(annotation: Any, limits: Iterable[Any] = ()) -> str:
     if origin is Literal:
         return _listed([str(choice) for choice in inner])
     if origin in (Union, UnionType):
-        kinds = dict.fromkeys(describe_type(kind) for kind in inner if kind is not NoneType)
+        kinds = dict.fromkeys(describe_type(kind, limits) for kind in inner if kind is not NoneType)
         return _listed(list(kinds)) + (", or null" if NoneType in inner else "")
     if origin is list:
         return f"a list of {describe_type(inner[0])}"

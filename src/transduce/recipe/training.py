@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from transduce.recipe.fine_tuning import Adapter, Start
-from transduce.recipe.section import InvalidValue, Section, Share
+from transduce.recipe.section import InvalidValue, Section, Share, decode_key
 
 
 class Average(Section):
@@ -234,28 +234,13 @@ class Validation(Section):
 
 
 class Decode(Section):
-    beam: Annotated[int, Field(gt=0, le=10_000)] = Field(
-        5, description="beam size: hypotheses kept at each step; 1: greedy"
-    )
-    length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
-        1.0,
-        description="length penalty: a score is divided by ((5 + length) / 6) to this power (Wu et "
-        "al. 2016)",
-    )
-    coverage_penalty: Annotated[float, Field(ge=0, le=100)] = Field(
-        0.0,
-        description="coverage penalty: weight of the cost of source tokens that received little "
-        "attention (Wu et al. 2016); 0: off",
-    )
-    patience: Annotated[float, Field(gt=0, le=100)] | None = Field(
-        1.0,
-        description="patience of beam search: stop after patience x beam finished hypotheses "
-        "(Kasai et al. 2022); null: search on while a better one is possible, which takes about "
-        "twice as long",
-    )
-    no_repeat_ngram: NonNegativeInt = Field(
-        0, description="no n-gram of this many tokens occurs twice in an output; 0: off"
-    )
+    # Their defaults, limits and descriptions are those of the declaration.
+    beam: int = decode_key("beam")
+    length_penalty: float = decode_key("length_penalty")
+    coverage_penalty: float = decode_key("coverage_penalty")
+    patience: float | None = decode_key("patience")
+    no_repeat_ngram: int = decode_key("no_repeat_ngram")
+    # The maximum length of an output by its source: a run may give max_length instead.
     max_ratio: Annotated[float, Field(gt=0, le=100)] = Field(
         2.0,
         description="maximum output length: max_ratio x source length + max_extra; audio counts "
@@ -266,8 +251,4 @@ class Decode(Section):
         description="maximum output length: max_ratio x source length + max_extra; for a language "
         "model, the tokens generated after a prompt",
     )
-    ctc_weight: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0,
-        description="for audio, weight of CTC in the score of a hypothesis (joint CTC/attention "
-        "decoding); 0: off, 1: CTC alone",
-    )
+    ctc_weight: float = decode_key("ctc_weight")

@@ -16,13 +16,14 @@ from transduce.serving.errors import BadRequest, NotFound, ServiceError, Unready
 from transduce.serving.jobs import StepEvent
 from transduce.serving.live.engine import can_be_live
 from transduce.serving.models import Served
+from transduce.serving.openapi import openapi
 from transduce.serving.protocols.answers import json_response, to_json
 from transduce.serving.request import parse_align, parse_run
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks import AudioInputModel
 
-PREFIXES = ("/api/", "/health", "/ready", "/metrics")
-OPEN = frozenset({"/health", "/ready", "/metrics"})
+PREFIXES = ("/api/", "/openapi.json", "/health", "/ready", "/metrics")
+OPEN = frozenset({"/openapi.json", "/health", "/ready", "/metrics"})
 
 
 def error(failure: ServiceError, request_id: str) -> Response:
@@ -50,6 +51,9 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
     async def models(request: Request) -> Response:
         return json_response({"models": [_facts(one) for one in engine.catalogue.values()]})
 
+    async def description(request: Request) -> Response:
+        return json_response(openapi(settings))
+
     async def health(request: Request) -> Response:
         return json_response({"status": "ok", "version": __version__})
 
@@ -70,6 +74,7 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
         Route("/api/align", align, methods=["POST"]),
         Route("/api/look", look, methods=["POST"]),
         Route("/api/models", models),
+        Route("/openapi.json", description),
         Route("/health", health),
         Route("/ready", ready),
         Route("/metrics", metrics),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from transduce.decoding_settings import SETTINGS, Setting
 from transduce.serving.body import parse_json
 from transduce.serving.errors import BadRequest
 from transduce.serving.limits import Limits
@@ -22,71 +25,29 @@ WORDS = {
 }
 # Larger ones do not fit into the numbers that decoding works with.
 Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
-# Fields of RunRequest; all others are settings.
-NOT_SETTINGS = ("model", "input", "inputs", "stream", "alternatives")
+Name = Annotated[str | None, msgspec.Meta(description="A served model. Default: the first.")]
 
 
 class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a client may ask for; the settings are those of `model.run`."""
+    """What a client may ask for, apart from the settings of `model.run`, which RUN_BODY adds."""
 
-    model: str | None = None
-    input: str | None = None
-    inputs: list[str] | None = None
-    stream: bool = False
-    alternatives: Whole = 0
-
-    attention: bool | UnsetType = UNSET
-    prefix: str | list[str] | UnsetType = UNSET
-    include: str | list[str | list[str]] | UnsetType = UNSET
-    exclude: str | list[str | list[str]] | UnsetType = UNSET
-    ensemble: list[str] | UnsetType = UNSET
-    rerank: str | UnsetType = UNSET
-    language_model: str | UnsetType = UNSET
-
-    beam: Whole | UnsetType | None = UNSET
-    nbest: Whole | UnsetType = UNSET
-    length_penalty: float | UnsetType | None = UNSET
-    coverage_penalty: float | UnsetType | None = UNSET
-    patience: float | UnsetType | None = UNSET
-    groups: Whole | UnsetType = UNSET
-    diversity: float | UnsetType = UNSET
-    sample: bool | UnsetType = UNSET
-    temperature: float | UnsetType = UNSET
-    top_k: Whole | UnsetType = UNSET
-    top_p: float | UnsetType = UNSET
-    seed: Whole | UnsetType = UNSET
-    mbr: str | UnsetType | None = UNSET
-    samples: Whole | UnsetType = UNSET
-    no_repeat_ngram: Whole | UnsetType | None = UNSET
-    min_length: Whole | UnsetType = UNSET
-    max_length: Whole | UnsetType | None = UNSET
-    only: list[str] | UnsetType | None = UNSET
-    unknown: bool | UnsetType = UNSET
-    geometric: bool | UnsetType = UNSET
-    rerank_weight: float | UnsetType = UNSET
-    scores: bool | UnsetType = UNSET
-    ctc_weight: float | UnsetType | None = UNSET
-    lm_weight: float | UnsetType = UNSET
-
-    chunk_ms: float | UnsetType | None = UNSET
-    times: bool | UnsetType = UNSET
-    tags: list[str] | UnsetType = UNSET
-
-    # Of Whisper models.
-    language: str | UnsetType | None = UNSET
-    task: str | UnsetType | None = UNSET
-    timestamps: bool | UnsetType | None = UNSET
-    prompt: str | UnsetType = UNSET
-    previous_text: bool | UnsetType = UNSET
-    fallback: bool | UnsetType = UNSET
+    model: Name = None
+    input: Annotated[str | None, msgspec.Meta(description="One text.")] = None
+    inputs: Annotated[list[str] | None, msgspec.Meta(description="Several texts.")] = None
+    stream: Annotated[
+        bool, msgspec.Meta(description="Send tokens as they are chosen, as server-sent events.")
+    ] = False
+    alternatives: Annotated[
+        Whole, msgspec.Meta(description="Alternatives of each token of a stream.")
+    ] = 0
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that were given."""
+        """The settings that were given. null is that of the recipe, as if it was not given."""
         given: dict[str, Any] = msgspec.to_builtins(self)  # without those that are UNSET
-        for name in NOT_SETTINGS:
-            del given[name]
-        return given
+        return {
+            name: value for name, value in given.items() if value is not None and name in SETTINGS
+        }
 
     def all_inputs(self) -> list[str]:
         if (self.input is None) == (self.inputs is None):
@@ -100,15 +61,44 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return inputs[0]
 
 
-_decoder = msgspec.json.Decoder(RunRequest)
+def _json_type(kind: Any) -> Any:
+    """The type of a JSON value for a keyword of `run`: lists for sequences."""
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind]
+    found = [Whole if one is int else one for one in members if get_origin(one) is not Sequence]
+    items = [get_args(one)[0] for one in members if get_origin(one) is Sequence]
+    if items:  # in JSON, a union has one kind of list
+        found.append(list[_json_type(Union[tuple(items)])])  # type: ignore[misc]  # noqa: UP007
+    return Union[tuple(found)]  # noqa: UP007
+
+
+def _field(setting: Setting) -> tuple[str, Any, Any]:
+    kind = _json_type(setting.type)
+    if setting.model:  # by name
+        kind = list[str] if setting.repeatable else str | None
+    return setting.name, kind | UnsetType, UNSET
+
+
+RUN_BODY = cast(
+    type[RunRequest],
+    msgspec.defstruct(
+        "RunRequest",
+        [_field(setting) for setting in SETTINGS.values() if setting.request],
+        bases=(RunRequest,),
+        forbid_unknown_fields=True,
+        kw_only=True,
+    ),
+)
+"""A RunRequest with a field for each setting that is declared for requests."""
+
+_decoder = msgspec.json.Decoder(RUN_BODY)
 
 
 class AlignRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The body of /api/align."""
 
-    inputs: list[str]
-    targets: list[str]
-    model: str | None = None
+    inputs: Annotated[list[str], msgspec.Meta(description="Sources.")]
+    targets: Annotated[list[str], msgspec.Meta(description="A target for each source.")]
+    model: Name = None
 
 
 _align_decoder = msgspec.json.Decoder(AlignRequest)

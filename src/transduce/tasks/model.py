@@ -17,12 +17,11 @@ from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.attention import Reading
-from transduce.decoding.constraints.read import Phrases
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
 from transduce.decoding.lens import TOP, Labels, NextTokens, RunLens, lenses_on
 from transduce.decoding.output import Output, Score
-from transduce.decoding.settings import DecodingKeywords
+from transduce.decoding_settings import RunKeywords
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
 from transduce.models.call_context import NO_CONTEXT, CallContext
@@ -43,30 +42,6 @@ Change = Callable[[Any], Any]
 """Changes a network in place, or returns another one to use instead."""
 
 ONE_STRING = "run takes a list of sources; for a single string call the model itself"
-
-
-class RunKeywords(DecodingKeywords, total=False):
-    """The keywords of `run`, of all tasks; `run` of the class of a task tells which it takes."""
-
-    attention: bool
-    prefix: str | Sequence[str] | None
-    include: Phrases
-    exclude: Phrases
-    ensemble: Sequence[Any]
-    rerank: Any
-    language_model: Any
-    observer: Any
-    source_language: str | None
-    target_language: str | None
-    rate: int | None
-    tags: Sequence[str]
-    language: str | None
-    task: str | None
-    times: bool
-    timestamps: bool | None
-    prompt: str
-    previous_text: bool
-    fallback: bool
 
 
 class Origin(NamedTuple):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from transduce.decoding.settings import MAXIMA, Settings
+from transduce.decoding.settings import Settings
+from transduce.decoding_settings import SETTINGS
 from transduce.errors import ModelError
 
 
@@ -39,12 +40,30 @@ def test_what_leaves_no_number_is_refused_by_name(name: str, value: Any) -> None
     assert len(str(error.value)) < 120
 
 
-@pytest.mark.parametrize("name", MAXIMA)
+SEARCH = {name: setting for name, setting in SETTINGS.items() if setting.search}
+
+
+def beside(name: str) -> dict[str, Any]:
+    """What a value of a setting needs."""
+    return {"sample": True} if name in ("temperature", "top_k", "top_p") else {}
+
+
+@pytest.mark.parametrize("name", [one for one in SEARCH if SEARCH[one].maximum is not None])
 def test_the_largest_value_is_allowed(name: str) -> None:
-    more: dict[str, Any] = {"sample": True} if name == "temperature" else {}
-    assert getattr(Settings(**{name: MAXIMA[name], **more}), name) == MAXIMA[name]
+    largest = SEARCH[name].maximum
+    assert largest is not None
+    assert getattr(Settings(**{name: largest, **beside(name)}), name) == largest
     with pytest.raises(ModelError, match=f"{name} is .*; it must be at most"):
-        Settings(**{name: MAXIMA[name] + 1, **more})
+        Settings(**{name: largest + 1, **beside(name)})
+
+
+@pytest.mark.parametrize("name", [one for one in SEARCH if SEARCH[one].minimum is not None])
+def test_the_smallest_value_is_allowed(name: str) -> None:
+    smallest = SEARCH[name].minimum
+    assert smallest is not None
+    assert getattr(Settings(**{name: smallest, **beside(name)}), name) == smallest
+    with pytest.raises(ModelError, match=f"{name} is .*; it must be {smallest:,} or more"):
+        Settings(**{name: smallest - 1, **beside(name)})
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_p"])

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
-from transduce.cli.commands.limit_options import with_limits
+from transduce.cli.commands.limit_options import LimitSettings
+from transduce.cli.commands.options import expanded
 from transduce.serving.errors import TooLarge
 from transduce.serving.limits import Limits, options, shown
 
@@ -29,13 +30,12 @@ def test_the_table_of_the_docs_is_that_of_the_declaration() -> None:
 def test_every_limit_is_set_by_its_option() -> None:
     given: list[Limits] = []
 
-    def command(name: str, **limits: float) -> None:
+    def command(name: str, limits: LimitSettings) -> None:
         assert name == "x"
-        given.append(Limits(**limits))  # type: ignore[arg-type]
+        given.append(Limits(**limits))
 
-    command.__annotations__ = {"name": str, "return": None}
     app = typer.Typer()
-    app.command()(with_limits(command))
+    app.command()(expanded(command))
     runner = CliRunner()
     for one in options():
         value = type(one.default)(one.default + 3)

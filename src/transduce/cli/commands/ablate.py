@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from transduce.cli.commands.options import (
-    Beam,
+    NONE_GIVEN,
     DataOverrides,
+    DecodingOptions,
     Device,
     ModelArgument,
     Overwrite,
@@ -51,7 +53,7 @@ def ablate(
         Path | None,
         typer.Option(help="A page (.html), numbers (.json) or heat maps (.png, .svg, .pdf)."),
     ] = None,
-    beam: Beam = None,
+    settings: Annotated[Mapping[str, Any], DecodingOptions("beam")] = NONE_GIVEN,
     device: Device = "auto",
     precision: Precision = "auto",
     overwrite: Overwrite = False,
@@ -76,9 +78,8 @@ def ablate(
     elif output is None or output.suffix in FORMATS:
         raise ModelError("--prune saves a model: name its folder with --output")
     loaded = load(model, str(pick_device(device)), precision)
-    settings = {} if beam is None else {"beam": beam}
     trial, corpus = make_trial(
-        loaded, model, metric, split, (source, target), limit, overrides or [], settings
+        loaded, model, metric, split, (source, target), limit, overrides or [], dict(settings)
     )
     if prune is not None and not len({one.part for one in trial.heads}) <= prune < len(trial.heads):
         raise ModelError(

@@ -12,41 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transduce.cli.commands.options import (
-    SEARCH_SETTINGS,
-    Beam,
-    CoveragePenalty,
-    CtcWeight,
+    NONE_GIVEN,
+    AllSettings,
     Device,
-    Diversity,
-    EnsembleOption,
-    Exclude,
-    Geometric,
-    Groups,
-    Include,
-    LanguageModel,
-    LengthPenalty,
-    LmWeight,
-    MaxLength,
-    Mbr,
-    MinLength,
     ModelArgument,
-    Nbest,
-    NoRepeatNgram,
-    Only,
     Precision,
-    Prefix,
-    Rerank,
-    RerankWeight,
-    Sample,
-    Samples,
-    SamplingSeed,
-    Tag,
-    Temperature,
-    TopK,
-    TopP,
-    Unknown,
-    chosen,
-    given_settings,
 )
 from transduce.cores import count_cores
 
@@ -107,35 +77,7 @@ def batch(
         int | None,
         typer.Option(min=1, help="Maximum lines per shard. Default: by input size and --workers."),
     ] = None,
-    tag: Tag = None,
-    prefix: Prefix = "",
-    include: Include = None,
-    exclude: Exclude = None,
-    beam: Beam = None,
-    nbest: Nbest = 1,
-    length_penalty: LengthPenalty = None,
-    coverage_penalty: CoveragePenalty = None,
-    groups: Groups = 1,
-    diversity: Diversity = 0.5,
-    sample: Sample = False,
-    temperature: Temperature = 1.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    seed: SamplingSeed = 1,
-    mbr: Mbr = None,
-    samples: Samples = 32,
-    no_repeat_ngram: NoRepeatNgram = None,
-    min_length: MinLength = 0,
-    max_length: MaxLength = None,
-    only: Only = None,
-    unknown: Unknown = True,
-    ensemble: EnsembleOption = None,
-    geometric: Geometric = False,
-    rerank: Rerank = None,
-    rerank_weight: RerankWeight = 1.0,
-    language_model: LanguageModel = None,
-    lm_weight: LmWeight = 0.3,
-    ctc_weight: CtcWeight = None,
+    settings: AllSettings = NONE_GIVEN,
     scores: Annotated[
         bool, typer.Option("--scores", help="Also a column of scores; in text, before each output.")
     ] = False,
@@ -143,7 +85,6 @@ def batch(
     precision: Precision = "auto",
 ) -> None:
     """Run a model over many or large files, in shards. A stopped job goes on where it was."""
-    asked = locals()
     # Each worker has one thread, however many there are: the output does not depend on it.
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -161,15 +102,19 @@ def batch(
             f"exported for CTranslate2 or ONNX, give its folder as MODEL)"
         )
     task, tasks = parse_share(shard) if shard is not None else (0, 1)
-    given = given_settings(**chosen(SEARCH_SETTINGS, asked))
-    constraints = {"prefix": prefix, "include": include, "exclude": exclude}
-    given |= {name: value for name, value in constraints.items() if value}
-    settings = Settings(
-        decode=given,
-        tags=tag or [],
-        ensemble=[str(one.absolute()) for one in ensemble or []],
-        rerank=None if rerank is None else str(rerank.absolute()),
-        language_model=None if language_model is None else str(language_model.absolute()),
+    decode = dict(settings)
+    tags = decode.pop("tags", [])
+    ensemble = [str(one.absolute()) for one in decode.pop("ensemble", [])]
+    others = {
+        name: str(decode.pop(name).absolute())
+        for name in ("rerank", "language_model")
+        if name in decode
+    }
+    asked = Settings(
+        decode=decode,
+        tags=tags,
+        ensemble=ensemble,
+        **others,
         precision=precision,
         column=column,
         output_column=output_column,
@@ -183,8 +128,8 @@ def batch(
     def prepare() -> Decoder:
         """The model, with its settings checked; loaded once."""
         if not loaded:
-            found = open_decoder(model, settings, place)
-            check_tags(found.model, settings.tags)
+            found = open_decoder(model, asked, place)
+            check_tags(found.model, asked.tags)
             loaded.append(found)
         return loaded[0]
 
@@ -195,8 +140,8 @@ def batch(
     # A GPU decodes a whole group at once; shards of less would not fill it.
     fewest = FEWEST_LINES if place == "cpu" else GROUP_LINES
     planned = workers or count_cores(), fewest
-    job = open_job(model, file or [], output, settings, prepare, _now_and_then(), *planned)
-    settings = job.settings
+    job = open_job(model, file or [], output, asked, prepare, _now_and_then(), *planned)
+    asked = job.settings
     if engine == "slurm":
         _write_slurm(job, workers, device)
         return

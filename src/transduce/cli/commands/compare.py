@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from transduce.cli.commands.options import (
-    Beam,
+    NONE_GIVEN,
+    DecodingOptions,
     Device,
-    LengthPenalty,
     Overwrite,
     Precision,
     Workers,
@@ -50,8 +51,7 @@ def compare(
             help="Write a page for a browser (.html) with outputs side by side, or .json."
         ),
     ] = None,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
+    settings: Annotated[Mapping[str, Any], DecodingOptions("beam", "length_penalty")] = NONE_GIVEN,
     device: Device = "auto",
     precision: Precision = "auto",
     workers: Workers = 0,
@@ -89,8 +89,7 @@ def compare(
         overrides=overrides,
         limit=limit,
         resamples=resamples,
-        beam=beam,
-        length_penalty=length_penalty,
+        **settings,
     )
     print_comparison(comparison, examples)
     if output is None:

@@ -3,54 +3,37 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from transduce.cli.commands.options import (
-    EVALUATION_SETTINGS,
-    AdapterOption,
-    Base,
-    Beam,
-    ChunkMs,
-    CoveragePenalty,
-    CtcWeight,
+    NONE_GIVEN,
+    OPTIONS,
     DataOverrides,
-    Device,
-    EngineOption,
-    EnsembleOption,
-    Fallback,
-    Geometric,
-    LanguageModel,
-    LengthPenalty,
-    LmWeight,
-    MaxLength,
-    Mbr,
-    MinLength,
+    DecodingOptions,
+    Loading,
+    LoadingOptions,
     ModelArgument,
-    NoRepeatNgram,
-    Only,
     Overwrite,
-    Precision,
-    Rerank,
-    RerankWeight,
-    Sample,
-    Samples,
-    SamplingSeed,
-    Temperature,
-    TopK,
-    TopP,
-    Unknown,
-    Workers,
-    chosen,
     count_processes,
-    given_settings,
 )
 
 if TYPE_CHECKING:
     from transduce.evaluation.result import Evaluation
     from transduce.tasks import Model
+
+# One output of each source is evaluated, as the model gives it: without what a person adds to one.
+NOT_EVALUATED = (
+    *("nbest", "groups", "diversity", "tags", "prefix", "include", "exclude"),
+    *("source_language", "target_language"),
+    *("language", "task", "timestamps", "prompt", "previous_text"),
+)
+EvaluationSettings = Annotated[
+    Mapping[str, Any], DecodingOptions(*(name for name in OPTIONS if name not in NOT_EVALUATED))
+]
 
 
 def evaluate(
@@ -66,29 +49,7 @@ def evaluate(
     target: Annotated[
         Path | None, typer.Option(help="The references for --source, one per line.")
     ] = None,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
-    coverage_penalty: CoveragePenalty = None,
-    sample: Sample = False,
-    temperature: Temperature = 1.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    seed: SamplingSeed = 1,
-    mbr: Mbr = None,
-    samples: Samples = 32,
-    no_repeat_ngram: NoRepeatNgram = None,
-    min_length: MinLength = 0,
-    max_length: MaxLength = None,
-    only: Only = None,
-    unknown: Unknown = True,
-    geometric: Geometric = False,
-    rerank: Rerank = None,
-    rerank_weight: RerankWeight = 1.0,
-    language_model: LanguageModel = None,
-    lm_weight: LmWeight = 0.3,
-    ctc_weight: CtcWeight = None,
-    chunk_ms: ChunkMs = None,
-    fallback: Fallback = False,
+    settings: EvaluationSettings = NONE_GIVEN,
     metrics: Annotated[
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
@@ -109,25 +70,18 @@ def evaluate(
             "--report", help="Write report.html into the model's folder: all in one page."
         ),
     ] = False,
-    ensemble: EnsembleOption = None,
-    adapter: AdapterOption = None,
-    base: Base = None,
-    engine: EngineOption = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    workers: Workers = 0,
+    loading: LoadingOptions = Loading(),  # noqa: B008
     overwrite: Overwrite = False,
 ) -> None:
     """Evaluate a model on its test set. Writes metrics, hypotheses and card to its folder."""
-    asked = locals()
-    processes = count_processes(workers, many=True)
+    count_processes(loading.workers, many=True)  # before torch is loaded
     from transduce.cli.printing import print_metrics
     from transduce.errors import ModelError
     from transduce.evaluation.evaluate import evaluate_folder
     from transduce.evaluation.item_results import write_item_results
     from transduce.hardware import pick_device
     from transduce.hub.locate import in_hub_cache
-    from transduce.interop.engine import exported_folder, open_model
+    from transduce.interop.engine import exported_folder
     from transduce.storage import check_free
     from transduce.tasks.transduce import load
 
@@ -138,10 +92,12 @@ def evaluate(
             "--report is written into the model's folder; copy this one out of the "
             "hub's cache first, and evaluate the copy"
         )
-    place = str(pick_device(device))
-    transducer = open_model(model, engine, device, precision, adapter=adapter, base=base)
-    transducer.workers = processes
-    folder = model if engine is None else exported_folder(model, engine)
+    place = str(pick_device(loading.device))
+    transducer = loading.open(model, many=True)
+    folder = model if loading.engine is None else exported_folder(model, loading.engine)
+    decoding = dict(settings)
+    ensemble = decoding.pop("ensemble", [])
+    beside = {name: decoding.pop(name) for name in ("rerank", "language_model") if name in decoding}
     evaluation = evaluate_folder(
         transducer,
         folder,
@@ -153,15 +109,13 @@ def evaluate(
         split=split,
         files=(source, target),
         metrics=metrics,
-        ensemble=[load(other, place, precision) for other in ensemble or []],
-        with_folders=ensemble or [],
-        adapter=adapter,
+        ensemble=[load(other, place, loading.precision) for other in ensemble],
+        with_folders=ensemble,
+        adapter=loading.adapter,
         beside={
-            name: (load(other, place, precision), other)
-            for name, other in (("rerank", rerank), ("language_model", language_model))
-            if other is not None
+            name: (load(other, place, loading.precision), other) for name, other in beside.items()
         },
-        **given_settings(**chosen((*EVALUATION_SETTINGS, "chunk_ms", "fallback"), asked)),
+        **decoding,
     )
     if cached:
         print("transduce: the model is in the hub's cache: no results are kept", file=sys.stderr)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from transduce.cli.commands.options import (
+    NONE_GIVEN,
     AdapterOption,
     Base,
-    Beam,
+    DecodingOptions,
     Device,
     ModelArgument,
     Overwrite,
@@ -47,24 +49,10 @@ def look(
             help="Also attribution by integrated gradients; slower.",
         ),
     ] = False,
-    beam: Beam = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Most tokens of an output. Default: as in the recipe.")
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(help="Prefix constraint: each output begins with this text.")
-    ] = None,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(help="Constraint: a phrase each output must contain; repeatable."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(help="Constraint: a phrase no output may contain; repeatable."),
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(help="Tag of each input, such as its language; repeatable.")
-    ] = None,
+    settings: Annotated[
+        Mapping[str, Any],
+        DecodingOptions("beam", "max_length", "prefix", "include", "exclude", "tags"),
+    ] = NONE_GIVEN,
     adapter: AdapterOption = None,
     base: Base = None,
     overwrite: Overwrite = False,
@@ -85,24 +73,16 @@ def look(
     models = [open_model(model, None, device, precision, adapter=adapter, base=base)]
     if against is not None:
         models.append(open_model(against, None, device, precision))
+    asked = dict(settings)
+    tags = asked.pop("tags", [])
     for one in models:
-        check_tags(one.freeze(), tag or [])
+        check_tags(one.freeze(), tags)
     first, other = models[0], models[1] if against is not None else None
-    asked = {
-        "beam": beam,
-        "max_length": max_length,
-        "prefix": prefix,
-        "include": include,
-        "exclude": exclude,
-    }
-    settings = {name: value for name, value in asked.items() if value not in (None, [])}
     if isinstance(first, AudioInputModel):
-        settings |= {"tags": tag} if tag else {}
+        asked |= {"tags": tags} if tags else {}
     else:
-        inputs = [with_tags(text, tag or []) for text in inputs]
-    found = look_at(
-        first, inputs, target=target, against=other, attribution=attribution, **settings
-    )
+        inputs = [with_tags(text, tags) for text in inputs]
+    found = look_at(first, inputs, target=target, against=other, attribution=attribution, **asked)
     found.save(output)
     for pages in found.looks:
         for page in pages:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 
 import typer
 
 from transduce.cores import count_cores
+from transduce.decoding_settings import SETTINGS, Setting
+
+if TYPE_CHECKING:
+    from transduce.tasks import Model
 
 
 def model_folder(place: str) -> Path:
@@ -43,12 +49,6 @@ ModelArgument = Annotated[
         parser=model_folder,
     ),
 ]
-Beam = Annotated[
-    int | None, typer.Option(help="Beam size; 1 is greedy search. Default: as in the recipe.")
-]
-LengthPenalty = Annotated[
-    float | None, typer.Option(help="Length penalty: larger favours longer outputs; 0: off.")
-]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[
     int,
@@ -61,198 +61,157 @@ EngineOption = Annotated[
     str | None,
     typer.Option("--engine", help="ctranslate2 or onnx, after export. Default: transduce's own."),
 ]
-Sample = Annotated[
-    bool, typer.Option("--sample", help="Sample tokens at random instead of searching.")
-]
-Temperature = Annotated[
-    float, typer.Option(help="Sampling temperature: below 1 safer, above 1 more varied.")
-]
-TopK = Annotated[int, typer.Option(help="Sample from the k most likely tokens; 0: from all.")]
-TopP = Annotated[
-    float,
-    typer.Option(help="Nucleus sampling: from the most likely tokens with total probability p."),
-]
-SamplingSeed = Annotated[int, typer.Option(help="Random seed of sampling.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
-EnsembleOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--ensemble",
-        metavar="MODEL",
-        help="Another model of an ensemble; repeatable.",
-        parser=model_folder,
-    ),
-]
 AdapterOption = Annotated[
     Path | None, typer.Option("--adapter", help="An adapter of the model: its folder, or PEFT's.")
 ]
 Base = Annotated[
     Path | None, typer.Option(help="Of an adapter: the model that it was trained on, if moved.")
 ]
-Tag = Annotated[
-    list[str] | None, typer.Option(help="Tag of each source, such as its language; repeatable.")
-]
-Prefix = Annotated[str, typer.Option(help="Prefix constraint: each output begins with this text.")]
-Include = Annotated[
-    list[str] | None,
-    typer.Option(help="Constraint: a phrase each output must contain; repeatable."),
-]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option(help="Constraint: a phrase no output may contain; repeatable."),
-]
-Nbest = Annotated[int, typer.Option(help="Size of the n-best list of each source.")]
-CoveragePenalty = Annotated[
-    float | None,
-    typer.Option(help="Coverage penalty for source tokens without attention; 0: off."),
-]
-Groups = Annotated[
-    int, typer.Option(help="Diverse beam search: number of groups; 1: plain beam search.")
-]
-Diversity = Annotated[
-    float, typer.Option(help="Diverse beam search: penalty for tokens of earlier groups.")
-]
-Mbr = Annotated[
-    str | None,
-    typer.Option(help="Minimum Bayes risk decoding with samples; utility: chrf or bleu."),
-]
-Samples = Annotated[int, typer.Option(help="Number of samples for --mbr.")]
-NoRepeatNgram = Annotated[int | None, typer.Option(help="Repeat no n-gram of this size; 0: off.")]
-MinLength = Annotated[int, typer.Option(help="Minimum length of an output, in tokens.")]
-MaxLength = Annotated[
-    int | None,
-    typer.Option(help="Maximum length of an output, in tokens. Default: as in the recipe."),
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(help="Vocabulary constraint: use only tokens of this text; repeatable."),
-]
-Unknown = Annotated[
-    bool, typer.Option("--unknown/--no-unknown", help="Whether outputs may contain <unk>.")
-]
-Geometric = Annotated[
-    bool,
-    typer.Option(
-        "--geometric",
-        help="Average the log-probabilities of an ensemble, not the probabilities.",
-    ),
-]
-Rerank = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="MODEL",
-        help="Rerank the n-best list with this second model.",
-        parser=model_folder,
-    ),
-]
-RerankWeight = Annotated[float, typer.Option(help="Weight of the --rerank model.")]
-LanguageModel = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="MODEL", help="Shallow fusion with this language model.", parser=model_folder
-    ),
-]
-LmWeight = Annotated[float, typer.Option(help="Weight of the language model (shallow fusion).")]
-CtcWeight = Annotated[
-    float | None,
-    typer.Option(help="Speech: weight of CTC in search, 0 to 1. Default: as in the recipe."),
-]
-ChunkMs = Annotated[
-    float | None,
-    typer.Option(
-        help="Speech models with model.encoder.chunk: read audio in chunks of so many "
-        "milliseconds; live, shorter ones appear sooner. Default: whole recordings; live, as in "
-        "the recipe."
-    ),
-]
-Language = Annotated[
-    str | None,
-    typer.Option(help="Whisper: language of the recordings, such as en. Default: detected."),
-]
-SpeechTask = Annotated[
-    str | None, typer.Option("--task", help="Whisper: transcribe, or translate to English.")
-]
-Timestamps = Annotated[
-    bool | None,
-    typer.Option(
-        "--timestamps/--no-timestamps",
-        help="Whisper: predict timestamps, which say where windows of long recordings end. "
-        "Default: as in the recipe.",
-    ),
-]
-Prompt = Annotated[
-    str, typer.Option(help="Whisper: text that goes before, such as names to spell.")
-]
-PreviousText = Annotated[
-    bool, typer.Option("--previous-text", help="Whisper: each window of 30 s sees the text before.")
-]
-Fallback = Annotated[
-    bool,
-    typer.Option(
-        "--fallback", help="Whisper: sample again where an output is unlikely or repeats itself."
-    ),
-]
-
-USUAL: dict[str, Any] = {
-    "chunk_ms": None,
-    "beam": None,
-    "nbest": 1,
-    "length_penalty": None,
-    "coverage_penalty": None,
-    "groups": 1,
-    "diversity": 0.5,
-    "sample": False,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "seed": 1,
-    "mbr": None,
-    "samples": 32,
-    "no_repeat_ngram": None,
-    "min_length": 0,
-    "max_length": None,
-    "only": None,
-    "unknown": True,
-    "ensemble": [],
-    "geometric": False,
-    "rerank": None,
-    "rerank_weight": 1.0,
-    "language_model": None,
-    "lm_weight": 0.3,
-    "ctc_weight": None,
-    "language": None,
-    "task": None,
-    "timestamps": None,
-    "prompt": "",
-    "previous_text": False,
-    "fallback": False,
-}
-"""The default of each decoding setting."""
+NONE_GIVEN: Mapping[str, Any] = {}
 
 
-# Settings of a search that `run` and `batch` pass on as they are typed.
-SEARCH_SETTINGS = (
-    *("beam", "nbest", "length_penalty", "coverage_penalty", "groups", "diversity"),
-    *("sample", "temperature", "top_k", "top_p", "seed", "mbr", "samples"),
-    *("no_repeat_ngram", "min_length", "max_length", "only", "unknown"),
-    *("geometric", "rerank_weight", "lm_weight", "ctc_weight"),
-)
+class OptionGroup(Protocol):
+    """In the annotation of a parameter of a command: the options that it stands for."""
+
+    def parameters(self) -> list[inspect.Parameter]: ...
+
+    def collected(self, values: dict[str, Any]) -> Any:
+        """The value of the parameter, from those of the options."""
 
 
-# Those of `evaluate`, which reads one output for each source.
-EVALUATION_SETTINGS = tuple(
-    name for name in SEARCH_SETTINGS if name not in ("nbest", "groups", "diversity")
-)
+class OptionsOf:
+    """The fields of a dataclass as options; the parameter is an object of it."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def parameters(self) -> list[inspect.Parameter]:
+        types = get_type_hints(self.kind, include_extras=True)
+        return [option(one.name, types[one.name], one.default) for one in fields(self.kind)]
+
+    def collected(self, values: dict[str, Any]) -> Any:
+        return self.kind(**values)
 
 
-def chosen(names: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options of a command that have these names; asked: all, as its own `locals()`."""
-    return {name: asked[name] for name in names}
+class DecodingOptions:
+    """Decoding settings as options. The parameter has those that differ from their defaults: models
+    of other tasks have other settings."""
+
+    def __init__(self, *names: str) -> None:
+        self.settings = [SETTINGS[name] for name in names]
+
+    def parameters(self) -> list[inspect.Parameter]:
+        return [_setting_option(setting) for setting in self.settings]
+
+    def collected(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {
+            one.name: values[one.name]
+            for one in self.settings
+            if values[one.name] != one.default and values[one.name] is not None
+        }
 
 
-def given_settings(**values: Any) -> dict[str, Any]:
-    """Only settings that differ from their default: models of other tasks have other settings."""
-    return {name: value for name, value in values.items() if value != USUAL[name]}
+def _setting_option(setting: Setting) -> inspect.Parameter:
+    flags = [setting.option] if setting.option else []
+    more: dict[str, Any] = {}
+    kind, default = setting.type, setting.default
+    if setting.model:
+        kind, more = Path | None, {"metavar": "MODEL", "parser": model_folder}
+    elif setting.plain_type is bool:
+        flag = setting.name.replace("_", "-")
+        flags = [f"--{flag}" if default is False else f"--{flag}/--no-{flag}"]
+    elif setting.plain_type is None:
+        kind = str | None
+    if setting.repeatable:
+        kind, default = list[Path] | None if setting.model else list[str] | None, None
+    help = setting.about()
+    help = f"{help.removesuffix('.')}; repeatable." if setting.repeatable else help
+    help += " Default: as in the recipe." if setting.in_recipe else ""
+    return option(setting.name, Annotated[kind, typer.Option(*flags, help=help, **more)], default)
+
+
+def option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+OPTIONS = tuple(name for name, setting in SETTINGS.items() if setting.option is not None)
+AllSettings = Annotated[Mapping[str, Any], DecodingOptions(*OPTIONS)]
+SAMPLING = ("sample", "temperature", "top_k", "top_p", "seed")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How a model is opened: options of several commands."""
+
+    adapter: AdapterOption = None
+    base: Base = None
+    engine: EngineOption = None
+    device: Device = "auto"
+    precision: Precision = "auto"
+    workers: Workers = 0
+
+    def open(self, folder: Path, many: bool) -> Model:
+        """The model in a folder, with its worker processes; many: whether sources may be many."""
+        processes = count_processes(self.workers, many)  # before torch is loaded
+        from transduce.interop.engine import open_model
+
+        adapter, base = self.adapter, self.base
+        model = open_model(
+            folder, self.engine, self.device, self.precision, adapter=adapter, base=base
+        )
+        model.workers = processes
+        return model
+
+
+LoadingOptions = Annotated[Loading, OptionsOf(Loading)]
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer reads it: a parameter that stands for several options is these."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, OptionGroup] = {
+        name: one
+        for name, parameter in signature.parameters.items()
+        for one in getattr(parameter.annotation, "__metadata__", ())
+        if hasattr(one, "collected")
+    }
+    if not groups:
+        return command
+    of_groups = {name: group.parameters() for name, group in groups.items()}
+    parameters = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in signature.parameters.items()
+        for one in of_groups.get(name, [parameter])
+    ]
+
+    def with_options(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group.collected(
+                {one.name: given.pop(one.name) for one in of_groups[name]}
+            )
+        command(**given)
+
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    with_options.__module__ = command.__module__
+    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_options
+
+
+def load_models(settings: Mapping[str, Any], device: str, precision: str) -> dict[str, Any]:
+    """Decoding settings with the models whose folders they have."""
+    from transduce.tasks.transduce import load
+
+    found = dict(settings)
+    if "ensemble" in found:
+        found["ensemble"] = [load(one, device, precision).freeze() for one in found["ensemble"]]
+    if "rerank" in found:
+        found["rerank"] = load(found["rerank"], device)
+    if "language_model" in found:
+        found["language_model"] = load(found["language_model"], device, precision).freeze()
+    return found
 
 
 def count_processes(asked: int, many: bool) -> int:

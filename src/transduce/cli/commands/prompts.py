@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from transduce.cli.commands.options import (
-    Beam,
+    NONE_GIVEN,
+    SAMPLING,
+    DecodingOptions,
     Device,
     ModelArgument,
     Overwrite,
     Precision,
-    Sample,
-    SamplingSeed,
-    Temperature,
-    TopK,
-    TopP,
 )
 
 
@@ -30,12 +28,7 @@ def prompts(
         ),
     ],
     length: Annotated[int, typer.Option(min=1, help="Tokens to generate after each prompt.")] = 40,
-    beam: Beam = None,
-    sample: Sample = False,
-    temperature: Temperature = 1.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    seed: SamplingSeed = 1,
+    settings: Annotated[Mapping[str, Any], DecodingOptions("beam", *SAMPLING)] = NONE_GIVEN,
     output: Annotated[
         Path | None, typer.Option(help="Write an HTML page that shows every step.")
     ] = None,
@@ -58,12 +51,7 @@ def prompts(
         str(pick_device(device)),
         precision,
         max_length=length,
-        beam=beam,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
+        **settings,
     )
     if output is not None:
         write_prompts(comparison, output)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from transduce.cli.commands.limit_options import with_limits
-from transduce.cli.commands.options import Device, Precision
+from transduce.cli.commands.limit_options import LimitSettings
+from transduce.cli.commands.options import NONE_GIVEN, Device, Precision
 
 
-@with_limits
 def serve(
     models: Annotated[
         list[str],
@@ -73,7 +72,7 @@ def serve(
         ),
     ] = None,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
-    **limits: Any,
+    limits: LimitSettings = NONE_GIVEN,
 ) -> None:
     """Serve models over HTTP, for many clients."""
     from transduce.interop.optional_packages import load_package

@@ -7,12 +7,10 @@ from typing import Any
 
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.decoding.constraints.segmentations import Segmentations
+from transduce.decoding_settings import Phrases as Phrases
 from transduce.errors import ModelError
 
 MAX_TOKENS = 1000  # tokens of a prefix or a phrase
-
-Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
-"""Phrases for every source, or a list with the phrases of each source."""
 
 
 def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:

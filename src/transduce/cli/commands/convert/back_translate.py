@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from transduce.cli.commands.batch import batch
 from transduce.cli.commands.options import (
-    Beam,
+    NONE_GIVEN,
+    SAMPLING,
+    DecodingOptions,
     Device,
-    LengthPenalty,
-    MaxLength,
     ModelArgument,
     Overwrite,
     Precision,
-    Sample,
-    SamplingSeed,
-    Tag,
-    Temperature,
-    TopK,
-    TopP,
 )
 
 
@@ -44,15 +38,10 @@ def back_translate(
         str | None,
         typer.Option(help="A tag for each pair, in a third column; in a recipe: tags: 2."),
     ] = None,
-    tag: Tag = None,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
-    sample: Sample = False,
-    temperature: Temperature = 1.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    seed: SamplingSeed = 1,
-    max_length: MaxLength = None,
+    settings: Annotated[
+        Mapping[str, Any],
+        DecodingOptions("tags", "beam", "length_penalty", *SAMPLING, "max_length"),
+    ] = NONE_GIVEN,
     workers: Annotated[
         int, typer.Option(min=0, help="Worker processes. Default: one per core or GPU.")
     ] = 0,
@@ -87,15 +76,7 @@ def back_translate(
             workers=workers,
             kind="tsv",
             shard_lines=shard_lines,
-            tag=tag,
-            beam=beam,
-            length_penalty=length_penalty,
-            sample=sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-            max_length=max_length,
+            settings=settings,
             device=device,
             precision=precision,
         )
