@@ -13,7 +13,7 @@ from transduce.data.batches.packing import Packed
 from transduce.models.adapters.places import Place
 from transduce.models.adapters.state import AdapterState, LowRankWeights
 from transduce.models.trainable import TrainableNetwork
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 from transduce.nn.low_rank import LowRank
 from transduce.nn.torch_private import with_weights
 
