@@ -1,7 +1,7 @@
 """The recipe: the configuration of a run. Its sections, YAML parsing, validation and errors."""
 
-from transduce.recipe.audio import Audio
-from transduce.recipe.chunk import Chunk
+from transduce.recipe.audio import Audio, SpecAugment
+from transduce.recipe.chunk import Chunk, check_chunk
 from transduce.recipe.corpus import (
     Column,
     Columns,
@@ -17,7 +17,7 @@ from transduce.recipe.corpus import (
     plain_tag,
 )
 from transduce.recipe.data import Data, Tokens, TokensOfSides
-from transduce.recipe.explain import nearest
+from transduce.recipe.explain import checked, nearest
 from transduce.recipe.fine_tuning import Adapter, Start
 from transduce.recipe.keys import Key, SectionKeys, sections
 from transduce.recipe.model import (
@@ -79,6 +79,7 @@ __all__ = [
     "RecurrentEncoder",
     "Section",
     "SectionKeys",
+    "SpecAugment",
     "Start",
     "Text",
     "Tokens",
@@ -87,6 +88,8 @@ __all__ = [
     "TransformerDecoder",
     "TransformerEncoder",
     "Validation",
+    "check_chunk",
+    "checked",
     "dump_recipe",
     "is_tagged",
     "load_recipe",

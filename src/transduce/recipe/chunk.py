@@ -42,9 +42,11 @@ class Chunk(Section):
         return self
 
 
-def check_chunk(chunk: Chunk, audio: Audio | None, ctc_weight: float) -> None:
-    """What chunks require of the rest of a recipe. Raises InvalidValue."""
-    key = "model.encoder.chunk"
+def check_chunk(encoder: Section | None, audio: Audio | None, ctc_weight: float) -> None:
+    """What the chunks of an encoder require of the rest of a recipe. Raises InvalidValue."""
+    key, chunk = "model.encoder.chunk", getattr(encoder, "chunk", None)
+    if not isinstance(chunk, Chunk):
+        return
     if audio is None:
         raise InvalidValue(key, "is given, but only speech to text is read in chunks; leave it out")
     if audio.features != "kaldi":

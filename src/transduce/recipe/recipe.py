@@ -284,11 +284,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_chunk(self) -> Self:
-        chunk = getattr(self.model.encoder, "chunk", None)
-        if chunk is not None:
-            check_chunk(
-                chunk, self.audio if self.task == "transduce" else None, self.model.ctc_weight
-            )
+        audio = self.audio if self.task == "transduce" else None
+        check_chunk(self.model.encoder, audio, self.model.ctc_weight)
         return self
 
     @model_validator(mode="after")

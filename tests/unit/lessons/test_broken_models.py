@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 import transduce.decoding
-import transduce.models.architectures.recurrent
-import transduce.models.architectures.transformer
+import transduce.models.architectures
 from broken_lessons import fails
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.models import encoder_decoder, language_model, streaming
