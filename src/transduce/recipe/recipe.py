@@ -12,7 +12,6 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
 from transduce.recipe.audio import Audio
-from transduce.recipe.chunk import check_chunk
 from transduce.recipe.corpus import (
     Mixture,
     Named,
@@ -22,8 +21,7 @@ from transduce.recipe.corpus import (
     is_tagged,
 )
 from transduce.recipe.data import Data
-from transduce.recipe.model import Model
-from transduce.recipe.recurrent import RecurrentDecoder
+from transduce.recipe.model import Model, RecurrentDecoder, check_chunk
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.tasks import TASK_RULES
 from transduce.recipe.training import BleuTokenizer, Decode, MetricName, Train, Validation

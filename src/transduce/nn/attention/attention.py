@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transduce.errors import PluginError
-from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.masks import Mask
+from transduce.nn.watchable import Watch, Watchable
 from transduce.registry import register
 
 # Not cuDNN's kernel: it makes a new plan for each size, and hardly two batches of sequences have
