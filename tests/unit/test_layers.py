@@ -31,6 +31,7 @@ LAYERS = [
     ["models"],
     ["runtime"],
     ["decoding"],
+    ["adapters"],
     ["tasks"],
     ["alignment"],
     ["evaluation"],
