@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from transduce import recipe
+from transduce.adapters import AdapterState, LowRankWeights, adaptable
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
 from transduce.models import EncoderDecoder
-from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
 from transduce.models.build import Vocabulary, build
 from transduce.models.weights import weights_of
 from transduce.nn.low_rank import row_norms

@@ -17,7 +17,7 @@ from torch import Tensor
 from slow_params import some_slow
 from transduce.errors import TrainingError
 from transduce.models import EncoderDecoder
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 from transduce.recipe import Recipe, load_recipe
 from transduce.storage import read_tensors
 from transduce.training import train

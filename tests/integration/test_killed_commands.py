@@ -17,9 +17,9 @@ import torch
 from language import language_model
 from lives import Lives
 from tiny_models import tiny
-from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
+from transduce.adapters import AdapterState, LowRankWeights, adaptable
 from transduce.models.weights import fingerprint_of, weights_of
-from transduce.tasks.adapters.folder import base_of, write_adapter
+from transduce.tasks.adapter_folder import base_of, write_adapter
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
 

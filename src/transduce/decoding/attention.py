@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transduce.decoding.batch.packing import pack
-from transduce.models.lens import Recorder
-from transduce.models.lens.parts import LOGITS, NEXT_TOKEN
+from transduce.models.lens import LOGITS, NEXT_TOKEN, Recorder
 
 NUMBERS_AT_ONCE = 1 << 20  # of one part; of attention, of one head
 WIDE = 512  # numbers in a state, about

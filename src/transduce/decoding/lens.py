@@ -20,9 +20,7 @@ from transduce.decoding.lens_table import entries_table, entry_table
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
-from transduce.models.lens import Gates, Part, parts_of
-from transduce.models.lens.names import matches
-from transduce.models.lens.parts import is_to_source, side_of
+from transduce.models.lens import Gates, Part, is_to_source, matches, parts_of, side_of
 
 TOP = 5
 

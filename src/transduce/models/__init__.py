@@ -1,6 +1,6 @@
 """Networks: embeddings, encoders, decoders and output heads, and whole architectures of these.
 
-All are made of plain numbers. `models/build.py` makes them of recipes.
+`models/build.py` makes them of recipes, `models/architectures.py` of plain numbers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from transduce.models.architectures.conformer import Conformer
-    from transduce.models.architectures.convolutional import (
+    from transduce.models.architectures import (
+        Conformer,
         ConvolutionalLanguageModel,
         ConvolutionalSeq2Seq,
-    )
-    from transduce.models.architectures.recurrent import RecurrentLanguageModel, RecurrentSeq2Seq
-    from transduce.models.architectures.transformer import (
+        RecurrentLanguageModel,
+        RecurrentSeq2Seq,
         Transformer,
         TransformerClassifier,
         TransformerLanguageModel,
@@ -48,16 +47,12 @@ if TYPE_CHECKING:
 
 # The file of each name: one that nobody asks for is not opened.
 _FILES = {
-    "architectures.conformer": ("Conformer",),
-    "architectures.convolutional": (
+    "architectures": (
+        "Conformer",
         "ConvolutionalLanguageModel",
         "ConvolutionalSeq2Seq",
-    ),
-    "architectures.recurrent": (
         "RecurrentLanguageModel",
         "RecurrentSeq2Seq",
-    ),
-    "architectures.transformer": (
         "Transformer",
         "TransformerClassifier",
         "TransformerLanguageModel",

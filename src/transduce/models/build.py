@@ -1,4 +1,4 @@
-"""Networks as a recipe asks for them: the only module of this package that knows recipes.
+"""Networks as the sections of a recipe ask for them.
 
 Weights are drawn from torch's generator, part after part in the order of the lines here: another
 order would give other weights for the same seed.

@@ -20,8 +20,7 @@ from transduce.models.trainable import TrainableNetwork
 from transduce.nn.attention.multihead import MultiHeadAttention, packs
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.linear import linear
-from transduce.nn.loss.cross_entropy import Loss, cross_entropy
-from transduce.nn.loss.r_drop import r_drop_cross_entropy
+from transduce.nn.loss import Loss, cross_entropy, r_drop_cross_entropy
 from transduce.nn.masks import Mask, Segments
 
 

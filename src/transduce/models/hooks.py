@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.nn.attention.watchable import Watchable
 from transduce.nn.torch_private import MODULE_DICTIONARIES, forward_hooks, has_forward_hooks
 from transduce.nn.transformer import FeedForward
+from transduce.nn.watchable import Watchable
 
 WATCHED = (
     "the network has a lens or forward hooks, so search calls its modules one by one, which is "

@@ -15,7 +15,7 @@ from transduce.models.memory import Memory, padding_mask
 from transduce.models.pooling import AttentionPool, LastPool, MeanPool, build_pool
 from transduce.models.trainable import TrainableNetwork
 from transduce.models.word_embedding import WordEmbedding
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 from transduce.nn.masks import Mask, Segments
 
 NO_LABEL = -1

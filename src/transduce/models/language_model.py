@@ -12,7 +12,7 @@ from transduce.models.encoder_decoder import Head, hooked_step, output_head
 from transduce.models.hooks import is_watched
 from transduce.models.trainable import TrainableNetwork
 from transduce.nn.attention.multihead import MultiHeadAttention, packs
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 from transduce.nn.masks import Segments
 
 

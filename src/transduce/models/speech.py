@@ -19,7 +19,7 @@ from transduce.models.encoders import Encoder
 from transduce.models.memory import Memory, padding_mask
 from transduce.nn.ctc.loss import ctc_loss
 from transduce.nn.linear import linear
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 from transduce.nn.positions import Places, Positioned
 from transduce.nn.residual import dropped
 from transduce.nn.speech.background_noise import BackgroundNoise

@@ -11,7 +11,7 @@ from transduce.models.encoders import Encoder
 from transduce.models.labeller import Labeller
 from transduce.models.pooling import AttentionPool, LastPool, MeanPool
 from transduce.models.speech import SpeechFrontEnd, encode_audio
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 
 
 class SpeechLabeller(Labeller):

@@ -17,10 +17,9 @@ from torch import Tensor
 from transduce.models.encoders import ConformerEncoder, TransformerEncoder
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.conformer import ConformerBlock
-from transduce.nn.past import Past
 from transduce.nn.positions import Learned, Places
 from transduce.nn.speech.subsampling import REACH
-from transduce.nn.transformer import EncoderBlock
+from transduce.nn.transformer import EncoderBlock, Past
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 
 
 def modules_of(network: nn.Module) -> list[nn.Module]:

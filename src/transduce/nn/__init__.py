@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from transduce.nn.attention.relative import RelativeAttention
     from transduce.nn.conformer import ConformerBlock
     from transduce.nn.ctc.loss import ctc_loss
-    from transduce.nn.loss.cross_entropy import Loss, cross_entropy
+    from transduce.nn.loss import Loss, cross_entropy
     from transduce.nn.masks import Mask, causal, padding
     from transduce.nn.positions import Fourier, Learned, Positioned, Rotary, Sinusoidal
     from transduce.nn.recurrent.cells import GRU, LSTM, Elman, PeepholeLSTM
@@ -99,7 +99,7 @@ _FILES = {
     "recurrent.cells": ("GRU", "LSTM", "Elman", "PeepholeLSTM"),
     "conformer": ("ConformerBlock",),
     "ctc.loss": ("ctc_loss",),
-    "loss.cross_entropy": ("Loss", "cross_entropy"),
+    "loss": ("Loss", "cross_entropy"),
     "masks": ("Mask", "causal", "padding"),
     "speech.mel": ("LogMel",),
     "attention.multihead": ("MultiHeadAttention",),

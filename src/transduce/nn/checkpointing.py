@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from transduce.nn.attention.watchable import GATES, WATCHES
+from transduce.nn.watchable import GATES, WATCHES
 
 
 class Checkpointed(nn.Module):

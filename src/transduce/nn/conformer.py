@@ -14,13 +14,12 @@ from torch import Tensor, nn
 
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
-from transduce.nn.attention.watchable import Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
-from transduce.nn.past import Past, Resumed
 from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.residual import normalise
-from transduce.nn.transformer import FeedForward, Residual, build_norm
+from transduce.nn.transformer import FeedForward, Past, Residual, Resumed, build_norm
+from transduce.nn.watchable import Watchable
 
 
 class MaskedBatchNorm(nn.Module):

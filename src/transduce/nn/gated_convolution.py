@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention.attention import Attention, Dot
-from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.residual import dropped
+from transduce.nn.watchable import Watch, Watchable
 
 HALVED = math.sqrt(0.5)
 """Scales a sum of two back to the variance of each."""

@@ -13,12 +13,11 @@ from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
-from transduce.nn.past import Past, Resumed
 from transduce.nn.positions import Rotary
 from transduce.nn.residual import Stream, dropped, keep_and_normalise, normalise
+from transduce.nn.watchable import Watch, Watchable
 
 Flow = TypeVar("Flow", Tensor, Stream)
 
@@ -166,6 +165,31 @@ class Block(nn.Module):
         for kind, _, residual in self.sublayers:
             x = residual(x, sublayers[kind])
         return x
+
+
+class Past(NamedTuple):
+    """What a block keeps of the past, so that it can go on where it was: KV cache and convolution
+    cache.
+    """
+
+    keys_BP2D: Tensor
+    """Keys, without positions, and values of self-attention, side by side."""
+    frames_BPD: Tensor | None = None
+    """The last frames of a causal convolution."""
+
+
+class Resumed:
+    """A sublayer that also gives what it keeps, as one that does not: a residual connection takes
+    only the output."""
+
+    kept: Tensor
+
+    def of(self, sublayer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Callable[[Tensor], Tensor]:
+        def output(x_BTD: Tensor) -> Tensor:
+            y_BTD, self.kept = sublayer(x_BTD)
+            return y_BTD
+
+        return output
 
 
 class EncoderBlock(Block):

@@ -1,7 +1,6 @@
 """The recipe: the configuration of a run. Its sections, YAML parsing, validation and errors."""
 
-from transduce.recipe.audio import Audio
-from transduce.recipe.chunk import Chunk
+from transduce.recipe.audio import Audio, SpecAugment
 from transduce.recipe.corpus import (
     Column,
     Columns,
@@ -17,11 +16,12 @@ from transduce.recipe.corpus import (
     plain_tag,
 )
 from transduce.recipe.data import Data, Tokens, TokensOfSides
-from transduce.recipe.explain import nearest
+from transduce.recipe.explain import checked, nearest
 from transduce.recipe.fine_tuning import Adapter, Start
 from transduce.recipe.keys import Key, SectionKeys, sections
 from transduce.recipe.model import (
     Characters,
+    Chunk,
     ConformerEncoder,
     ConvolutionalDecoder,
     ConvolutionalEncoder,
@@ -30,8 +30,11 @@ from transduce.recipe.model import (
     Model,
     NGrams,
     PooledEncoder,
+    RecurrentDecoder,
+    RecurrentEncoder,
     TransformerDecoder,
     TransformerEncoder,
+    check_chunk,
 )
 from transduce.recipe.read import (
     dump_recipe,
@@ -43,7 +46,6 @@ from transduce.recipe.read import (
     with_overrides,
 )
 from transduce.recipe.recipe import Recipe
-from transduce.recipe.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.training import Average, Decode, MetricName, Train, Validation
 
@@ -79,6 +81,7 @@ __all__ = [
     "RecurrentEncoder",
     "Section",
     "SectionKeys",
+    "SpecAugment",
     "Start",
     "Text",
     "Tokens",
@@ -87,6 +90,8 @@ __all__ = [
     "TransformerDecoder",
     "TransformerEncoder",
     "Validation",
+    "check_chunk",
+    "checked",
     "dump_recipe",
     "is_tagged",
     "load_recipe",

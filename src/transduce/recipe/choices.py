@@ -18,8 +18,8 @@ from transduce.errors import PluginError
 from transduce.recipe import model as parts
 from transduce.recipe.data import Data, Tokens, TokensOfSides
 from transduce.recipe.keys import choices
+from transduce.recipe.model import RecurrentDecoder
 from transduce.recipe.recipe import Recipe
-from transduce.recipe.recurrent import RecurrentDecoder
 from transduce.recipe.section import Section
 from transduce.recipe.training import Train, Validation
 from transduce.registry import Registered, Registry, register

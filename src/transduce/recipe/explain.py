@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
+from transduce.errors import RecipeError
 from transduce.recipe.keys import choices, describe_type, dotted_keys, section_types, show
 from transduce.recipe.recipe import Recipe
 from transduce.recipe.section import InvalidValue, Section
 
+AnySection = TypeVar("AnySection", bound=Section)
 KeyPath = tuple[str | int, ...]
 COMMAND_LINE = 10**9  # in place of a line number; sorts after the lines of the file
 
@@ -69,18 +70,36 @@ def nearest(word: str, choices: Iterable[str], otherwise: str = "", prefix: str 
     return f"; did you mean {prefix}{close[0]}?" if close else otherwise
 
 
-def explain(error: ValidationError, values: dict[str, Any], problems: Problems) -> None:
-    """Translate pydantic's validation errors for `values` into problems."""
-    unknown = [d for d in error.errors() if d["type"] == "extra_forbidden"]
-    reported = [_unknown_key(detail, problems) for detail in unknown]
-    for detail in error.errors():
-        location = _locate(detail["loc"])
+def checked(kind: type[AnySection], name: str, values: dict[str, Any]) -> AnySection:
+    """The section `name` of a recipe, of these values alone.
+
+    Raises RecipeError with one sentence for the first thing that is wrong.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        _, sentence = next(explain(error, {name: values}, (name,)))
+        raise RecipeError(sentence) from None
+
+
+def explain(
+    error: ValidationError, values: dict[str, Any], within: KeyPath = ()
+) -> Iterator[tuple[KeyPath, str]]:
+    """Pydantic's validation errors for `values` as sentences, each with the key that it is about.
+
+    within: where what was validated stands in `values`.
+    """
+    details = [(_locate((*within, *one["loc"])), one) for one in error.errors()]
+    unknown = [one for one in error.errors() if one["type"] == "extra_forbidden"]
+    reported = [_unknown_key((*within, *detail["loc"])) for detail in unknown]
+    yield from reported
+    for location, detail in details:
         if detail["type"] == "extra_forbidden":
             continue
         if detail["type"] == "missing" and location.field and location.field.is_required():
             # Its misspelling has been reported.
-            if not any(f"did you mean {location.shown}?" in sentence for sentence in reported):
-                problems.add(
+            if not any(f"did you mean {location.shown}?" in sentence for _, sentence in reported):
+                yield (
                     location.path,
                     f"the key {location.shown} is missing: {location.field.description}",
                 )
@@ -88,17 +107,17 @@ def explain(error: ValidationError, values: dict[str, Any], problems: Problems) 
             invalid = detail["ctx"]["error"]
             assert isinstance(invalid, InvalidValue)
             path = (*location.path, *filter(None, invalid.key.split(".")))
-            problems.add(path, f"{'.'.join(map(str, path))} {invalid.message}")
+            yield path, f"{'.'.join(map(str, path))} {invalid.message}"
         elif detail["type"] == "union_tag_invalid":
             kind = detail["input"]["kind"]
             kinds = section_types(location.field.annotation if location.field else None)
             near = nearest(str(kind), kinds)
-            problems.add(
+            yield (
                 (*location.path, "kind"),
                 f"{location.shown}.kind is {show(kind)}; it must be {' or '.join(kinds)}{near}",
             )
         else:
-            problems.add(location.path, _wrong_value(location, values))
+            yield location.path, _wrong_value(location, values)
 
 
 @dataclass(frozen=True)
@@ -116,7 +135,7 @@ class _Location:
         return ".".join(str(step) for step in self.path)
 
 
-def _locate(steps: tuple[str | int, ...]) -> _Location:
+def _locate(steps: KeyPath) -> _Location:
     """The key path of a pydantic location, without pydantic's own steps (tags, union members)."""
     path: KeyPath = ()
     key: FieldInfo | None = None
@@ -140,8 +159,8 @@ def _locate(steps: tuple[str | int, ...]) -> _Location:
     return _Location(path, key, part, tag, others)
 
 
-def _unknown_key(detail: ErrorDetails, problems: Problems) -> str:
-    location, key = _locate(detail["loc"][:-1]), str(detail["loc"][-1])
+def _unknown_key(steps: KeyPath) -> tuple[KeyPath, str]:
+    location, key = _locate(steps[:-1]), str(steps[-1])
     assert location.part is not None
     prefix = f"{location.shown}." if location.path else ""
     other = next((tag for tag, part in location.others.items() if key in part.model_fields), None)
@@ -162,8 +181,7 @@ def _unknown_key(detail: ErrorDetails, problems: Problems) -> str:
         elsewhere = _elsewhere(key, prefix)
         near = elsewhere if below else nearest(key, location.part.model_fields, elsewhere, prefix)
         sentence = f"unknown key {prefix}{key}{near}"
-    problems.add((*location.path, key), sentence)
-    return sentence
+    return (*location.path, key), sentence
 
 
 def _ends(dotted: str, prefix: str, key: str) -> bool:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Discriminator, Field, PositiveInt, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    model_validator,
+)
 
 from transduce.nn.activation import ACTIVATIONS
-from transduce.recipe.chunk import CHUNK, Chunk
+from transduce.recipe.audio import Audio
 from transduce.recipe.presets import PRESETS, expand_preset
-from transduce.recipe.recurrent import RecurrentDecoder, RecurrentEncoder, check_odd
 from transduce.recipe.section import InvalidValue, Section, Share
 
 if TYPE_CHECKING:
@@ -20,10 +28,59 @@ else:
     ActivationName = Literal[tuple(ACTIVATIONS)]
 
 
+Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
+Score = Literal[
+    "cosine",
+    "additive",
+    "location-aware",
+    "location",
+    "general",
+    "dot",
+    "scaled-dot",
+    "additive-free",
+    "none",
+]
+CHUNK = (
+    "for audio, an encoder that can read in chunks, for live recognition (Zhang et al. 2020); "
+    "null: only whole recordings"
+)
 LAYER_HEADS = (
     "the self-attention heads of each layer where some were pruned, such as [8, 5]; each is "
     "width / heads wide"
 )
+
+
+class Chunk(Section):
+    """A streaming encoder: attention sees its own chunk and some before it, convolutions only the
+    past; chunks of changing sizes in training (Zhang et al. 2020)."""
+
+    ms: PositiveFloat = Field(
+        640.0, description="chunk of live recognition in milliseconds, unless another is asked for"
+    )
+    trained: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)] = Field(
+        [80.0, 1280.0],
+        description="shortest and longest chunk in training, in milliseconds; each batch has one "
+        "size, drawn between them",
+    )
+    whole: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5, description="share of training batches in which attention sees whole recordings"
+    )
+    left_chunks: PositiveInt = Field(
+        16, description="chunks before its own that a state attends to, at any chunk size"
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        least, most = self.trained
+        if least > most:
+            raise InvalidValue("trained", f"is {[least, most]}; give the shortest first")
+        return self
+
+
+def _check_odd(key: str, kernel: int) -> None:
+    """Raise InvalidValue for the size of a kernel that is even."""
+    if kernel % 2 == 0:
+        raise InvalidValue(key, f"is {kernel}; it must be odd")
 
 
 def _check_heads(key: str, kept: list[int] | None, layers: int, heads: int) -> None:
@@ -179,7 +236,60 @@ class ConformerEncoder(Section):
 
     @model_validator(mode="after")
     def _check_kernel(self) -> Self:
-        check_odd("kernel", self.kernel)
+        _check_odd("kernel", self.kernel)
+        return self
+
+
+class RecurrentEncoder(Section):
+    """Recurrent encoder (RNN, GRU, LSTM): forwards, backwards or bidirectional."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="recurrent network")
+    cell: Cell = Field("lstm", description="the recurrent cell")
+    layers: PositiveInt = Field(1, description="number of layers")
+    bidirectional: bool = Field(
+        True, description="bidirectional: half of the width runs over the source backwards"
+    )
+    reverse: bool = Field(False, description="read the source backwards (Sutskever 2014)")
+    skip: bool = Field(
+        False,
+        description="skip connections from the input to every layer and from every layer to the "
+        "output (Graves 2013)",
+    )
+
+
+class RecurrentDecoder(Section):
+    """Recurrent decoder (RNN, GRU, LSTM), with or without attention to the source."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="recurrent network")
+    cell: Cell = Field("lstm", description="the recurrent cell")
+    layers: PositiveInt = Field(1, description="number of layers")
+    attention: Score = Field(
+        "general",
+        description="attention score function; none: the decoder gets only the encoder's final "
+        "state; location-aware: additive, with the attention weights of the previous step as input "
+        "(Chorowski 2015; for speech); location: from the target state alone (Luong 2015)",
+    )
+    context: Literal["input", "output", "both"] = Field(
+        "output",
+        description="where the context vector enters: the next input (input feeding), the output, "
+        "or both",
+    )
+    max_positions: PositiveInt = Field(
+        1024, description="maximum source length of location attention"
+    )
+    location_filters: PositiveInt = Field(
+        10, description="number of convolution filters of location-aware attention"
+    )
+    location_kernel: PositiveInt = Field(51, description="kernel size of these filters; odd")
+    skip: bool = Field(
+        False,
+        description="skip connections from the input to every layer and from every layer to the "
+        "output (Graves 2013)",
+    )
+
+    @model_validator(mode="after")
+    def _check_kernel(self) -> Self:
+        _check_odd("location_kernel", self.location_kernel)
         return self
 
 
@@ -198,7 +308,7 @@ class ConvolutionalEncoder(_Convolutional):
 
     @model_validator(mode="after")
     def _check_kernel(self) -> Self:
-        check_odd("kernel", self.kernel)
+        _check_odd("kernel", self.kernel)
         return self
 
 
@@ -376,3 +486,60 @@ class Model(Section):
                 "is all, which needs the same combine in model.encoder and model.decoder",
             )
         return self
+
+
+def check_chunk(encoder: Section | None, audio: Audio | None, ctc_weight: float) -> None:
+    """What the chunks of an encoder require of the rest of a recipe. Raises InvalidValue."""
+    key, chunk = "model.encoder.chunk", getattr(encoder, "chunk", None)
+    if not isinstance(chunk, Chunk):
+        return
+    if audio is None:
+        raise InvalidValue(key, "is given, but only speech to text is read in chunks; leave it out")
+    if audio.features != "kaldi":
+        raise InvalidValue(
+            key, f"is given, but audio.features: {audio.features} need the whole recording"
+        )
+    if audio.normalize != "global":
+        raise InvalidValue(
+            key,
+            "is given, but audio.normalize is utterance, which needs the whole recording; set "
+            "audio.normalize to global",
+        )
+    if not ctc_weight:
+        raise InvalidValue(
+            key, "is given, but live recognition needs CTC; set model.ctc_weight, such as 0.5"
+        )
+    for name, values in (("ms", [chunk.ms]), ("trained", chunk.trained)):
+        for value in values:
+            if why := no_multiple(value, audio.state_ms):
+                raise InvalidValue(f"{key}.{name}", f"has {value:g} ms, {why}")
+
+
+def no_multiple(ms: float, state_ms: float) -> str:
+    """Why a chunk cannot have so many milliseconds; empty: it can."""
+    states = max(1, round(ms / state_ms))
+    if abs(states * state_ms - ms) <= 1e-6 * ms:
+        return ""
+    return (
+        f"which is not a multiple of the {state_ms:g} ms from one encoder state to the next; the "
+        f"nearest is {states * state_ms:.6f}".rstrip("0").rstrip(".")
+    )
+
+
+# Those with position embeddings, which end somewhere.
+LIMITED = (TransformerEncoder, TransformerDecoder, ConvolutionalEncoder, ConvolutionalDecoder)
+
+
+def max_source_length(model: Model) -> int:
+    """The longest source, including END, that a model has positions for."""
+    encoder, decoder = model.encoder, model.decoder
+    if isinstance(decoder, RecurrentDecoder) and decoder.attention == "location":
+        return min(max_length_of(encoder), decoder.max_positions)
+    return max_length_of(encoder)
+
+
+def max_length_of(part: Encoder | Decoder | None) -> int:
+    """The longest sequence that an encoder or decoder has positions for."""
+    if isinstance(part, LIMITED) and part.positions == "learned":
+        return part.max_positions
+    return sys.maxsize

@@ -179,7 +179,8 @@ def _validated(
     try:
         recipe = _model(values)
     except ValidationError as error:
-        explain(error, values, problems)
+        for path, sentence in explain(error, values):
+            problems.add(path, sentence)
     if recipe is None or problems.found:
         if absent := not_loaded(plugins):
             raise RecipeError(_needs_plugins(absent))

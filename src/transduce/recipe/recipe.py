@@ -12,7 +12,6 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
 from transduce.recipe.audio import Audio
-from transduce.recipe.chunk import check_chunk
 from transduce.recipe.corpus import (
     Mixture,
     Named,
@@ -22,8 +21,7 @@ from transduce.recipe.corpus import (
     is_tagged,
 )
 from transduce.recipe.data import Data
-from transduce.recipe.model import Model
-from transduce.recipe.recurrent import RecurrentDecoder
+from transduce.recipe.model import Model, RecurrentDecoder, check_chunk
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.tasks import TASK_RULES
 from transduce.recipe.training import BleuTokenizer, Decode, MetricName, Train, Validation
@@ -284,11 +282,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_chunk(self) -> Self:
-        chunk = getattr(self.model.encoder, "chunk", None)
-        if chunk is not None:
-            check_chunk(
-                chunk, self.audio if self.task == "transduce" else None, self.model.ctc_weight
-            )
+        audio = self.audio if self.task == "transduce" else None
+        check_chunk(self.model.encoder, audio, self.model.ctc_weight)
         return self
 
     @model_validator(mode="after")

@@ -32,7 +32,7 @@ from transduce.models import Labeller
 from transduce.models.build import build_labeller
 from transduce.models.call_context import CallContext
 from transduce.recipe import Recipe
-from transduce.recipe.max_positions import max_length_of
+from transduce.recipe.model import max_length_of
 from transduce.tasks.model import Model, check_sources, inference
 
 

@@ -36,7 +36,7 @@ from transduce.models.build import Vocabulary
 from transduce.models.build import build as build_network
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.recipe import Recipe
-from transduce.recipe.max_positions import max_length_of, max_source_length
+from transduce.recipe.model import max_length_of, max_source_length
 from transduce.runtime.fallbacks import tell_of_plain_cuda, tell_of_torch_steps
 from transduce.runtime.steps import steps_of
 from transduce.tasks import SpeechModel

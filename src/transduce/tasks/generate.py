@@ -29,8 +29,7 @@ from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
 from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.lens import attentions
-from transduce.models.lens.parts import is_to_source
+from transduce.models.lens import attentions, is_to_source
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.call import Call
 from transduce.tasks.compatibility import (

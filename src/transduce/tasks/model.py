@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from transduce.adapters import Adapter, AdapterChoice, adapted_copy
 from transduce.checksums import listed
 from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded
@@ -33,8 +34,7 @@ from transduce.recipe import Data, Recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
-from transduce.tasks.adapters.choice import AdapterChoice, adapted_copy
-from transduce.tasks.adapters.folder import Adapter, read_adapter
+from transduce.tasks.adapter_folder import read_adapter
 from transduce.tasks.call import Call
 from transduce.tasks.folder import WEIGHTS, ModelDefinition, format_fact, write_definition
 
@@ -343,7 +343,7 @@ class Model:
 
         Raises ModelError where it was trained on another model.
         """
-        name = self.adapters.add(adapter, name)
+        name = self.adapters.add(_read(adapter), name)
         self._weights_changed()
         return name
 
@@ -367,7 +367,7 @@ class Model:
     def with_adapter(self, adapter: str | Path | Adapter) -> Self:
         """Another model: this one with an adapter; weights that it leaves alone are shared."""
         self._refuse_engine("take adapters")
-        read = adapter if isinstance(adapter, Adapter) else read_adapter(Path(adapter))
+        read = _read(adapter)
         with self.adapters.base():
             network = adapted_copy(self.network, read)
         made = type(self)(self.recipe, network, self.source_tokens, self.target_tokens)
@@ -483,3 +483,7 @@ def check_sources(sources: Sequence[str]) -> list[str]:
                 f"a source must be a string, not {type(source).__name__}: {source!r:.40}"
             )
     return listed
+
+
+def _read(adapter: str | Path | Adapter) -> Adapter:
+    return adapter if isinstance(adapter, Adapter) else read_adapter(Path(adapter))

@@ -17,7 +17,7 @@ from transduce.models import TrainableNetwork
 from transduce.recipe import Recipe, read_recipe
 from transduce.runtime.packed_weight import has_bfloat16
 from transduce.tasks import AudioClassifier, Model
-from transduce.tasks.adapters.folder import find_base, is_adapter, read_adapter
+from transduce.tasks.adapter_folder import find_base, is_adapter, read_adapter
 from transduce.tasks.encoder_decoder import SpeechTransducer, Transducer, WhisperTransducer
 from transduce.tasks.folder import (
     WEIGHTS,

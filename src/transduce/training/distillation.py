@@ -12,10 +12,9 @@ from transduce.errors import ModelError
 from transduce.models import EncoderDecoder, TrainableNetwork
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.weights import fingerprint_of, weights_of
-from transduce.nn.loss.cross_entropy import Loss
-from transduce.nn.loss.distillation import Output, distillation_loss
+from transduce.nn.loss import Loss, Output, distillation_loss
 from transduce.recipe import Recipe
-from transduce.recipe.max_positions import max_length_of, max_source_length
+from transduce.recipe.model import max_length_of, max_source_length
 from transduce.tasks.transduce import load
 from transduce.training.update import Update
 

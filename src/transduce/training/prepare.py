@@ -35,7 +35,7 @@ from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import check_bleu
 from transduce.evaluation.perplexity import ScoredText, text_to_score
 from transduce.recipe import Corpus, Recipe
-from transduce.recipe.max_positions import max_length_of
+from transduce.recipe.model import max_length_of
 from transduce.recipe.tasks import TASK_RULES
 from transduce.storage import default_cache_folder
 from transduce.tasks.audio_input import AudioSegment

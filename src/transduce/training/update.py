@@ -19,7 +19,7 @@ from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed, Shape, pack, packed_padding
 from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 from transduce.nn.mixed_precision import CastCopies
 from transduce.nn.torch_private import AdamW, add_all, copy_all, multiply_all
 from transduce.recipe import Recipe, Train

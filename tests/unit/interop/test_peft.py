@@ -12,15 +12,14 @@ import torch
 
 from tiny_models import SOURCES, TARGETS, WORDS, tiny
 from transduce import recipe
+from transduce.adapters import Adapter, AdapterState, LowRankWeights, adaptable
+from transduce.adapters.peft import read_peft, write_peft
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.errors import ModelError
 from transduce.interop.adapters import merge_folder, open_adapter
-from transduce.interop.adapters.peft import read_peft, write_peft
-from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
 from transduce.models.weights import weights_of
 from transduce.nn.low_rank import row_norms
 from transduce.recipe import Recipe
-from transduce.tasks.adapters.folder import Adapter
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.model import Model
 from transduce.tasks.transduce import Transducer, load

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 import transduce.decoding
-import transduce.models.architectures.recurrent
-import transduce.models.architectures.transformer
+import transduce.models.architectures
 from broken_lessons import fails
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.models import encoder_decoder, language_model, streaming
-from transduce.models.lens.gates import Gates
+from transduce.models.lens import Gates
 from transduce.models.word_embedding import WordEmbedding
 from transduce.nn import chunks, positions
 from transduce.nn.recurrent import cells

@@ -24,9 +24,9 @@ from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
-from transduce.nn.gate import Gate
 from transduce.nn.masks import causal
 from transduce.nn.positions import Sinusoidal
+from transduce.nn.watchable import Gate
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import Transducer, create

@@ -10,8 +10,7 @@ import torch
 from transduce import recipe
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
-from transduce.models.lens import Lens, Recorder, parts_of
-from transduce.models.lens.names import matches, short_name
+from transduce.models.lens import Lens, Recorder, matches, parts_of, short_name
 
 LENGTHS = torch.tensor([5, 2])
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])

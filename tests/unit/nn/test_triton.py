@@ -12,8 +12,7 @@ from transduce.nn.attention.short import fits, short_attention
 from transduce.nn.embedding.fused import embedded
 from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.linear import linear
-from transduce.nn.loss.cross_entropy import cross_entropy
-from transduce.nn.loss.r_drop import r_drop_cross_entropy
+from transduce.nn.loss import cross_entropy, r_drop_cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
 from transduce.nn.residual import Stream, keep_and_normalise, normalise
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tiny_models import SOURCES, TARGETS, adapter_state, difference, tiny
+from transduce.adapters import AdapterState, adaptable
 from transduce.errors import ModelError
 from transduce.interop.adapters import merge_folder
-from transduce.models.adapters import AdapterState, adaptable
 from transduce.models.weights import fingerprint_of, weights_of
 from transduce.serving.models import open_models
-from transduce.tasks.adapters.folder import base_of, is_adapter, read_adapter, write_adapter
+from transduce.tasks.adapter_folder import base_of, is_adapter, read_adapter, write_adapter
 from transduce.tasks.transduce import Transducer, load
 
 

@@ -23,10 +23,10 @@ from language import LSTM, language_model
 from tiny_labellers import classifier, tagger
 from tiny_models import SOURCES, TARGETS, adapter_state, tiny
 from tiny_sounds import audio_model, noise, tagged_model
+from transduce.adapters import Adapter
 from transduce.decoding.output import Output, Score
 from transduce.inspection.look.trace import traced
 from transduce.tasks import speech as speech_models
-from transduce.tasks.adapters.folder import Adapter
 from transduce.tasks.live import Transcript
 
 THREADS, RATE = 8, 4000

@@ -16,7 +16,7 @@ from transduce.data.batches.packing import pack
 from transduce.data.tokens.tokenizer import UNKNOWN
 from transduce.models import EncoderDecoder, Labeller
 from transduce.models.build import Vocabulary, build, build_labeller
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 from transduce.recipe import Audio, Train
 from transduce.recipe.presets import PRESETS
 from transduce.training.distributed.processes import Processes

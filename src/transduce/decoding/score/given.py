@@ -17,8 +17,7 @@ from transduce.decoding.batch.packing import pack
 from transduce.decoding.score.logits import forward_and_head
 from transduce.models import EncoderDecoder
 from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.lens import attentions
-from transduce.models.lens.parts import is_to_source, side_of
+from transduce.models.lens import attentions, is_to_source, side_of
 
 LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
 CPU_PLACES = 2048  # positions of a batch on a CPU: larger ones are no faster, and have more padding

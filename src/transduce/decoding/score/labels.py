@@ -14,7 +14,7 @@ from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.packing import pack
 from transduce.models import Labeller, Lens
 from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.lens.parts import side_of
+from transduce.models.lens import side_of
 
 LogProbabilities = NDArray[np.float32]
 POOLING = "pool.attention"

@@ -24,9 +24,7 @@ from transduce.evaluation.bootstrap import (
 from transduce.evaluation.items import Item
 from transduce.evaluation.judge import Answer, judged_rows
 from transduce.evaluation.metrics import Measured, higher_is_better
-from transduce.models.lens.attention import attentions
-from transduce.models.lens.gates import Gates
-from transduce.models.lens.names import short_name
+from transduce.models.lens import Gates, attentions, short_name
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel

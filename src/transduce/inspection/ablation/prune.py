@@ -13,7 +13,7 @@ from torch import Tensor
 from transduce.errors import ModelError
 from transduce.inspection.ablation.measure import Head, heads_of
 from transduce.inspection.model_card import write_card
-from transduce.models.lens.attention import attentions
+from transduce.models.lens import attentions
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.recipe import ConformerEncoder, Recipe, TransformerDecoder, TransformerEncoder
 from transduce.storage import replaced_folder

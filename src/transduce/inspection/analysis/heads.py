@@ -33,8 +33,7 @@ from transduce.inspection.analysis.alignment import (
 )
 from transduce.inspection.analysis.attention import attention_confidence, diagonality
 from transduce.inspection.page import framed, section, table, whole_page
-from transduce.models.lens.names import short_name
-from transduce.models.lens.parts import is_to_source
+from transduce.models.lens import is_to_source, short_name
 from transduce.tasks.transduce import Transducer
 
 AT_ONCE = 256  # pairs whose attention is in memory

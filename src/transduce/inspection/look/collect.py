@@ -22,7 +22,7 @@ from transduce.inspection.look.audio import audio_of, check_audio
 from transduce.inspection.look.beam import beam_tree
 from transduce.inspection.look.embedding import embeddings_of
 from transduce.inspection.look.trace import traced
-from transduce.models.lens.parts import CELLS, is_to_source, side_of
+from transduce.models.lens import CELLS, is_to_source, side_of
 from transduce.tasks import AudioInputModel, LanguageModel
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.classify import Classifier

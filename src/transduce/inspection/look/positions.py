@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from transduce.inspection.look.arrays import packed_signed
-from transduce.models.lens.attention import attentions
-from transduce.models.lens.names import short_name
+from transduce.models.lens import attentions, short_name
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention

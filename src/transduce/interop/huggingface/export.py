@@ -23,7 +23,7 @@ from transduce.interop.huggingface.weights_file import write_weights
 from transduce.interop.imports.huggingface import CONFIG, read_origin
 from transduce.interop.positions import positions, table
 from transduce.models.weights import weights_of
-from transduce.recipe.max_positions import max_length_of
+from transduce.recipe.model import max_length_of
 from transduce.storage import make_folder, write_json
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.model import Model

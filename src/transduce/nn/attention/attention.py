@@ -1,5 +1,5 @@
 """Single-head attention: score functions, masked softmax, weighted sum of values, attention
-pooling.
+pooling; then scaled dot-product attention once more, in fused kernels.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transduce.errors import PluginError
-from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.masks import Mask
+from transduce.nn.watchable import Watch, Watchable
 from transduce.registry import register
 
 # Not cuDNN's kernel: it makes a new plan for each size, and hardly two batches of sequences have
@@ -176,40 +176,6 @@ SCORES: dict[str, type[Score]] = {
 }
 
 
-class _OtherScore(Score):
-    """A score of a plugin that is no subclass of `Score`: it need only map queries and keys."""
-
-    def __init__(self, inner: nn.Module, width: int, name: str) -> None:
-        super().__init__(width, width)
-        self.inner, self.name = inner, name
-
-    def forward(self, query_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
-        scores_BTS: Tensor = self.inner(query_BTD, prepared_BSD)
-        expected = (*query_BTD.shape[:2], prepared_BSD.shape[1])
-        if scores_BTS.shape != expected:
-            raise PluginError(
-                f"the attention score {self.name} gave {list(scores_BTS.shape)} for queries "
-                f"{list(query_BTD.shape)} and keys {list(prepared_BSD.shape)}; it must be "
-                f"{list(expected)}"
-            )
-        return scores_BTS
-
-
-def build_registered_score(name: str, width: int) -> Score:
-    """A plugin's score. Raises PluginError where it cannot be built, or is no module."""
-    registered = register.attention_score[name]
-    try:
-        module = registered.part(width, width)
-    except Exception as error:
-        raise PluginError(
-            f"the attention score {name} of {registered.origin} cannot be built: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise PluginError(f"the attention score {name} is no torch.nn.Module")
-    return module if isinstance(module, Score) else _OtherScore(module, width, name)
-
-
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
     """Softmax over the last axis with a mask; masked positions get weight and gradient zero.
 
@@ -221,78 +187,6 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
     hidden = ~visible
     weights = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(dim=-1)
     return weights.masked_fill(hidden, 0.0)
-
-
-def fused_attention(
-    query_BHTK: Tensor,
-    keys_BHSK: Tensor,
-    values_BHSK: Tensor,
-    mask: Mask | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Scaled dot-product attention softmax(QKᵀ/√K) V in one fused kernel; context [B, H, T, K].
-
-    The attention weights are never stored. A fully masked row gives zeros with zero gradient, as in
-    `masked_softmax`: torch's kernels do this by themselves, and a test checks it.
-    """
-    T, S = query_BHTK.shape[-2], keys_BHSK.shape[-2]
-    half = query_BHTK.is_cuda and query_BHTK.dtype in (torch.bfloat16, torch.float16)
-    if mask is not None and mask.only_segments and half and dropout == 0.0:
-        return _segmented_attention(query_BHTK, keys_BHSK, values_BHSK, mask)
-    if mask is not None and mask.only_causal and T == S and T > 1:
-        return _kernel(query_BHTK, keys_BHSK, values_BHSK, None, dropout, is_causal=True)
-    visible_BTS = None if mask is None else mask.dense(T, S, query_BHTK.device)
-    visible_B1TS = None if visible_BTS is None else visible_BTS.unsqueeze(1)
-    return _kernel(query_BHTK, keys_BHSK, values_BHSK, visible_B1TS, dropout)
-
-
-def _kernel(
-    query_BHTK: Tensor,
-    keys_BHSK: Tensor,
-    values_BHSK: Tensor,
-    visible_B1TS: Tensor | None,
-    dropout: float,
-    is_causal: bool = False,
-) -> Tensor:
-    """torch's kernel; in float32 when training in bfloat16 on a CPU, where the bfloat16 backward
-    pass is seven times as slow.
-    """
-    inputs = (query_BHTK, keys_BHSK, values_BHSK)
-    dtype = query_BHTK.dtype
-    how = {"attn_mask": visible_B1TS, "dropout_p": dropout, "is_causal": is_causal}
-    if query_BHTK.is_cuda:
-        with sdpa_kernel(PLANLESS):
-            return F.scaled_dot_product_attention(*inputs, **how)  # type: ignore[arg-type]
-    if dtype != torch.bfloat16 or not torch.is_grad_enabled():
-        return F.scaled_dot_product_attention(*inputs, **how)  # type: ignore[arg-type]
-    with torch.autocast("cpu", enabled=False):
-        exact = (x_BHTK.float() for x_BHTK in inputs)
-        return F.scaled_dot_product_attention(*exact, **how).to(dtype)  # type: ignore[arg-type]
-
-
-def _segmented_attention(
-    query_1HTK: Tensor, keys_1HSK: Tensor, values_1HSK: Tensor, mask: Mask
-) -> Tensor:
-    """Attention over packed sequences (several in one row), with torch's variable-length kernel."""
-    # Imported here, as it imports torch's compiler: more than two seconds.
-    from torch.nn.attention.varlen import varlen_attn
-
-    assert mask.segments is not None
-    query_THK, keys_SHK, values_SHK = (
-        x_1HTK.squeeze(0).transpose(0, 1) for x_1HTK in (query_1HTK, keys_1HSK, values_1HSK)
-    )
-    context_THK = varlen_attn(
-        query_THK,
-        keys_SHK,
-        values_SHK,
-        mask.segments.query_offsets,
-        mask.segments.key_offsets,
-        mask.segments.longest,
-        mask.segments.longest,
-        window_size=(-1, 0) if mask.causal else (-1, -1),
-    )
-    assert isinstance(context_THK, Tensor)
-    return context_THK.transpose(0, 1)[None]
 
 
 @overload
@@ -423,3 +317,115 @@ def _average(x_BTD: Tensor, mask: Mask | None) -> Tensor:
 def _visible(mask: Mask | None, scores_BTS: Tensor) -> Tensor | None:
     T, S = scores_BTS.shape[-2:]
     return None if mask is None else mask.dense(T, S, scores_BTS.device)
+
+
+# -------------------------------------------------------------------------------- the same, faster
+
+
+def fused_attention(
+    query_BHTK: Tensor,
+    keys_BHSK: Tensor,
+    values_BHSK: Tensor,
+    mask: Mask | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Scaled dot-product attention softmax(QKᵀ/√K) V in one fused kernel; context [B, H, T, K].
+
+    The attention weights are never stored. A fully masked row gives zeros with zero gradient, as in
+    `masked_softmax`: torch's kernels do this by themselves, and a test checks it.
+    """
+    T, S = query_BHTK.shape[-2], keys_BHSK.shape[-2]
+    half = query_BHTK.is_cuda and query_BHTK.dtype in (torch.bfloat16, torch.float16)
+    if mask is not None and mask.only_segments and half and dropout == 0.0:
+        return _segmented_attention(query_BHTK, keys_BHSK, values_BHSK, mask)
+    if mask is not None and mask.only_causal and T == S and T > 1:
+        return _kernel(query_BHTK, keys_BHSK, values_BHSK, None, dropout, is_causal=True)
+    visible_BTS = None if mask is None else mask.dense(T, S, query_BHTK.device)
+    visible_B1TS = None if visible_BTS is None else visible_BTS.unsqueeze(1)
+    return _kernel(query_BHTK, keys_BHSK, values_BHSK, visible_B1TS, dropout)
+
+
+def _kernel(
+    query_BHTK: Tensor,
+    keys_BHSK: Tensor,
+    values_BHSK: Tensor,
+    visible_B1TS: Tensor | None,
+    dropout: float,
+    is_causal: bool = False,
+) -> Tensor:
+    """torch's kernel; in float32 when training in bfloat16 on a CPU, where the bfloat16 backward
+    pass is seven times as slow.
+    """
+    inputs = (query_BHTK, keys_BHSK, values_BHSK)
+    dtype = query_BHTK.dtype
+    how = {"attn_mask": visible_B1TS, "dropout_p": dropout, "is_causal": is_causal}
+    if query_BHTK.is_cuda:
+        with sdpa_kernel(PLANLESS):
+            return F.scaled_dot_product_attention(*inputs, **how)  # type: ignore[arg-type]
+    if dtype != torch.bfloat16 or not torch.is_grad_enabled():
+        return F.scaled_dot_product_attention(*inputs, **how)  # type: ignore[arg-type]
+    with torch.autocast("cpu", enabled=False):
+        exact = (x_BHTK.float() for x_BHTK in inputs)
+        return F.scaled_dot_product_attention(*exact, **how).to(dtype)  # type: ignore[arg-type]
+
+
+def _segmented_attention(
+    query_1HTK: Tensor, keys_1HSK: Tensor, values_1HSK: Tensor, mask: Mask
+) -> Tensor:
+    """Attention over packed sequences (several in one row), with torch's variable-length kernel."""
+    # Imported here, as it imports torch's compiler: more than two seconds.
+    from torch.nn.attention.varlen import varlen_attn
+
+    assert mask.segments is not None
+    query_THK, keys_SHK, values_SHK = (
+        x_1HTK.squeeze(0).transpose(0, 1) for x_1HTK in (query_1HTK, keys_1HSK, values_1HSK)
+    )
+    context_THK = varlen_attn(
+        query_THK,
+        keys_SHK,
+        values_SHK,
+        mask.segments.query_offsets,
+        mask.segments.key_offsets,
+        mask.segments.longest,
+        mask.segments.longest,
+        window_size=(-1, 0) if mask.causal else (-1, -1),
+    )
+    assert isinstance(context_THK, Tensor)
+    return context_THK.transpose(0, 1)[None]
+
+
+# ------------------------------------------------------------------------------- scores of plugins
+
+
+class _OtherScore(Score):
+    """A score of a plugin that is no subclass of `Score`: it need only map queries and keys."""
+
+    def __init__(self, inner: nn.Module, width: int, name: str) -> None:
+        super().__init__(width, width)
+        self.inner, self.name = inner, name
+
+    def forward(self, query_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
+        scores_BTS: Tensor = self.inner(query_BTD, prepared_BSD)
+        expected = (*query_BTD.shape[:2], prepared_BSD.shape[1])
+        if scores_BTS.shape != expected:
+            raise PluginError(
+                f"the attention score {self.name} gave {list(scores_BTS.shape)} for queries "
+                f"{list(query_BTD.shape)} and keys {list(prepared_BSD.shape)}; it must be "
+                f"{list(expected)}"
+            )
+        return scores_BTS
+
+
+def build_registered_score(name: str, width: int) -> Score:
+    """A plugin's score. Raises PluginError where it cannot be built, or is no module."""
+    registered = register.attention_score[name]
+    try:
+        module = registered.part(width, width)
+    except Exception as error:
+        raise PluginError(
+            f"the attention score {name} of {registered.origin} cannot be built: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise PluginError(f"the attention score {name} is no torch.nn.Module")
+    return module if isinstance(module, Score) else _OtherScore(module, width, name)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from transduce.nn.attention.attention import Additive, Attention, masked_softmax
-from transduce.nn.attention.watchable import Watch
 from transduce.nn.masks import Mask
+from transduce.nn.watchable import Watch
 
 
 class LocationAware(Additive):

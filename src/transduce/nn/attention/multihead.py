@@ -13,10 +13,10 @@ from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.short import HEAD_WIDTHS, LONGEST, fits, short_attention
-from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Places, Rotary
+from transduce.nn.watchable import Watch, Watchable
 
 
 def packs(head_width: int, longest: int, dropout: float) -> bool:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from transduce.nn.attention.attention import masked_softmax
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.nn.attention.watchable import Watch
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Sinusoidal
+from transduce.nn.watchable import Watch
 
 
 class RelativeAttention(MultiHeadAttention):

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.output import Output
-from transduce.models.lens import attentions
-from transduce.models.lens.parts import is_to_source
+from transduce.models.lens import attentions, is_to_source
 from transduce.serving.documents import Segments
 from transduce.serving.documents.alignment import Alignment, alignment_of
 from transduce.serving.engine import Engine

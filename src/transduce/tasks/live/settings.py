@@ -9,7 +9,7 @@ from typing import Any
 
 from transduce.errors import ModelError
 from transduce.recipe import Chunk, Recipe
-from transduce.recipe.chunk import no_multiple
+from transduce.recipe.model import no_multiple
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.live.endpoint import Endpointing
 

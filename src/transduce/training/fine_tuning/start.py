@@ -15,7 +15,7 @@ from transduce.recipe import Recipe, Start
 from transduce.recipe.audio import Audio
 from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors
-from transduce.tasks.adapters.folder import is_adapter
+from transduce.tasks.adapter_folder import is_adapter
 from transduce.tasks.folder import (
     WEIGHTS,
     ModelDefinition,

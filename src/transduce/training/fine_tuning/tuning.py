@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transduce.adapters import AdaptedNetwork, AdapterState, adaptable
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TrainingError
 from transduce.models import TrainableNetwork
-from transduce.models.adapters import AdaptedNetwork, AdapterState, adaptable
 from transduce.models.weights import no_weights, set_weights, weights_of
 from transduce.recipe import Recipe
 from transduce.recipe import Tokens as TokensSection
-from transduce.tasks.adapters.folder import base_of, is_adapter, read_adapter, write_adapter
+from transduce.tasks.adapter_folder import base_of, is_adapter, read_adapter, write_adapter
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Model
 from transduce.tasks.transduce import kind_of

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.loss import cross_entropy as losses
-from transduce.nn.loss.cross_entropy import cross_entropy
-from transduce.nn.loss.softmax import softmax_gradient
+from transduce.nn import loss as losses
+from transduce.nn.loss import cross_entropy, softmax_gradient
 
 B, T, D, V = 3, 5, 8, 11
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transduce.nn.loss import cross_entropy as losses
-from transduce.nn.loss import distillation
-from transduce.nn.loss.distillation import Output, distillation_loss
+from transduce.nn import loss as losses
+from transduce.nn.loss import Output, distillation_loss
 
 B, T, D, E, V = 4, 5, 8, 6, 11
 
@@ -23,8 +22,7 @@ def drawn(*shape: int, gradient: bool = True) -> torch.Tensor:
 def test_loss_and_gradients_are_those_of_the_formula(
     with_bias: bool, chunk: int, weight: float, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (distillation, losses):
-        monkeypatch.setattr(module, "CHUNK", {"cpu": chunk})
+    monkeypatch.setattr(losses, "CHUNK", {"cpu": chunk})
     torch.manual_seed(0)
     student = Output(drawn(B, T, D), drawn(V, D), drawn(V) if with_bias else None)
     teacher = Output(drawn(B, T, E), drawn(V, E), drawn(V) if with_bias else None)

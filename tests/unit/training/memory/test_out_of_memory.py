@@ -13,7 +13,7 @@ from transduce.data.batches.batch import Batch, collate
 from transduce.memory import out_of_memory
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
-from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.loss import Loss
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
 from transduce.training.memory.out_of_memory import BatchSplitter, size

@@ -9,48 +9,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from transduce.adapters import Adapter, AdapterState, Base, LowRankWeights
 from transduce.checksums import listed
 from transduce.errors import ModelError
-from transduce.models import TrainableNetwork
-from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
-from transduce.models.weights import fingerprint_of, weights_of
 from transduce.storage import read_tensor_facts, read_tensors, write_tensors
 from transduce.tasks.folder import WEIGHTS, check_format, check_sums, format_fact
 
 FACT = "adapter"
 WHOLE = "whole/"
 PARTS = ("A", "B", "magnitude")
-
-
-@dataclass(frozen=True)
-class Base:
-    """The model beneath an adapter."""
-
-    folder: str
-    """Its folder when the adapter was trained; absolute."""
-    beside: str
-    """The same, relative to the adapter's folder: both may be moved together."""
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """An adapter that was read from a folder."""
-
-    folder: Path
-    state: AdapterState
-    base: Base | None = None
-    """None: the file does not say (PEFT's own files)."""
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
 
 
 def is_adapter(folder: Path) -> bool:
@@ -81,7 +53,7 @@ def read_adapter(folder: Path) -> Adapter:
     """The adapter of a folder that training wrote. Raises ModelError, CheckpointError."""
     if (folder / "adapter_config.json").is_file() and not (folder / WEIGHTS).is_file():
         raise ModelError(
-            f"{folder} is an adapter of PEFT; read it with transduce.interop.peft.read_peft, or "
+            f"{folder} is an adapter of PEFT; read it with transduce.adapters.peft.read_peft, or "
             f"with `transduce run MODEL --adapter {folder}`"
         )
     if not (folder / WEIGHTS).is_file():
@@ -143,39 +115,3 @@ def find_base(adapter: Adapter, given: str | Path | None) -> Path:
         f"not there any more; say where it is: --base FOLDER, or "
         f"transduce.load({str(adapter.folder)!r}, base=FOLDER)"
     )
-
-
-def check_base(adapter: Adapter, network: TrainableNetwork, where: str) -> None:
-    """Raise ModelError where an adapter does not belong to a network's weights.
-
-    PEFT's own files do not name these: names and shapes are compared, nothing else can be.
-    """
-    weights = weights_of(network)
-    places = adaptable(network)
-    for name, one in adapter.state.low_rank.items():
-        if name not in places:
-            raise ModelError(f"the adapter {adapter.folder} is for {name}, which {where} has not")
-        outputs, inputs = places[name].of(weights).shape
-        rank = one.A_RD.shape[0]
-        shapes: list[tuple[Tensor, tuple[int, ...]]]
-        shapes = [(one.A_RD, (rank, inputs)), (one.B_FR, (outputs, rank))]
-        shapes += [] if one.magnitude_F is None else [(one.magnitude_F, (outputs,))]
-        for tensor, shape in shapes:
-            if tuple(tensor.shape) != shape:
-                raise ModelError(
-                    f"the adapter {adapter.folder} does not fit {where}: {name} needs "
-                    f"{_shape(shape)}, the adapter has {_shape(tuple(tensor.shape))}"
-                )
-    for name, value in adapter.state.whole.items():
-        if name not in weights or weights[name].shape != value.shape:
-            raise ModelError(f"the adapter {adapter.folder} does not fit {where}: {name} differs")
-    if adapter.base is not None and fingerprint_of(weights) != adapter.base.fingerprint:
-        raise ModelError(
-            f"the adapter {adapter.folder} was trained on other weights than those of {where}: "
-            f"their fingerprints differ; give the model that it was trained on (it was "
-            f"{adapter.base.folder})"
-        )
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))

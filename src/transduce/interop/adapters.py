@@ -1,14 +1,15 @@
-"""Adapters of either kind of folder, ours or PEFT's, for a model."""
+"""Adapters in our folders and in PEFT's own files: opening, merging, converting."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from transduce.adapters import Adapter
+from transduce.adapters.peft import CONFIG, read_peft, write_peft
 from transduce.errors import ModelError
 from transduce.hub.locate import resolve_model
-from transduce.interop.adapters.peft import CONFIG, read_peft, write_peft
 from transduce.storage import replaced_folder
-from transduce.tasks.adapters.folder import Adapter, read_adapter
+from transduce.tasks.adapter_folder import read_adapter
 from transduce.tasks.folder import WEIGHTS, holds_run
 from transduce.tasks.transduce import Model, load
 

@@ -1,23 +1,108 @@
-"""A network with an adapter beside its frozen weights, as it is trained."""
+"""The adapter of a network: the matrices it can be put to, its weights, and the network with it.
+
+An adapter is trained beside frozen weights (`AdaptedNetwork`), and is kept as an `AdapterState`,
+which merges it into them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed
-from transduce.models.adapters.places import Place
-from transduce.models.adapters.state import AdapterState, LowRankWeights
+from transduce.models.encoder_decoder import Head
 from transduce.models.trainable import TrainableNetwork
-from transduce.nn.loss.cross_entropy import Loss
-from transduce.nn.low_rank import LowRank
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.loss import Loss
+from transduce.nn.low_rank import LowRank, adapted
 from transduce.nn.torch_private import with_weights
 
 DOT = "/"  # in the names of modules, which may have no dot
+FUSED = ("q", "k", "v")
+"""The three matrices, one above the other, of the fused projection of attention."""
+
+
+class Place(NamedTuple):
+    """A matrix: a parameter, or a third of the rows of a fused one."""
+
+    name: str
+    """Such as encoder.blocks.0.self_attention.in_projection.q."""
+    parameter: str
+    third: int | None = None
+
+    def of(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The matrix, a view."""
+        whole = weights[self.parameter]
+        return whole if self.third is None else whole.chunk(3)[self.third]
+
+
+def adaptable(network: TrainableNetwork) -> dict[str, Place]:
+    """All matrices that linear layers multiply with, by name; not embeddings and what is tied to
+    them, recurrent cells and convolutions.
+
+    Queries, keys and values have a matrix each: an adapter of the fused one would share its A.
+    """
+    modules = dict(network.named_modules())
+    found = {}
+    for parameter, _ in network.named_parameters():
+        owner, _, kind = parameter.rpartition(".")
+        module = modules[owner]
+        if kind != "weight" or not isinstance(module, nn.Linear | Head):
+            continue
+        above = modules[owner.rpartition(".")[0]]
+        if isinstance(above, MultiHeadAttention) and owner.endswith(".in_projection"):
+            for third, name in enumerate(FUSED):
+                found[f"{owner}.{name}"] = Place(f"{owner}.{name}", parameter, third)
+        else:
+            found[owner] = Place(owner, parameter)
+    return found
+
+
+@dataclass(frozen=True)
+class LowRankWeights:
+    """The adapter of one matrix: A [r, D], B [F, r], of DoRA also the length of each row."""
+
+    A_RD: Tensor
+    B_FR: Tensor
+    scale: float
+    magnitude_F: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class AdapterState:
+    """All of an adapter: low-rank matrices by place, and parameters trained as a whole."""
+
+    low_rank: dict[str, LowRankWeights]
+    whole: dict[str, Tensor] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def merged(
+        self, weights: Mapping[str, Tensor], places: Mapping[str, Place]
+    ) -> dict[str, Tensor]:
+        """The weights that the adapter changes, merged with it: new tensors, in float32."""
+        found = {
+            name: value.to(weights[name].device, weights[name].dtype)
+            for name, value in self.whole.items()
+        }
+        touched = {places[name].parameter for name in self.low_rank}
+        found |= {name: found.get(name, weights[name]).clone() for name in sorted(touched)}
+        for name, one in self.low_rank.items():
+            matrix_FD = places[name].of(found)
+            parts = [
+                None if part is None else part.to(matrix_FD.device, matrix_FD.dtype)
+                for part in (one.A_RD, one.B_FR, one.magnitude_F)
+            ]
+            A_RD, B_FR, magnitude_F = parts
+            assert A_RD is not None
+            assert B_FR is not None
+            matrix_FD.copy_(adapted(matrix_FD, A_RD, B_FR, one.scale, magnitude_F))
+        return found
 
 
 class AdaptedNetwork(TrainableNetwork):

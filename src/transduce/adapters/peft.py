@@ -9,21 +9,21 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from transduce import recipe
+from transduce.adapters.choice import Adapter
+from transduce.adapters.network import AdapterState, LowRankWeights, adaptable
 from transduce.errors import ModelError
-from transduce.interop.adapters.names import Link, links
-from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
+from transduce.models.trainable import TrainableNetwork
 from transduce.models.weights import weights_of
 from transduce.nn.low_rank import row_norms
 from transduce.storage import make_folder, read_tensors, write_json, write_tensors
-from transduce.tasks.adapters.folder import Adapter
-from transduce.tasks.model import Model
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -52,7 +52,17 @@ REFUSED = (
 )
 
 
-def write_peft(state: AdapterState, model: Model, folder: Path, base: str = "") -> None:
+class HasNetwork(Protocol):
+    """The model that an adapter is read or written for."""
+
+    @property
+    def recipe(self) -> recipe.Recipe: ...
+
+    @property
+    def network(self) -> TrainableNetwork: ...
+
+
+def write_peft(state: AdapterState, model: HasNetwork, folder: Path, base: str = "") -> None:
     """Write an adapter as PEFT does. base: name or path of the exported model there.
 
     Raises ModelError for what those files cannot hold.
@@ -118,7 +128,7 @@ def _to_theirs(link: Link, one: LowRankWeights) -> dict[str, LowRankWeights]:
     }
 
 
-def read_peft(folder: Path, model: Model) -> Adapter:
+def read_peft(folder: Path, model: HasNetwork) -> Adapter:
     """The adapter of PEFT's files, for a model. Raises ModelError for what has no equal in ours."""
     config = _read_config(folder)
     if not (folder / WEIGHTS).is_file():
@@ -233,3 +243,107 @@ def _to_ours(link: Link, parts: list[LowRankWeights | None], matrix_FD: Tensor) 
         B_FR = B_FR[back]
         magnitude_F = None if magnitude_F is None else magnitude_F[back]
     return LowRankWeights(A_RD.contiguous(), B_FR.contiguous(), scale, magnitude_F)
+
+
+# ------------------------------------------------------------------------- names of matrices there
+#
+# Matrices of our Transformers and of their equals in Hugging Face's transformers. Marian, Pegasus
+# and Blenderbot are encoder-decoders; Llama and Granite language models. Where sines fill the first
+# half of the features there, and alternate with cosines in ours, all features of the residual
+# stream change places; of rotary positions, the features of each head.
+
+ATTENTION = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+
+
+class Link(NamedTuple):
+    """One matrix of ours, and the one there, or two whose rows follow each other."""
+
+    place: str
+    theirs: tuple[str, ...]
+    columns: Tensor | None = None
+    """Which of our columns is each column there; None: the same."""
+    rows: Tensor | None = None
+
+
+def links(model: HasNetwork) -> list[Link]:
+    """All matrices that have an equal there. Raises ModelError where a class has none."""
+    settings = model.recipe.model
+    parts = {name: part for name, part in settings.parts.items() if part is not None}
+    for name, part in parts.items():
+        if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
+            raise _none(f"its {name} is {part.kind}")
+        if part.is_pruned:
+            raise _none(f"heads of its {name} were pruned")
+    decoder = parts.get("decoder")
+    if not isinstance(decoder, recipe.TransformerDecoder):
+        raise _none("it has no decoder")
+    if model.recipe.audio is not None:
+        raise _none("its sources are audio")
+    if model.recipe.task == "continue":
+        return list(_language_model(settings.width, decoder))
+    return list(_encoder_decoder(settings.width, parts))
+
+
+def _encoder_decoder(
+    width: int, parts: dict[str, recipe.Encoder | recipe.Decoder]
+) -> Iterator[Link]:
+    for side, part in parts.items():
+        assert isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder)
+        reasons = {
+            f"{side} has norm: {part.norm}": part.norm != "layer",
+            f"{side} has positions: {part.positions}": part.positions
+            not in ("sinusoidal", "learned"),
+            f"{side} has combine: {part.combine}": part.combine != "add",
+            f"{side} has activation: {part.activation}": part.activation == "swiglu",
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise _none(reason)
+        halves = _halves(width) if part.positions == "sinusoidal" else None
+        kinds = list(ATTENTION)[: 1 if side == "encoder" else 2]
+        for number in range(part.layers):
+            ours, theirs = f"{side}.blocks.{number}", f"model.{side}.layers.{number}"
+            for kind in kinds:
+                above = f"{theirs}.{ATTENTION[kind]}"
+                for one in "qkv":
+                    yield Link(
+                        f"{ours}.{kind}.in_projection.{one}", (f"{above}.{one}_proj",), halves
+                    )
+                yield Link(f"{ours}.{kind}.out_projection", (f"{above}.out_proj",), rows=halves)
+            yield Link(f"{ours}.feed_forward.expand", (f"{theirs}.fc1",), halves)
+            yield Link(f"{ours}.feed_forward.contract", (f"{theirs}.fc2",), rows=halves)
+
+
+def _language_model(width: int, part: recipe.TransformerDecoder) -> Iterator[Link]:
+    wanted = {"norm": "rms", "norm_position": "pre", "activation": "swiglu", "positions": "rotary"}
+    for key, value in wanted.items():
+        if (found := getattr(part, key)) != value:
+            raise _none(f"it has {key}: {found}, and Llama and Granite have {value}")
+    turned = _turned(width, part.heads)
+    for number in range(part.layers):
+        ours, theirs = f"decoder.blocks.{number}", f"model.layers.{number}"
+        for one in "qkv":
+            place = f"{ours}.self_attention.in_projection.{one}"
+            yield Link(
+                place, (f"{theirs}.self_attn.{one}_proj",), rows=turned if one != "v" else None
+            )
+        yield Link(f"{ours}.self_attention.out_projection", (f"{theirs}.self_attn.o_proj",))
+        gates = (f"{theirs}.mlp.gate_proj", f"{theirs}.mlp.up_proj")
+        yield Link(f"{ours}.feed_forward.expand", gates)
+        yield Link(f"{ours}.feed_forward.contract", (f"{theirs}.mlp.down_proj",))
+
+
+def _halves(width: int) -> Tensor:
+    return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+
+
+def _turned(width: int, heads: int) -> Tensor:
+    """Pairs that are turned together are neighbours in ours, and the halves of a head there."""
+    return torch.arange(width).view(heads, -1, 2).transpose(1, 2).flatten()
+
+
+def _none(reason: str) -> ModelError:
+    return ModelError(
+        f"PEFT's files name the matrices of a class of Hugging Face's transformers, and none is "
+        f"equal to this model: {reason}"
+    )

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tiny_models import SOURCES, TARGETS, tiny
+from transduce.adapters import AdaptedNetwork, adaptable
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.models.adapters import AdaptedNetwork, adaptable
 from transduce.models.weights import weights_of
 from transduce.nn.low_rank import LowRank, adapted
 from transduce.tasks.transduce import Transducer

@@ -1,1 +1,0 @@
-"""Whole networks of plain numbers, by the names of their papers; no recipe is needed."""

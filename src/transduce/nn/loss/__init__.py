@@ -1,1 +1,0 @@
-"""Losses: cross-entropy with label smoothing, and R-Drop."""

@@ -1,1 +1,0 @@
-"""Adapters of trained models: their folders, and models that use them."""
