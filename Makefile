@@ -54,7 +54,7 @@ test-slow: $(READY)  ## the tests that take longer than a minute
 	@$(BIN)/python -m pytest -m slow
 
 docs: $(READY)  ## the site in build/site, lessons run in a reduced size; LESSONS=full: in their full size
-	@$(BIN)/python docs/make_site.py $(if $(filter full,$(LESSONS)),--full)
+	@$(BIN)/python tools/make_site.py $(if $(filter full,$(LESSONS)),--full)
 
 mutants: $(READY)  ## break the logic in small ways: which changes does no test notice? (half an hour)
 	@nice $(BIN)/python tests/mutants.py

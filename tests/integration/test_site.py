@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_site(tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings", reason="needs the extra docs")
     site = tmp_path / "site"
-    command = [sys.executable, str(ROOT / "docs" / "make_site.py"), "--output", str(site)]
+    command = [sys.executable, str(ROOT / "tools" / "make_site.py"), "--output", str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     sys.path.insert(0, str(ROOT / "docs"))

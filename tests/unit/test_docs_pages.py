@@ -23,7 +23,7 @@ from transduce.recipe.keys import dotted_keys
 from transduce.recipe.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "tools"))
 api, built, links, navigation = (
     importlib.import_module(f"website.{name}") for name in ("api", "built", "links", "navigation")
 )

@@ -205,16 +205,16 @@ def test_help_answers_at_once() -> None:
 def test_pages_say_what_was_measured() -> None:
     root = ROOT.parent.parent
     for made in ("make_results.py", "make_tables.py"):
-        subprocess.run([sys.executable, str(root / "docs" / made), "--check"], check=True)
+        subprocess.run([sys.executable, str(root / "tools" / made), "--check"], check=True)
 
 
 def test_the_figure_of_the_layers_is_up_to_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = ROOT.parent.parent / "docs" / "make_layers.py"
+    script = ROOT.parent.parent / "tools" / "make_layers.py"
     main = runpy.run_path(str(script), run_name="make_layers")["main"]
     monkeypatch.setattr(sys, "argv", ["make_layers.py", "--check"])
-    main()  # or it says: run python docs/make_layers.py
+    main()  # or it says: run python tools/make_layers.py
     # A figure that does not exist, and one with a package of another layer.
     drawn = (script.parent / "figures" / "layers.svg").read_text("utf-8")
     figure = tmp_path / "layers.svg"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+TOOLS = Path(__file__).parents[2] / "tools"
 
 
 @pytest.fixture
 def live_results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.syspath_prepend(str(TOOLS))
     monkeypatch.delitem(sys.modules, "live_results", raising=False)
     return importlib.import_module("live_results")
 

@@ -52,10 +52,10 @@ def test_numbers_count_up() -> None:
 
 
 def test_the_page_lists_them() -> None:
-    script = Path(__file__).parents[3] / "docs" / "make_lessons.py"
+    script = Path(__file__).parents[3] / "tools" / "make_lessons.py"
     page = runpy.run_path(str(script))
     text = (script.parent / "lessons.md").read_text("utf-8")
-    assert page["page"](text) == text, "run python docs/make_lessons.py"
+    assert page["page"](text) == text, "run python tools/make_lessons.py"
 
 
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ DATA = """data:
   train: {source: a, target: b}
   valid: {source: a, target: b}
 """
-DOCS = Path(__file__).parents[3] / "docs"
+TOOLS = Path(__file__).parents[3] / "tools"
 # Words of pydantic and of Python that no reader of a recipe should have to know.
 JARGON = re.compile(
     r"Value error|union_tag|[Ii]nput should|dictionary|instance of|Extra inputs|None"
@@ -454,7 +454,7 @@ def test_the_listed_defaults_are_the_real_ones() -> None:
 
 def test_the_page_of_keys_is_up_to_date() -> None:
     made = subprocess.run(
-        [sys.executable, DOCS / "make_recipes.py", "--check"],
+        [sys.executable, TOOLS / "make_recipes.py", "--check"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
@@ -463,7 +463,7 @@ def test_the_page_of_keys_is_up_to_date() -> None:
 
 
 def test_the_example_of_the_page_is_valid() -> None:
-    page = (DOCS / "recipes.md").read_text("utf-8")
+    page = (TOOLS.parent / "docs" / "recipes.md").read_text("utf-8")
     examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert examples
     for example in examples:

@@ -2,7 +2,7 @@
 
 A profile is the list of a language's most frequent n-grams of one to three characters (Cavnar and
 Trenkle 1994, https://www.let.rug.nl/vannoord/TextCat/textcat.pdf). Those in profiles.txt were
-counted in the Universal Declaration of Human Rights by docs/make_language_profiles.py. A language
+counted in the Universal Declaration of Human Rights by tools/make_language_profiles.py. A language
 without one gets a profile from the vocabulary of the model that reads it.
 
 The probability of an n-gram is taken from its rank (Zipf's law), that of a text is the product over

@@ -1,4 +1,4 @@
-"""Rewrite the tables of docs/recipes.md from the code: python docs/make_recipes.py [--check]"""
+"""Rewrite the tables of docs/recipes.md from the code: python tools/make_recipes.py [--check]"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transduce.recipe import (
 )
 from transduce.recipe.presets import PRESETS
 
-PAGE = Path(__file__).with_name("recipes.md")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"
 DATA = "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}"
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     if "--check" not in sys.argv:
         PAGE.write_text(made, "utf-8")
     elif made != page:
-        sys.exit(f"{PAGE} is out of date: python docs/make_recipes.py")
+        sys.exit(f"{PAGE} is out of date: python tools/make_recipes.py")
 
 
 def between(page: str, name: str, text: str) -> str:

@@ -1,6 +1,6 @@
 """The pages of lessons: each cell of a lesson, run, with what it prints and the figures it draws.
 
-    python docs/website/lessons.py NAME FOLDER [--full]
+    python tools/website/lessons.py NAME FOLDER [--full]
 
 runs one lesson in this process and writes its page and figures into FOLDER. Each lesson has a
 process of its own, so that none sees what another one left.

@@ -1,4 +1,4 @@
-"""Write the list of docs/lessons.md from the lessons: python docs/make_lessons.py [--check]"""
+"""Write the list of docs/lessons.md from the lessons: python tools/make_lessons.py [--check]"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transduce.lessons import all_lessons
 
-PAGE = Path(__file__).resolve().parent / "lessons.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "lessons.md"
 MARK = "<!-- made by make_lessons.py -->\n"
 
 
@@ -26,5 +26,5 @@ if __name__ == "__main__":
     old = PAGE.read_text("utf-8")
     new = page(old)
     if "--check" in sys.argv:
-        sys.exit(old != new and "docs/lessons.md is out of date: run python docs/make_lessons.py")
+        sys.exit(old != new and "docs/lessons.md is out of date: run python tools/make_lessons.py")
     PAGE.write_text(new, "utf-8")

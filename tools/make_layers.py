@@ -1,4 +1,4 @@
-"""Draw docs/figures/layers.svg from the package's imports: python docs/make_layers.py [--check]
+"""Draw docs/figures/layers.svg from the package's imports: python tools/make_layers.py [--check]
 
 Layers are derived: a package stands one layer above the highest package that it imports. Its
 description is the first sentence of its docstring. `--check` compares packages, layers and imports;
@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent / "src" / "transduce"
-FIGURE = HERE / "figures" / "layers.svg"
+PROJECT = Path(__file__).resolve().parents[1]
+ROOT = PROJECT / "src" / "transduce"
+FIGURE = PROJECT / "docs" / "figures" / "layers.svg"
 WIDTH, ROW, GAP = 930, 24, 10
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
@@ -139,7 +139,7 @@ def main() -> None:
     if "--check" not in sys.argv:
         FIGURE.write_text(figure(), "utf-8")
     elif not FIGURE.is_file() or not is_current(FIGURE.read_text("utf-8")):
-        sys.exit(f"{FIGURE} is out of date: python docs/make_layers.py")
+        sys.exit(f"{FIGURE} is out of date: python tools/make_layers.py")
 
 
 if __name__ == "__main__":

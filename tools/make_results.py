@@ -1,6 +1,6 @@
 """Writes docs/results.md from the raw figures under benchmarks/results/.
 
-    python docs/make_results.py [--check]
+    python tools/make_results.py [--check]
 
 Nothing in the page is typed in: a figure that no file holds is not there.
 """
@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "results.md"
 
 HEAD = """# Results
 
-Made by `python docs/make_results.py` from the raw figures in `benchmarks/results/`, which the
+Made by `python tools/make_results.py` from the raw figures in `benchmarks/results/`, which the
 commands below write. Times depend on the machine; scores should not. Beam search continued
 while a better hypothesis was possible (`decode.patience: null`); [Decoding](decoding.md) says what
 the default changes.

@@ -1,7 +1,7 @@
 """Writes the measured tables of docs/whisper.md and docs/training.md from benchmarks/results/, and
 the table of settings of docs/decoding.md from their declaration.
 
-    python docs/make_tables.py [--check]
+    python tools/make_tables.py [--check]
 
 A table stands between `<!-- NAME: made by make_tables.py -->` and `<!-- end of NAME -->`.
 """
@@ -18,7 +18,7 @@ from result_tables import RESULTS, read, table
 
 from transduce.decoding_settings import SETTINGS
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1] / "docs"
 sys.path.insert(0, str(RESULTS.parent))
 OURS, THEIRS = "transduce", "faster-whisper"
 
@@ -225,7 +225,7 @@ def main() -> None:
         elif made != text:
             path.write_text(made, "utf-8")
     if stale:
-        raise SystemExit(f"{', '.join(stale)}: run python docs/make_tables.py")
+        raise SystemExit(f"{', '.join(stale)}: run python tools/make_tables.py")
 
 
 if __name__ == "__main__":

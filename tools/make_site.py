@@ -1,6 +1,6 @@
 """Builds the site: the pages of docs/, the lessons run, the API reference. Needs no network.
 
-    python docs/make_site.py [--output DIR] [--full] [--no-lessons]
+    python tools/make_site.py [--output DIR] [--full] [--no-lessons]
 
 The pages are put together in build/site-source, with links that fit, and MkDocs makes HTML of them.
 --full runs the lessons in their full size (half an hour); the reduced size takes about a minute.
@@ -23,8 +23,8 @@ from website import api, lessons, links, navigation
 
 import transduce
 
-DOCS = Path(__file__).resolve().parent
-ROOT = DOCS.parent
+ROOT = Path(__file__).resolve().parents[1]
+TOOLS, DOCS = ROOT / "tools", ROOT / "docs"
 PACKAGE = Path(transduce.__file__).resolve().parent
 SOURCE, CACHE = ROOT / "build" / "site-source", ROOT / "build" / "lessons"
 # Files beside docs/ that have a page of the site.
@@ -174,7 +174,7 @@ def settings(tree: navigation.Tree, output: Path) -> dict[str, Any]:
         # The plugin offline would load a script of this name from elsewhere; this one is ours.
         "extra": {"generator": False, "polyfills": ["iframe-worker.js"]},
         "extra_css": ["website.css"],
-        "hooks": [str(DOCS / "website" / "hooks.py")],
+        "hooks": [str(TOOLS / "website" / "hooks.py")],
         "plugins": [
             # A * within an indexed word would be taken for a wildcard, and break the search.
             {"search": {"separator": r'[\s\-*(){}\[\],:;=!"/]+'}},
@@ -231,8 +231,8 @@ def build(output: Path, *, full: bool = False, with_lessons: bool = True) -> Non
         made[navigation.LESSONS] = stage_lessons(docs, full=full)
     if made.get(navigation.LESSONS):
         found = [*dict.fromkeys([*found, "lessons.md"])]
-    shutil.copyfile(DOCS / "website" / "style.css", docs / "website.css")
-    shutil.copyfile(DOCS / "website" / "iframe-worker.js", docs / "iframe-worker.js")
+    shutil.copyfile(TOOLS / "website" / "style.css", docs / "website.css")
+    shutil.copyfile(TOOLS / "website" / "iframe-worker.js", docs / "iframe-worker.js")
     config = SOURCE / "mkdocs.yml"
     tree = navigation.navigation(found, made)
     config.write_text(yaml.safe_dump(settings(tree, output), sort_keys=False), "utf-8")

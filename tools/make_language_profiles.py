@@ -1,8 +1,8 @@
 """Count the profiles of language identification in the Declaration of Human Rights, or measure it.
 
 transduce corpus get udhr
-python docs/make_language_profiles.py FOLDER                   # the folder of that corpus
-python docs/make_language_profiles.py --measure en=test.en de=test.de
+python tools/make_language_profiles.py FOLDER                   # the folder of that corpus
+python tools/make_language_profiles.py --measure en=test.en de=test.de
 
 Measured is on each line of the files, and on its first three words: the share that is detected
 right, among the given languages and among all.
@@ -26,7 +26,7 @@ vi=vie zh=cmn_hans,cmn_hant zu=zul
 """
 ABOUT = (
     "The most frequent character n-grams of languages, in order; counted in the Universal "
-    "Declaration of Human Rights (free of copyright) by docs/make_language_profiles.py"
+    "Declaration of Human Rights (free of copyright) by tools/make_language_profiles.py"
 )
 
 

@@ -1,7 +1,7 @@
 """Results of live speech, for docs/results.md and docs/live-speech.md: latency against error rate,
 streams in real time, memory.
 
-    python docs/live_results.py      rewrites table and figures of docs/live-speech.md
+    python tools/live_results.py      rewrites table and figures of docs/live-speech.md
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"
 PAGE = DOCS / "live-speech.md"
 START, END = "<!-- latency: made by live_results.py -->", "<!-- end of latency -->"

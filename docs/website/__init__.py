@@ -1,1 +1,0 @@
-"""The parts of docs/make_site.py: which pages there are, and what is made for the site."""
