@@ -20,6 +20,7 @@ import msgspec
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
+from transduce.data.audio.ffmpeg import forget
 from transduce.serving.errors import BadRequest, TooLarge
 from transduce.serving.limits import Limits
 
@@ -284,6 +285,7 @@ class _Receiver:
         if self._file is not None:
             self._file.close()
         if self._folder is not None:
+            forget(self._folder)
             shutil.rmtree(self._folder, ignore_errors=True)
             self.exchange.folders.discard(self._folder)
 

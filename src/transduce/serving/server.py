@@ -28,6 +28,7 @@ SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most 
 NEW_OBJECTS = 20_000  # between two looks of the garbage collector; requests leave few cycles
 BACKLOG = 2048
 LAST_SECONDS = 0.5  # for requests on connections that were made last
+FIRST_SECONDS = 3.0  # and for the first one of a client that is slow
 LIVE_SECONDS = 25.0  # for the last transcripts of live sessions
 SPARE_SECONDS = 2.0  # before the end at once, for answers of 503 and the end of threads
 ABORT_SECONDS = 0.3  # from these answers to the end of their connections
@@ -224,10 +225,17 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0.02)
         if not self.force_exit:
             await asyncio.sleep(min(LAST_SECONDS, max(0.0, self._seconds_left() - spare)))
+        end = time.monotonic() + min(FIRST_SECONDS, self._seconds_left() - spare)
+        while self._owes_its_first() and not self.force_exit and time.monotonic() < end:
+            await asyncio.sleep(0.02)
         try:
             await super().shutdown(sockets)
         finally:
             breaking.cancel()
+
+    def _owes_its_first(self) -> bool:
+        """Whether there is a connection on which no request has arrived yet."""
+        return any(getattr(one, "cycle", self) is None for one in self.server_state.connections)
 
     def _break_off(self) -> None:
         """Answer what is open with 503, and end connections that do not take it."""

@@ -68,7 +68,7 @@ def converted(path: Path, partial: bool = False) -> Converted:
         made.set_result(_convert(path, partial))
     except BaseException as error:
         with _LOCK:
-            del _CONVERTED[key]
+            _CONVERTED.pop(key, None)
         made.set_exception(error)
         raise
     _forget_old()
@@ -141,6 +141,35 @@ def _folder() -> str:
         return _FOLDERS[os.getpid()].name
 
 
+def forget(folder: Path) -> None:
+    """Remove what was made of the files of a folder, and what is being made of them as soon as it
+    is done; with the last of them, the folder of this process."""
+    begin = f"{folder.resolve()}{os.sep}"
+    with _LOCK:
+        own = [key for key in _CONVERTED if key[0] == os.getpid() and key[1].startswith(begin)]
+        dropped = [_CONVERTED.pop(key) for key in own]
+        _DROPPED.update(dropped)
+    for one in dropped:
+        one.add_done_callback(_remove)
+    _leave_folder()
+
+
+def _remove(one: Future[Converted]) -> None:
+    if one.exception() is None:
+        one.result().path.unlink(missing_ok=True)
+    with _LOCK:
+        _DROPPED.discard(one)
+    _leave_folder()
+
+
+def _leave_folder() -> None:
+    with _LOCK:
+        if not _DROPPED and not any(key[0] == os.getpid() for key in _CONVERTED):
+            made = _FOLDERS.pop(os.getpid(), None)
+            if made is not None:
+                made.cleanup()
+
+
 def _forget_old() -> None:
     with _LOCK:
         while len(_CONVERTED) > MOST_KEPT:
@@ -153,4 +182,6 @@ def _forget_old() -> None:
 
 _LOCK = threading.Lock()
 _CONVERTED: OrderedDict[Key, Future[Converted]] = OrderedDict()
+_DROPPED: set[Future[Converted]] = set()
+"""What is being made, and needed no more."""
 _FOLDERS: dict[int, tempfile.TemporaryDirectory[str]] = {}

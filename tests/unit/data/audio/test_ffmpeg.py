@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,39 @@ def test_what_it_cannot_read(tmp_path: Path, fake: Callable[[str], Path]) -> Non
     program.write_text("#!/nowhere\n")
     with pytest.raises(DataError, match="ffmpeg does not start"):
         read_audio(path)
+
+
+def test_what_was_made_of_the_files_of_a_folder_is_forgotten(
+    tmp_path: Path, fake: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of uploads, which are not kept after their answer."""
+    for name in ("_CONVERTED", "_FOLDERS"):  # those of other tests are left alone
+        monkeypatch.setattr(ffmpeg, name, type(getattr(ffmpeg, name))())
+    fake(f'cp "{tone(tmp_path / "a.wav")}" "$OUT"')
+    mine, theirs = tmp_path / "mine", tmp_path / "mine-not"
+    mine.mkdir()
+    theirs.mkdir()
+    first, second = (ffmpeg.converted(other(one)).path for one in (mine, theirs))
+    assert first.is_file()
+    ffmpeg.forget(mine)
+    assert (first.is_file(), second.is_file()) == (False, True)
+    ffmpeg.forget(theirs)
+    assert not second.parent.exists()
+
+    begun, free = threading.Event(), threading.Event()
+    convert = ffmpeg._convert
+
+    def slowly(path: Path, partial: bool) -> ffmpeg.Converted:
+        begun.set()
+        free.wait(100)
+        return convert(path, partial)
+
+    monkeypatch.setattr(ffmpeg, "_convert", slowly)
+    working = threading.Thread(target=ffmpeg.converted, args=(mine / "talk.m4a",))
+    working.start()
+    assert begun.wait(100)
+    ffmpeg.forget(mine)  # while it is being made
+    free.set()
+    working.join(100)
+    assert not ffmpeg._FOLDERS
+    assert not ffmpeg._DROPPED
