@@ -145,6 +145,22 @@ def test_not_on_a_cpu(model: Any) -> None:
     assert not has_cuda_search(model.network)
 
 
+@torch.inference_mode()
+def test_recordings_stay_where_there_is_no_memory_for_a_smaller_pool(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = our_model(seed=5).network
+    jobs = [Job(wave, limit) for wave, limit in zip(noises(3), (10, 18, 24), strict=True)]
+    expected = AudioTask(CudaSearch(network), on("cpu", network)).run(jobs, Search(least=10))
+    rooms = iter([1 << 20])
+    monkeypatch.setattr(pools, "room", lambda network: next(rooms, 0))  # then for one slot alone
+    monkeypatch.setattr(pools, "FEWER", 2)
+    search = CudaSearch(network)
+    found = AudioTask(search, on("cpu", network)).run(jobs, Search(least=10))
+    assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]
+    assert sorted(shape.slots for _, shape in search._pools) == [1, 4]
+
+
 def tensors_of(slots: Slots) -> dict[str, torch.Tensor]:
     """All that a pool keeps; some are the same tensor under two names."""
     found = {name: x for name, x in vars(slots).items() if isinstance(x, torch.Tensor)}
