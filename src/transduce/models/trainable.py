@@ -50,7 +50,7 @@ class TrainableNetwork(nn.Module):
     ) -> Loss:
         """Cross-entropy of target_BT (BEGIN …, padded), summed; lengths_B stays on the CPU.
 
-        With `r_drop`, the batch holds everything twice (see nn/loss/r_drop.py).
+        With `r_drop`, the batch holds everything twice (see nn/loss.py).
         """
         raise NotImplementedError
 

@@ -18,11 +18,18 @@ def drawn(*shape: int, gradient: bool = True) -> torch.Tensor:
 
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("chunk", [2**22, 4 * V * 3])
+@pytest.mark.parametrize("selecting", ["cpu", "none"], ids=["rows left out", "rows wiped"])
 @pytest.mark.parametrize(("weight", "temperature"), [(0.5, 1.0), (0.3, 2.5), (1.0, 0.7)])
 def test_loss_and_gradients_are_those_of_the_formula(
-    with_bias: bool, chunk: int, weight: float, temperature: float, monkeypatch: pytest.MonkeyPatch
+    with_bias: bool,
+    chunk: int,
+    selecting: str,
+    weight: float,
+    temperature: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(losses, "CHUNK", {"cpu": chunk})
+    monkeypatch.setattr(losses, "SELECTING_DEVICES", frozenset({selecting}))
     torch.manual_seed(0)
     student = Output(drawn(B, T, D), drawn(V, D), drawn(V) if with_bias else None)
     teacher = Output(drawn(B, T, E), drawn(V, E), drawn(V) if with_bias else None)
@@ -52,6 +59,8 @@ def test_loss_and_gradients_are_those_of_the_formula(
     nll = F.cross_entropy(own.flatten(0, 1), targets_BT.flatten(), ignore_index=0, reduction="sum")
     torch.testing.assert_close(loss.nll, nll.detach())
     assert int(loss.tokens) == int((targets_BT != 0).sum())
+    hits_BT = (own.argmax(-1) == targets_BT) & (targets_BT != 0)
+    assert float(loss.correct) == float(hits_BT.sum())
 
 
 def test_a_student_that_agrees_with_its_teacher_has_nothing_to_learn() -> None:

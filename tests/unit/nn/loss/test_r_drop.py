@@ -14,10 +14,12 @@ B, T, D, V = 4, 5, 8, 11
 
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("chunk", [2**22, 4 * V * 3])
+@pytest.mark.parametrize("selecting", ["cpu", "none"], ids=["rows left out", "rows wiped"])
 def test_loss_and_gradients_are_those_of_the_formula(
-    with_bias: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
+    with_bias: bool, chunk: int, selecting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(losses, "CHUNK", {"cpu": chunk})
+    monkeypatch.setattr(losses, "SELECTING_DEVICES", frozenset({selecting}))
     torch.manual_seed(0)
     features_BTD = torch.randn(2 * B, T, D, dtype=torch.float64, requires_grad=True)
     weight_VD = torch.randn(V, D, dtype=torch.float64, requires_grad=True)
@@ -50,6 +52,8 @@ def test_loss_and_gradients_are_those_of_the_formula(
     ):
         torch.testing.assert_close(found, right)
     assert int(loss.tokens) == int((targets_BT != 0).sum())
+    hits_BT = (logits_BTV.argmax(-1) == twice_BT) & (twice_BT != 0)
+    assert float(loss.correct) == float(hits_BT.sum()) / 2
 
 
 def test_equal_passes_agree() -> None:
