@@ -15,7 +15,7 @@ from transduce.data.text.tags import with_tags, without_blank
 from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.attention import Reading
-from transduce.decoding.batch.decode import Bounds
+from transduce.decoding.batch.decode import Bounds, FastSearch
 from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.engine import Engine, Rows
@@ -44,7 +44,6 @@ from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.search_copies import MAKING
-from transduce.tasks.whisper import WhisperModel
 
 
 class Transducer(GenerativeModel, task="transduce"):
@@ -261,7 +260,7 @@ class Transducer(GenerativeModel, task="transduce"):
         room = min(_max_lengths(model)[1] for model in models)
         return Bounds(decode.max_ratio, decode.max_extra, room, settings.max_length)
 
-    def _fast_search(self, context: CallContext) -> CudaSearch | None:
+    def _fast_search(self, context: CallContext) -> FastSearch | None:
         if not has_cuda_search(self.network):
             if self.device.type == "cuda":
                 tell_of_plain_cuda(self.network)
@@ -353,10 +352,6 @@ class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both n
 
     def _pieces(self, source: list[int]) -> list[str]:
         return []
-
-
-class WhisperTransducer(WhisperModel, SpeechTransducer):  # type: ignore[misc]
-    """An encoder-decoder of audio whose outputs begin with a prompt, as Whisper's."""
 
 
 def _max_lengths(model: GenerativeModel) -> tuple[int, int]:
