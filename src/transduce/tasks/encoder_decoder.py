@@ -1,4 +1,4 @@
-"""The task transduce: sequence-to-sequence models, over text or audio."""
+"""The task transduce over text: an encoder-decoder; that over audio is in speech.py."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ from transduce.recipe import Recipe
 from transduce.recipe.model import max_length_of, max_source_length
 from transduce.runtime.fallbacks import tell_of_plain_cuda, tell_of_torch_steps
 from transduce.runtime.steps import steps_of
-from transduce.tasks import SpeechModel
 from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
@@ -345,13 +344,6 @@ class Transducer(GenerativeModel, task="transduce"):
             if self.engine:
                 return self.engine.log_probabilities(sources, targets)
             return log_probabilities(self.network, sources, targets, context)
-
-
-class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both name the network
-    """An encoder-decoder whose sources are audio."""
-
-    def _pieces(self, source: list[int]) -> list[str]:
-        return []
 
 
 def _max_lengths(model: GenerativeModel) -> tuple[int, int]:

@@ -36,6 +36,7 @@ from transduce.models.streaming import is_streaming
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInputModel, AudioSegment, AudioSource, Group, groups
 from transduce.tasks.call import Call
+from transduce.tasks.encoder_decoder import Transducer
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.join_transcripts import LENGTH, join_segments, with_times
 from transduce.tasks.language_model import LanguageModel
@@ -50,7 +51,7 @@ from transduce.tasks.search_copies import MAKING
 DIAGONAL_SAMPLE = 64  # recordings for the mean diagonality of attention
 
 
-class SpeechModel(AudioInputModel, GenerativeModel):
+class SpeechModel(AudioInputModel, Transducer):
     """A model that generates text from audio: speech recognition and speech translation.
 
     `transduce.load` returns it for `task: transduce` with audio.
@@ -329,6 +330,9 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         if call.chunk_ms is None or not is_streaming(self.network):
             return context
         return replace(context, chunk=chunk_states(call.chunk_ms, self.audio.state_ms))
+
+    def _pieces(self, source: list[int]) -> list[str]:
+        return []
 
     def _states(self, source: list[int]) -> int:
         return self.network.states_of(len(source))

@@ -17,9 +17,9 @@ from transduce.hub.locate import resolve_model
 from transduce.models import TrainableNetwork
 from transduce.recipe import Recipe, read_recipe
 from transduce.runtime.packed_weight import has_bfloat16
-from transduce.tasks import AudioClassifier, Model
+from transduce.tasks import AudioClassifier, Model, SpeechModel
 from transduce.tasks.adapter_folder import find_base, is_adapter, read_adapter
-from transduce.tasks.encoder_decoder import SpeechTransducer, Transducer
+from transduce.tasks.encoder_decoder import Transducer
 from transduce.tasks.folder import (
     WEIGHTS,
     ModelDefinition,
@@ -36,7 +36,6 @@ __all__ = [
     "Model",
     "Output",
     "Score",
-    "SpeechTransducer",
     "Transducer",
     "build",
     "create",
@@ -58,7 +57,7 @@ def kind_of(recipe: Recipe) -> type[Model]:
             return AudioClassifier
         if recipe.audio.prompt is not None:
             return cast("type[Model]", import_module(WHISPER).WhisperModel)
-        return SpeechTransducer
+        return SpeechModel
     return Model.tasks[recipe.task]
 
 

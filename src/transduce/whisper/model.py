@@ -38,11 +38,11 @@ from transduce.recipe import Recipe
 from transduce.recipe.audio import Prompt
 from transduce.tasks.audio_input import AudioSource, SegmentedRecording, groups
 from transduce.tasks.call import Call
-from transduce.tasks.encoder_decoder import SpeechTransducer
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.join_transcripts import join_segments
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import RunObserver
+from transduce.tasks.speech import SpeechModel
 from transduce.whisper.encoder_cache import EncoderCache
 from transduce.whisper.steps import (
     Encode,
@@ -79,7 +79,7 @@ def _prompted(context: CallContext) -> PromptContext:
     return context
 
 
-class WhisperModel(SpeechTransducer):
+class WhisperModel(SpeechModel):
     """A Whisper model, and any speech model whose outputs begin with a prompt (audio.prompt).
 
     model = transduce.load("whisper-base")
