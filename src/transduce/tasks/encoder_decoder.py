@@ -16,7 +16,7 @@ from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds, FastSearch
-from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
+from transduce.decoding.cuda.pool import has_cuda_search
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.lens import Labels
@@ -30,19 +30,17 @@ from transduce.decoding.source_limit import (
     unknown_warning,
 )
 from transduce.errors import ModelError
-from transduce.hardware import pick_precision
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary
 from transduce.models.build import build as build_network
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.recipe import Recipe
 from transduce.recipe.model import max_length_of, max_source_length
-from transduce.runtime.fallbacks import tell_of_plain_cuda, tell_of_torch_steps
+from transduce.runtime.fallbacks import tell_of_plain_cuda
 from transduce.runtime.steps import steps_of
 from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
-from transduce.tasks.search_copies import MAKING
 
 
 class Transducer(GenerativeModel, task="transduce"):
@@ -242,15 +240,8 @@ class Transducer(GenerativeModel, task="transduce"):
         return not audio and bool(self.source_tokens.tags) and always_tagged(self.recipe.data.train)
 
     def _plain_steps(self) -> Any:
-        packed = self._packed_copy()
-        if packed is None:
-            return self.network
-        with MAKING:
-            if packed.steps is None:
-                assert isinstance(packed.network, EncoderDecoder)
-                packed.steps = steps_of(packed.network)
-                tell_of_torch_steps(packed.network)
-            return packed.steps
+        made = self._packed_steps(steps_of)
+        return self.network if made is None else made
 
     def _bounds(
         self, settings: Settings, models: Sequence[GenerativeModel], context: CallContext
@@ -264,12 +255,7 @@ class Transducer(GenerativeModel, task="transduce"):
             if self.device.type == "cuda":
                 tell_of_plain_cuda(self.network)
             return None
-        with MAKING:
-            if self._fast is None or self._fast.network is not self.network:
-                width = self.recipe.model.width
-                precision = pick_precision(self.precision, self.device, width)
-                self._fast = CudaSearch(self.network, precision)
-            return self._fast
+        return self.copies.cuda(self.network, self.recipe.model.width)
 
     def _score_texts(
         self, sources: list[str], texts: list[str], context: CallContext

@@ -202,7 +202,7 @@ def test_ctc_alone_does_not_ask_the_decoder(beam: int, sounds: Path) -> None:
 def test_ctcs_probabilities_are_counted_as_memory(model: SpeechModel) -> None:
     vocabulary = len(model.source_tokens)
     for ctc, expected in ((0.0, 0), (0.3, 8 * vocabulary), (1.0, 8 * vocabulary)):
-        assert model._task(model._settings({"ctc_weight": ctc}), ()).state_bytes == expected
+        assert model.decoder.task(model._settings({"ctc_weight": ctc}), ()).state_bytes == expected
 
 
 def test_words_have_times_within_the_recording(model: SpeechModel, long: Path) -> None:
