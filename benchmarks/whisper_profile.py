@@ -29,7 +29,7 @@ from transduce.decoding.cuda.slots import Slots
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.speech import SpeechFrontEnd
 from transduce.nn.speech.whisper import WhisperMel
-from transduce.tasks.whisper.model import WhisperModel
+from transduce.whisper.model import WhisperModel
 
 PARTS: list[tuple[str, type, str]] = [  # a part's time is without that of the parts within it
     ("samples", WhisperModel, "split_recordings"),

@@ -106,7 +106,7 @@ def _whisper(folder: Path) -> None:
 
 
 def _whisper_ctranslate2(folder: Path) -> None:
-    from transduce.interop.whisper.export import export
+    from transduce.whisper.export import export
 
     export(tiny_whisper.our_model(), folder, "ctranslate2", None)
 

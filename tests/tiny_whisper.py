@@ -134,9 +134,9 @@ def noises(count: int, seed: int = 4, longest: float = SECONDS) -> list[np.ndarr
 
 def our_model(seed: int = 2, **prompt: Any) -> Any:
     """The same shape with random weights, as an import makes it, without transformers."""
-    from transduce.interop.whisper.shape import Generation, Shape, recipe_of
-    from transduce.interop.whisper.tokens import our_tokens
     from transduce.tasks.transduce import create
+    from transduce.whisper.shape import Generation, Shape, recipe_of
+    from transduce.whisper.vocabulary import our_tokens
 
     parts = tokenizer_json()
     size = max(ids(parts).values()) + 1

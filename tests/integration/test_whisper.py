@@ -19,7 +19,7 @@ from transduce.errors import DataError
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.recipe import load_recipe, parse_recipe, with_overrides
 from transduce.recipe.audio import Audio
-from transduce.tasks.transduce import SpeechTransducer
+from transduce.tasks import SpeechModel
 from transduce.training import train
 from transduce.training.fine_tuning.start import take_over
 from transduce.training.log import read_log
@@ -46,7 +46,7 @@ def test_whisper_features_are_trained_from_scratch(
     losses = [row["loss"] for row in log if "lr" in row]
     assert losses[-1] < 0.9 * losses[0]
     model = load(tmp_path / "run")
-    assert isinstance(model, SpeechTransducer)
+    assert isinstance(model, SpeechModel)
     (output,) = model.run([next((tmp_path / "sounds").iterdir())], times=True)
     assert len(output.segments) == 1
 

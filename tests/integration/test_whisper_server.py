@@ -15,9 +15,9 @@ skip_without("httpx", "soundfile", "starlette")
 import soundfile  # noqa: E402
 
 from served import Running, serving  # noqa: E402
-from transduce.tasks.transduce import WhisperTransducer  # noqa: E402
+from transduce.whisper import WhisperModel  # noqa: E402
 
-MODEL: WhisperTransducer = tiny_whisper.our_model()
+MODEL: WhisperModel = tiny_whisper.our_model()
 
 
 @pytest.fixture(scope="module")

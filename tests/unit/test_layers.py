@@ -36,6 +36,7 @@ LAYERS = [
     ["alignment"],
     ["evaluation"],
     ["interop", "inspection"],
+    ["whisper"],
     ["batch_inference", "serving", "training"],
     ["lessons"],
     ["cli"],

@@ -87,7 +87,7 @@ def print_recordings(
     from transduce.decoding.speech.subtitles import ENDINGS
     from transduce.storage import check_free
     from transduce.tasks import SpeechModel
-    from transduce.tasks.whisper import WhisperModel
+    from transduce.whisper import WhisperModel
 
     failed, number = 0, 0
     written: dict[Path, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -21,18 +22,18 @@ from transduce.interop.engine import FILES
 from transduce.interop.huggingface import export as huggingface
 from transduce.interop.imports.huggingface import read_origin
 from transduce.interop.measure import measure_in_subprocess, parity_beam
-from transduce.interop.parity import REPORT, NotCompared, Parity, compare
-from transduce.interop.whisper.put_in_place import Compared, export_whisper
+from transduce.interop.parity import REPORT, Compared, NotCompared, Parity, compare
 from transduce.recipe import Corpus, ParallelFiles, with_overrides
 from transduce.storage import replaced_folder
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.transduce import Model, Transducer, load
-from transduce.tasks.whisper import WhisperModel
 
 EXPORTS = (*FILES, "huggingface", "native")
+WHISPER = "transduce.whisper.export"  # a package above this one: by its name
 MEASURE_THERE = "transduce.interop.huggingface.measure"
 HEAVY = (".bin", ".onnx", ".safetensors")
-Exported = tuple[Path, Parity | NotCompared | Compared]
+Report = Parity | NotCompared | Compared
+Exported = tuple[Path, Report]
 MARKS = {**FILES, "huggingface": huggingface.MODEL}
 """The file that identifies an export of each kind; a native one has our own weights."""
 
@@ -67,8 +68,11 @@ def export_folder(
             "folder of the export with --output"
         )
     place = folder or model_folder / (quantize or to if to == "native" else to)
-    if isinstance(model, WhisperModel):
-        return export_whisper(model, to, place, quantize, overwrite)
+    if model.recipe.audio is not None and model.recipe.audio.prompt is not None:
+        whisper = importlib.import_module(WHISPER)
+        return _put_in_place(
+            place, to, overwrite, lambda part: whisper.export(model, part, to, quantize)
+        )
     if to == "huggingface" and not isinstance(model, Transducer):
         return _put_in_place(place, to, overwrite, lambda part: _uncompared(model, part))
     if not isinstance(model, Transducer):
@@ -106,7 +110,7 @@ def export_folder(
 
 
 def _put_in_place(
-    place: Path, to: str, overwrite: bool, convert: Callable[[Path], Parity | NotCompared]
+    place: Path, to: str, overwrite: bool, convert: Callable[[Path], Report]
 ) -> Exported:
     """Convert in a temporary folder, and only then replace what was there."""
     _check_place(place, to, overwrite)

@@ -87,6 +87,17 @@ class NotCompared:
         write_text(folder / "PARITY.md", text)
 
 
+@dataclass(frozen=True)
+class Compared:
+    """An export of which all weights were read back and found equal bit for bit."""
+
+    engine: str
+    weights: int
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / REPORT, {"engine": self.engine, "weights_equal": self.weights})
+
+
 def compare(
     before: Measurement,
     after: Measurement,

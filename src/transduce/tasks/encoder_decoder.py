@@ -1,4 +1,4 @@
-"""The task transduce: sequence-to-sequence models, over text or audio."""
+"""The task transduce over text: an encoder-decoder; that over audio is in speech.py."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from transduce.data.text.tags import with_tags, without_blank
 from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.attention import Reading
-from transduce.decoding.batch.decode import Bounds
-from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
+from transduce.decoding.batch.decode import Bounds, FastSearch
+from transduce.decoding.cuda.pool import has_cuda_search
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.lens import Labels
@@ -30,21 +30,17 @@ from transduce.decoding.source_limit import (
     unknown_warning,
 )
 from transduce.errors import ModelError
-from transduce.hardware import pick_precision
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary
 from transduce.models.build import build as build_network
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.recipe import Recipe
 from transduce.recipe.model import max_length_of, max_source_length
-from transduce.runtime.fallbacks import tell_of_plain_cuda, tell_of_torch_steps
+from transduce.runtime.fallbacks import tell_of_plain_cuda
 from transduce.runtime.steps import steps_of
-from transduce.tasks import SpeechModel
 from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
-from transduce.tasks.search_copies import MAKING
-from transduce.tasks.whisper import WhisperModel
 
 
 class Transducer(GenerativeModel, task="transduce"):
@@ -244,15 +240,8 @@ class Transducer(GenerativeModel, task="transduce"):
         return not audio and bool(self.source_tokens.tags) and always_tagged(self.recipe.data.train)
 
     def _plain_steps(self) -> Any:
-        packed = self._packed_copy()
-        if packed is None:
-            return self.network
-        with MAKING:
-            if packed.steps is None:
-                assert isinstance(packed.network, EncoderDecoder)
-                packed.steps = steps_of(packed.network)
-                tell_of_torch_steps(packed.network)
-            return packed.steps
+        made = self._packed_steps(steps_of)
+        return self.network if made is None else made
 
     def _bounds(
         self, settings: Settings, models: Sequence[GenerativeModel], context: CallContext
@@ -261,17 +250,12 @@ class Transducer(GenerativeModel, task="transduce"):
         room = min(_max_lengths(model)[1] for model in models)
         return Bounds(decode.max_ratio, decode.max_extra, room, settings.max_length)
 
-    def _fast_search(self, context: CallContext) -> CudaSearch | None:
+    def _fast_search(self, context: CallContext) -> FastSearch | None:
         if not has_cuda_search(self.network):
             if self.device.type == "cuda":
                 tell_of_plain_cuda(self.network)
             return None
-        with MAKING:
-            if self._fast is None or self._fast.network is not self.network:
-                width = self.recipe.model.width
-                precision = pick_precision(self.precision, self.device, width)
-                self._fast = CudaSearch(self.network, precision)
-            return self._fast
+        return self.copies.cuda(self.network, self.recipe.model.width)
 
     def _score_texts(
         self, sources: list[str], texts: list[str], context: CallContext
@@ -346,17 +330,6 @@ class Transducer(GenerativeModel, task="transduce"):
             if self.engine:
                 return self.engine.log_probabilities(sources, targets)
             return log_probabilities(self.network, sources, targets, context)
-
-
-class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both name the network
-    """An encoder-decoder whose sources are audio."""
-
-    def _pieces(self, source: list[int]) -> list[str]:
-        return []
-
-
-class WhisperTransducer(WhisperModel, SpeechTransducer):  # type: ignore[misc]
-    """An encoder-decoder of audio whose outputs begin with a prompt, as Whisper's."""
 
 
 def _max_lengths(model: GenerativeModel) -> tuple[int, int]:

@@ -1,16 +1,19 @@
-"""Models that generate text: greedy, beam search or sampling, with constraints and ensembles."""
+"""Models that generate text, and their decoder: search with constraints, ensembles and fusion."""
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
+from warnings import warn
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
@@ -28,8 +31,11 @@ from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
+from transduce.models import TrainableNetwork
 from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.hooks import is_gated, is_watched, watch_warnings
 from transduce.models.lens import attentions, is_to_source
+from transduce.models.trainable import modules_of
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.call import Call
 from transduce.tasks.compatibility import (
@@ -38,7 +44,7 @@ from transduce.tasks.compatibility import (
     check_generates,
     check_language_model,
 )
-from transduce.tasks.model import check_sources, inference
+from transduce.tasks.model import Model, check_sources, inference
 from transduce.tasks.observer import (
     NO_OUTPUT,
     FeedOfJobs,
@@ -52,14 +58,22 @@ from transduce.tasks.search_copies import SearchCopies
 Ids = list[list[int]]
 
 
-class GenerativeModel(SearchCopies):
+class GenerativeModel(Model):
     """Base of models that generate token by token: `Transducer`, `LanguageModel`, `SpeechModel`.
 
-    A subclass defines how a source is encoded, how long an output may be, and its text.
+    A subclass defines how a source is encoded, how long an output may be, and its text; its
+    `decoder` does the rest.
     """
 
     needs_source: ClassVar[bool] = True
     """Whether the output of an empty source is empty."""
+    copies: SearchCopies
+    _warned_of_gates = False
+
+    @property
+    def decoder(self) -> Decoder:
+        """Search for its outputs."""
+        return Decoder(self)
 
     # ------------------------------------------------------------------------------- use
 
@@ -111,133 +125,17 @@ class GenerativeModel(SearchCopies):
         )
 
     def _run(
-        self,
-        sources: Sequence[str],
-        call: Call,
-        own: CallContext | None = None,
-        *,
-        attention: bool = False,
-        prefix: str | Sequence[str] | None = None,
-        include: constraints.Phrases = None,
-        exclude: constraints.Phrases = None,
-        ensemble: Sequence[GenerativeModel] = (),
-        rerank: GenerativeModel | None = None,
-        language_model: GenerativeModel | None = None,
-        observer: RunObserver | None = None,
-        **settings: Any,
+        self, sources: Sequence[str], call: Call, own: CallContext | None = None, **asked: Any
     ) -> list[Output]:
         """`run`, where a call asks for tags and the like; own: the context of this model, where it
         is made already."""
-        sources = check_sources(sources)
-        seeds, settings = _seeds(settings, len(sources))
-        chosen = self._settings(settings)
-        call = replace(call, chunk_ms=chosen.chunk_ms)
-        contexts = self._contexts(call, own, ensemble)
-        encoded, warnings = self._encode(sources, ensemble)
-        starts = constraints.prefixes_of(prefix, len(sources), self.target_tokens)
-        phrases = constraints.included(include, len(sources), self.target_tokens)
-        banned = constraints.excluded(exclude, len(sources), self.target_tokens)
-        second = NO_CONTEXT
-        if rerank is not None:
-            check_generates(rerank, GenerativeModel, "for reranking")
-            second = rerank.context_of(replace(call, timestamps=False, previous=()))
-        if chosen.mbr and rerank:
-            raise ModelError("mbr and rerank cannot be combined; leave one out")
-        if chosen.groups > 1 and any(phrases):
-            raise ModelError(
-                "include and groups (diverse beam search) cannot be combined; drop one"
-            )
-        filled = [i for i, tokens in enumerate(encoded) if len(tokens) or not self.needs_source]
-        drawn = chosen.draws
-        requests = [
-            Request(
-                encoded[i],
-                _seed(seeds[i] if seeds else chosen.seed, sources[i]) if drawn else 0,
-                starts[i],
-                phrases[i],
-                banned[i],
-                self._states(encoded[i]),
-            )
-            for i in filled
-        ]
-        # The reranker scores the whole beam; the nbest of its order are returned.
-        searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rerank else chosen
-        task = self._task(searched, ensemble, language_model, contexts)
-        if observer is not None:
-            seen = TokenSteps(self, observer, sources, encoded, contexts[0])
-            task = replace(task, observer=seen.of(filled), workers=1)
-        if attention and self.engine:
-            raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
-        extra = [] if language_model is None else [language_model]
-        with inference(self, *ensemble, *extra):
-            found = self.engine.decode(task, requests) if self.engine else task.run(requests)
-        if chosen.mbr:
-            words = bleu_tokenizer(self.recipe)
-            needed = RunObserver() if observer is None else observer
-            found = [
-                minimum_bayes_risk(
-                    one, self._texts(one), chosen.mbr, words, partial(needed.drops, i)
-                )
-                for i, one in zip(filled, found, strict=True)
-            ]
-        if rerank:
-            found, unscored = self._reranked(
-                found, [sources[i] for i in filled], rerank, second, chosen
-            )
-            warnings |= {filled[place]: warning for place, warning in unscored.items()}
-        found = [of_one[: chosen.nbest] for of_one in found]
-        maps: dict[int, NDArray[np.float32]] = {}
-        if attention:
-            maps = self._attention([encoded[i] for i in filled], found, contexts[0])
-        outputs = [Output("", 0.0)] * len(sources)
-        for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
-            if hypotheses:
-                output = self._output(sources[index], encoded[index], hypotheses)
-                output.note_length(task.bounds.limit(requests[place], chosen.min_length))
-                if place in maps or index in warnings:
-                    warning = warnings.get(index, "") or output.warning
-                    output = replace(output, attention=maps.get(place), warning=warning)
-                outputs[index] = output
-            else:
-                why = task.failed.get(place)
-                if why is None and not self.engine:
-                    check_finite([self, *ensemble])
-                outputs[index] = Output("", NEVER, warning=why or NO_OUTPUT)
-        for model, context in zip((self, *ensemble), contexts, strict=True):
-            if model._lenses:
-                model._record(
-                    [
-                        (sources[index], encoded[index], output)
-                        for index, of_one in zip(filled, found, strict=True)
-                        for output in (outputs[index].alternatives or [outputs[index]])
-                        if of_one
-                    ],
-                    context,
-                )
-        if language_model is not None and language_model._lenses:
-            language_model._record_fused(
-                [
-                    (sources[index], self._text(sources[index], encoded[index], one.tokens), one)
-                    for index, of_one in zip(filled, found, strict=True)
-                    for one in of_one
-                ]
-            )
-        return outputs
+        return self.decoder.run(sources, call, own, **asked)
 
     def run_feed(self, feed: SourceFeed, **settings: Any) -> bool:
         """Decode sources as they arrive, until there are none: each as soon as a slot is free,
         while others go on. False, and nothing is done, where this model or these settings have no
         such search."""
-        if self.engine or self.is_watched:
-            return False
-        task = self._task(self._settings(settings), ())
-        chosen, search = task.slot_settings, task.pools
-        if search is None or chosen is None or not search.takes(chosen):
-            return False
-        alone = search.turn if isinstance(search, CudaSearch) else nullcontext()
-        with inference(self), alone:
-            decode_feed(search, FeedOfJobs(self, task, feed), chosen)
-        return True
+        return self.decoder.run_feed(feed, self._settings(settings))
 
     def stream(
         self,
@@ -258,47 +156,36 @@ class GenerativeModel(SearchCopies):
         return self._stream(source, Call(), prefix=prefix, exclude=exclude, **more)
 
     def _stream(
-        self,
-        source: str,
-        call: Call,
-        own: CallContext | None = None,
-        *,
-        prefix: str | Sequence[str] | None = "",
-        exclude: constraints.Phrases = None,
-        ensemble: Sequence[GenerativeModel] = (),
-        **settings: Any,
+        self, source: str, call: Call, own: CallContext | None = None, **asked: Any
     ) -> Iterator[str]:
-        (source,) = check_sources([source])
-        chosen = self._settings({"beam": 1, **settings})
-        contexts = self._contexts(replace(call, chunk_ms=chosen.chunk_ms), own, ensemble)
-        if chosen.hypotheses > 1 or chosen.mbr:
-            raise ModelError("stream needs a single hypothesis; set beam, nbest and groups to 1")
-        (encoded,), _ = self._encode([source], ensemble)
-        if not len(encoded) and self.needs_source:
-            return
-        (start,) = constraints.prefixes_of(prefix, 1, self.target_tokens)
-        (banned,) = constraints.excluded(exclude, 1, self.target_tokens)
-        seed, states = _seed(chosen.seed, source), self._states(encoded)
-        request = Request(encoded, seed, start, (), banned, states)
-        # The coverage penalty only matters at the end: no need to compute attention.
-        task = self._task(replace(chosen, coverage_penalty=0.0), ensemble, contexts=contexts)
-        following, text = None, IncrementalText(self, source, encoded)
-        while True:
-            # The caller's code between two pieces must not run in inference mode.
-            with inference(self, *ensemble):
-                following = following or self._follow(task, request)
-                token = next(following, END)
-            if token == END:
-                break
-            if new := text.add(token):
-                yield new
-        if new := text.rest():
-            yield new
-        for model, context in zip((self, *ensemble), contexts, strict=True):
-            if model._lenses:
-                unscored = Hypothesis(text.written, math.nan, math.nan)
-                output = self._output(source, encoded, [unscored])
-                model._record([(source, encoded, output)], context)
+        """`stream`, likewise."""
+        return self.decoder.stream(source, call, own, **asked)
+
+    def settings(self, **given: Any) -> Settings:
+        """The decoding settings of a run with these keywords. Raises ModelError."""
+        return self._settings(given)
+
+    def _settings(self, given: dict[str, Any]) -> Settings:
+        """The given settings, with the recipe's values for those that are not given."""
+        known = [f.name for f in fields(Settings)]
+        for name in given:
+            if name not in known:
+                raise ModelError(f"unknown setting {name}; choose among {', '.join(known)}")
+        chosen = Settings(**given)
+        if chosen.ctc_weight and self.recipe.audio is None:
+            raise ModelError("ctc_weight needs a speech model, and this is a text model; omit it")
+        if chosen.chunk_ms and not self._reads_chunks:
+            raise ModelError(
+                "chunk_ms needs a model that was trained to read in chunks (model.encoder.chunk); "
+                "omit it"
+            )
+        unset = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
+        return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unset})
+
+    @property
+    def _reads_chunks(self) -> bool:
+        """Whether it was trained to read audio in chunks."""
+        return getattr(self.recipe.model.encoder, "chunk", None) is not None
 
     # ----------------------------------------------------------------- to define in subclasses
 
@@ -332,6 +219,9 @@ class GenerativeModel(SearchCopies):
         """The model as search uses it in a call: start and step."""
         steps: ContextStepper = self._plain_steps()
         return InContext(steps, context) if context.keywords else steps
+
+    def _fast_search(self, context: CallContext) -> FastSearch | None:
+        return None
 
     def _language_model_stepper(self, settings: Settings) -> tuple[Stepper, bool]:
         """The stepper of a language model for shallow fusion, and whether it never predicts END."""
@@ -379,55 +269,261 @@ class GenerativeModel(SearchCopies):
         """The attention of each best hypothesis to the source, by index."""
         self._unsupported("attend to a source")
 
-    # ------------------------------------------------------------------------- implementation
+    # ------------------------------------------------- copies of the network for search
 
-    def settings(self, **given: Any) -> Settings:
-        """The decoding settings of a run with these keywords. Raises ModelError."""
-        return self._settings(given)
+    def compute_in(self, precision: str) -> Self:
+        """Set the precision of search: auto, float32, bfloat16, or int8 on a CPU.
 
-    def _settings(self, given: dict[str, Any]) -> Settings:
-        """The given settings, with the recipe's values for those that are not given."""
-        known = [f.name for f in fields(Settings)]
-        for name in given:
-            if name not in known:
-                raise ModelError(f"unknown setting {name}; choose among {', '.join(known)}")
-        chosen = Settings(**given)
-        if chosen.ctc_weight and self.recipe.audio is None:
-            raise ModelError("ctc_weight needs a speech model, and this is a text model; omit it")
-        if chosen.chunk_ms and not self._reads_chunks:
-            raise ModelError(
-                "chunk_ms needs a model that was trained to read in chunks (model.encoder.chunk); "
-                "omit it"
-            )
-        unset = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
-        return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unset})
+        auto: float32 on a CPU; on a GPU with bfloat16, bfloat16 for plain search without
+        constraints. Scores of given targets and attention weights are always computed in float32.
+        """
+        self.copies = SearchCopies(precision)
+        self.precision = precision
+        return self
 
-    def _contexts(
-        self, call: Call, own: CallContext | None, ensemble: Sequence[GenerativeModel]
-    ) -> list[CallContext]:
-        """The context of this model, and of each other in an ensemble with it."""
-        for number, other in enumerate(ensemble, start=2):
-            check_ensemble_member(self, other, number)
-            if call.chunk_ms is not None and not other._reads_chunks:
-                raise ModelError(
-                    f"chunk_ms needs models that were all trained to read in chunks, and model "
-                    f"{number} of the ensemble was not; omit it"
-                )
-        return [own or self.context_of(call), *(other.context_of(call) for other in ensemble)]
+    def to(self, device: str | torch.device) -> Self:
+        self._weights_changed()
+        return super().to(device)
+
+    def load_weights(self, path: Path) -> str:
+        self._weights_changed()
+        return super().load_weights(path)
+
+    def _weights_changed(self) -> None:
+        self.copies = SearchCopies(self.precision)
 
     @property
-    def _reads_chunks(self) -> bool:
-        """Whether it was trained to read audio in chunks."""
-        return getattr(self.recipe.model.encoder, "chunk", None) is not None
+    def _search_network(self) -> TrainableNetwork:
+        """The network that search uses: on a CPU a copy with packed weights."""
+        packed = None if self.engine else self.copies.packed(self.network)
+        return self.network if packed is None else packed.network
 
-    def _task(
+    def _packed_steps(self, make: Callable[[Any], Any]) -> Any:
+        """The steps that `make` makes of the packed copy; None where there is none."""
+        return None if self.engine else self.copies.steps(self.network, make)
+
+    def _check_packed(self) -> None:
+        """Drop the packed copy if the weights have changed."""
+        if not (self.frozen and not self.network.training):
+            self.copies.check(self.network)
+
+    def _is_watched(self) -> bool:
+        """Whether the network has a lens or forward hooks: search then calls every module."""
+        modules = modules_of(self.network)
+        if not is_watched(modules):
+            return False
+        for message in watch_warnings(self.network, gates=not self._warned_of_gates):
+            warn(message, stacklevel=6)
+        self._warned_of_gates |= is_gated(modules)
+        return True
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes with a model: settings, constraints, search, ensembles, fusion and reranking.
+
+    The model says how its sources are encoded, which steps its network takes and how an output is
+    read. What a call asks for is passed; what search keeps between calls is in `model.copies`.
+    """
+
+    model: GenerativeModel
+
+    def run(
+        self,
+        sources: Sequence[str],
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        attention: bool = False,
+        prefix: str | Sequence[str] | None = None,
+        include: constraints.Phrases = None,
+        exclude: constraints.Phrases = None,
+        ensemble: Sequence[GenerativeModel] = (),
+        rerank: GenerativeModel | None = None,
+        language_model: GenerativeModel | None = None,
+        observer: RunObserver | None = None,
+        **settings: Any,
+    ) -> list[Output]:
+        """One output for each source, in order, as `GenerativeModel.run` says.
+
+        own: the context of this model, where it is made already.
+        """
+        sources = check_sources(sources)
+        seeds, settings = _seeds(settings, len(sources))
+        chosen = self.model._settings(settings)
+        call = replace(call, chunk_ms=chosen.chunk_ms)
+        contexts = self._contexts(call, own, ensemble)
+        encoded, warnings = self.model._encode(sources, ensemble)
+        starts = constraints.prefixes_of(prefix, len(sources), self.model.target_tokens)
+        phrases = constraints.included(include, len(sources), self.model.target_tokens)
+        banned = constraints.excluded(exclude, len(sources), self.model.target_tokens)
+        second = NO_CONTEXT
+        if rerank is not None:
+            check_generates(rerank, GenerativeModel, "for reranking")
+            second = rerank.context_of(replace(call, timestamps=False, previous=()))
+        if chosen.mbr and rerank:
+            raise ModelError("mbr and rerank cannot be combined; leave one out")
+        if chosen.groups > 1 and any(phrases):
+            raise ModelError(
+                "include and groups (diverse beam search) cannot be combined; drop one"
+            )
+        filled = [
+            i for i, tokens in enumerate(encoded) if len(tokens) or not self.model.needs_source
+        ]
+        drawn = chosen.draws
+        requests = [
+            Request(
+                encoded[i],
+                _seed(seeds[i] if seeds else chosen.seed, sources[i]) if drawn else 0,
+                starts[i],
+                phrases[i],
+                banned[i],
+                self.model._states(encoded[i]),
+            )
+            for i in filled
+        ]
+        # The reranker scores the whole beam; the nbest of its order are returned.
+        searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rerank else chosen
+        task = self.task(searched, ensemble, language_model, contexts)
+        if observer is not None:
+            seen = TokenSteps(self.model, observer, sources, encoded, contexts[0])
+            task = replace(task, observer=seen.of(filled), workers=1)
+        if attention and self.model.engine:
+            raise ModelError(
+                f"{self.model.engine.name} does not show attention; leave out the engine"
+            )
+        extra = [] if language_model is None else [language_model]
+        with inference(self.model, *ensemble, *extra):
+            found = (
+                self.model.engine.decode(task, requests)
+                if self.model.engine
+                else task.run(requests)
+            )
+        if chosen.mbr:
+            words = bleu_tokenizer(self.model.recipe)
+            needed = RunObserver() if observer is None else observer
+            found = [
+                minimum_bayes_risk(
+                    one, self._texts(one), chosen.mbr, words, partial(needed.drops, i)
+                )
+                for i, one in zip(filled, found, strict=True)
+            ]
+        if rerank:
+            found, unscored = self._reranked(
+                found, [sources[i] for i in filled], rerank, second, chosen
+            )
+            warnings |= {filled[place]: warning for place, warning in unscored.items()}
+        found = [of_one[: chosen.nbest] for of_one in found]
+        maps: dict[int, NDArray[np.float32]] = {}
+        if attention:
+            maps = self.model._attention([encoded[i] for i in filled], found, contexts[0])
+        outputs = [Output("", 0.0)] * len(sources)
+        for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
+            if hypotheses:
+                output = self.model._output(sources[index], encoded[index], hypotheses)
+                output.note_length(task.bounds.limit(requests[place], chosen.min_length))
+                if place in maps or index in warnings:
+                    warning = warnings.get(index, "") or output.warning
+                    output = replace(output, attention=maps.get(place), warning=warning)
+                outputs[index] = output
+            else:
+                why = task.failed.get(place)
+                if why is None and not self.model.engine:
+                    check_finite([self.model, *ensemble])
+                outputs[index] = Output("", NEVER, warning=why or NO_OUTPUT)
+        for model, context in zip((self.model, *ensemble), contexts, strict=True):
+            if model._lenses:
+                model._record(
+                    [
+                        (sources[index], encoded[index], output)
+                        for index, of_one in zip(filled, found, strict=True)
+                        for output in (outputs[index].alternatives or [outputs[index]])
+                        if of_one
+                    ],
+                    context,
+                )
+        if language_model is not None and language_model._lenses:
+            language_model._record_fused(
+                [
+                    (
+                        sources[index],
+                        self.model._text(sources[index], encoded[index], one.tokens),
+                        one,
+                    )
+                    for index, of_one in zip(filled, found, strict=True)
+                    for one in of_one
+                ]
+            )
+        return outputs
+
+    def run_feed(self, feed: SourceFeed, settings: Settings) -> bool:
+        """Decode sources as they arrive, until there are none: each as soon as a slot is free,
+        while others go on. False, and nothing is done, where this model or these settings have no
+        such search."""
+        if self.model.engine or self.model.is_watched:
+            return False
+        task = self.task(settings, ())
+        chosen, search = task.slot_settings, task.pools
+        if search is None or chosen is None or not search.takes(chosen):
+            return False
+        alone = search.turn if isinstance(search, CudaSearch) else nullcontext()
+        with inference(self.model), alone:
+            decode_feed(search, FeedOfJobs(self.model, task, feed), chosen)
+        return True
+
+    def stream(
+        self,
+        source: str,
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        prefix: str | Sequence[str] | None = "",
+        exclude: constraints.Phrases = None,
+        ensemble: Sequence[GenerativeModel] = (),
+        **settings: Any,
+    ) -> Iterator[str]:
+        (source,) = check_sources([source])
+        chosen = self.model._settings({"beam": 1, **settings})
+        contexts = self._contexts(replace(call, chunk_ms=chosen.chunk_ms), own, ensemble)
+        if chosen.hypotheses > 1 or chosen.mbr:
+            raise ModelError("stream needs a single hypothesis; set beam, nbest and groups to 1")
+        (encoded,), _ = self.model._encode([source], ensemble)
+        if not len(encoded) and self.model.needs_source:
+            return
+        (start,) = constraints.prefixes_of(prefix, 1, self.model.target_tokens)
+        (banned,) = constraints.excluded(exclude, 1, self.model.target_tokens)
+        seed, states = _seed(chosen.seed, source), self.model._states(encoded)
+        request = Request(encoded, seed, start, (), banned, states)
+        # The coverage penalty only matters at the end: no need to compute attention.
+        task = self.task(replace(chosen, coverage_penalty=0.0), ensemble, contexts=contexts)
+        following, text = None, IncrementalText(self.model, source, encoded)
+        while True:
+            # The caller's code between two pieces must not run in inference mode.
+            with inference(self.model, *ensemble):
+                following = following or self._follow(task, request)
+                token = next(following, END)
+            if token == END:
+                break
+            if new := text.add(token):
+                yield new
+        if new := text.rest():
+            yield new
+        for model, context in zip((self.model, *ensemble), contexts, strict=True):
+            if model._lenses:
+                unscored = Hypothesis(text.written, math.nan, math.nan)
+                output = self.model._output(source, encoded, [unscored])
+                model._record([(source, encoded, output)], context)
+
+    def task(
         self,
         settings: Settings,
         ensemble: Sequence[GenerativeModel],
         language_model: GenerativeModel | None = None,
         contexts: Sequence[CallContext] | None = None,
     ) -> BatchDecoder:
-        models = [self, *ensemble]
+        """Search with these settings: by one model or by several, with the constraints of all
+        sources."""
+        models = [self.model, *ensemble]
         contexts = list(contexts or [NO_CONTEXT] * len(models))
         if language_model is not None:
             check_generates(language_model, GenerativeModel, "as a language model")
@@ -440,7 +536,7 @@ class GenerativeModel(SearchCopies):
             raise ModelError(f"{engine.name} does not support {what}; leave it out, or the engine")
         watched = any(not m.engine and m._is_watched() for m in models)
         if settings.coverage_penalty:
-            if not any(map(is_to_source, attentions(self.network))):
+            if not any(map(is_to_source, attentions(self.model.network))):
                 raise ModelError(
                     "coverage_penalty needs attention to the source, and this model has none; set "
                     "it to 0"
@@ -460,30 +556,42 @@ class GenerativeModel(SearchCopies):
             stepper = Ensemble(steppers, geometric=settings.geometric)
         if language_model is not None:
             stepper = self._with_language_model(stepper, language_model, settings)
-        return self._configure(
+        return self.model._configure(
             BatchDecoder(
                 model=stepper,
                 settings=settings,
-                bounds=self._bounds(settings, models, contexts[0]),
-                device=self.device,
-                allowed=constraints.allowed(settings.only, self.target_tokens),
-                vocabulary=len(self.target_tokens),
-                silent=tuple(self.target_tokens.tags.values()),
-                fast=None if others or watched else self._fast_search(contexts[0]),
+                bounds=self.model._bounds(settings, models, contexts[0]),
+                device=self.model.device,
+                allowed=constraints.allowed(settings.only, self.model.target_tokens),
+                vocabulary=len(self.model.target_tokens),
+                silent=tuple(self.model.target_tokens.tags.values()),
+                fast=None if others or watched else self.model._fast_search(contexts[0]),
                 # An engine has its own threads; hooks would not see what another process computes.
-                workers=1 if engine or watched else self.workers,
+                workers=1 if engine or watched else self.model.workers,
             )
         )
+
+    # ------------------------------------------------------------------------- implementation
+
+    def _contexts(
+        self, call: Call, own: CallContext | None, ensemble: Sequence[GenerativeModel]
+    ) -> list[CallContext]:
+        """The context of this model, and of each other in an ensemble with it."""
+        for number, other in enumerate(ensemble, start=2):
+            check_ensemble_member(self.model, other, number)
+            if call.chunk_ms is not None and not other._reads_chunks:
+                raise ModelError(
+                    f"chunk_ms needs models that were all trained to read in chunks, and model "
+                    f"{number} of the ensemble was not; omit it"
+                )
+        return [own or self.model.context_of(call), *(other.context_of(call) for other in ensemble)]
 
     def _with_language_model(
         self, own: Stepper, language: GenerativeModel, settings: Settings
     ) -> Stepper:
         stepper, endless = language._language_model_stepper(settings)
-        check_language_model(self, language)
+        check_language_model(self.model, language)
         return ShallowFusion(own, stepper, settings.lm_weight, endless)
-
-    def _fast_search(self, context: CallContext) -> FastSearch | None:
-        return None
 
     def _reranked(
         self,
@@ -495,10 +603,10 @@ class GenerativeModel(SearchCopies):
     ) -> tuple[list[list[Hypothesis]], dict[int, str]]:
         """The hypotheses of each source, reranked by a second model that scores their texts, and
         warnings where it could not: a text that was cut would be likelier than it is."""
-        encoded, _ = self._encode(sources)
+        encoded, _ = self.model._encode(sources)
         repeated = [s for s, of_one in zip(sources, found, strict=True) for _ in of_one]
         texts = [
-            self._text(source, ids, hypothesis.tokens)
+            self.model._text(source, ids, hypothesis.tokens)
             for source, ids, of_one in zip(sources, encoded, found, strict=True)
             for hypothesis in of_one
         ]
@@ -520,10 +628,12 @@ class GenerativeModel(SearchCopies):
         return rescored, warnings
 
     def _follow(self, task: BatchDecoder, request: Request) -> Iterator[int]:
-        return self.engine.follow(task, request) if self.engine else task.follow(request)
+        return (
+            self.model.engine.follow(task, request) if self.model.engine else task.follow(request)
+        )
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
-        return [self.target_tokens.decode(h.tokens) for h in hypotheses]
+        return [self.model.target_tokens.decode(h.tokens) for h in hypotheses]
 
 
 def _seeds(settings: dict[str, Any], count: int) -> tuple[list[int], dict[str, Any]]:

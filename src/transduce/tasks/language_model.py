@@ -26,11 +26,9 @@ from transduce.models.build import build_language_model
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.recipe import Recipe
-from transduce.runtime.fallbacks import tell_of_torch_steps
 from transduce.runtime.steps import reader_of
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
-from transduce.tasks.search_copies import MAKING
 
 
 @dataclass(frozen=True)
@@ -164,16 +162,11 @@ class LanguageModel(GenerativeModel, task="continue"):
         return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
 
     def _plain_steps(self) -> SlidingWindow:
-        packed = self._packed_copy()
-        if packed is None:
-            return SlidingWindow(self.network, self.window)
-        with MAKING:
-            if packed.steps is None:
-                assert isinstance(packed.network, LanguageModelNetwork)
-                packed.steps = SlidingWindow(reader_of(packed.network), self.window)
-                tell_of_torch_steps(packed.network)
-            assert isinstance(packed.steps, SlidingWindow)
-            return packed.steps
+        def sliding(network: LanguageModelNetwork) -> SlidingWindow:
+            return SlidingWindow(reader_of(network), self.window)
+
+        made: SlidingWindow | None = self._packed_steps(sliding)
+        return SlidingWindow(self.network, self.window) if made is None else made
 
     def _stepper(self, settings: Settings, context: CallContext = NO_CONTEXT) -> SlidingWindow:
         return self._plain_steps()

@@ -3,105 +3,83 @@
 from __future__ import annotations
 
 import threading
-import warnings
-from pathlib import Path
-from typing import Self
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.errors import ModelError
-from transduce.models import TrainableNetwork
-from transduce.models.hooks import is_gated, is_watched, watch_warnings
-from transduce.models.trainable import modules_of
+from transduce.hardware import pick_precision
+from transduce.models import EncoderDecoder, TrainableNetwork
+from transduce.runtime.fallbacks import tell_of_torch_steps
 from transduce.runtime.packed_copy import PackedCopy
 from transduce.runtime.packed_weight import KINDS
 from transduce.runtime.steps import gains_by_packing
-from transduce.tasks.model import Model
 
-MAKING = threading.RLock()  # held while a copy is made: threads may use a model at the same time
+PRECISIONS = ("auto", *KINDS)
+_MAKING = threading.RLock()  # held while a copy is made: threads may use a model at the same time
 
 
-class SearchCopies(Model):
-    """A model and the precision of its search.
+class SearchCopies:
+    """Copies in one precision, each made when it is first needed.
 
-    Copies are made when they are needed, and dropped when weights, device or precision change.
+    They keep no model: one whose weights, device or precision change takes new copies, and those of
+    a model that was copied are shared.
     """
 
-    _warned_of_gates = False
-
-    def compute_in(self, precision: str) -> Self:
-        """Set the precision of search: auto, float32, bfloat16, or int8 on a CPU.
-
-        auto: float32 on a CPU; on a GPU with bfloat16, bfloat16 for plain search without
-        constraints. Scores of given targets and attention weights are always computed in float32.
-        """
-        known = ("auto", *KINDS)
-        if precision not in known:
-            raise ModelError(f"precision is {precision}; it must be one of {', '.join(known)}")
+    def __init__(self, precision: str) -> None:
+        if precision not in PRECISIONS:
+            raise ModelError(f"precision is {precision}; it must be one of {', '.join(PRECISIONS)}")
         self.precision = precision
-        self._drop_copies()
-        return self
+        self._packed: tuple[TrainableNetwork, PackedCopy[TrainableNetwork]] | None = None
+        self._cuda: CudaSearch | None = None
 
-    def to(self, device: str | torch.device) -> Self:
-        self._drop_copies()
-        return super().to(device)
-
-    def load_weights(self, path: Path) -> str:
-        self._drop_copies()
-        return super().load_weights(path)
-
-    def _weights_changed(self) -> None:
-        self._drop_copies()
-
-    def _drop_copies(self) -> None:
-        """Drop the copies of the network that search made: weights or device have changed."""
-        self._fast: CudaSearch | None = None
-        self._packed: PackedCopy[TrainableNetwork] | None = None
-
-    @property
-    def _search_network(self) -> TrainableNetwork:
-        """The network that search uses: on a CPU a copy with packed weights."""
-        packed = self._packed_copy()
-        return self.network if packed is None else packed.network
-
-    def _packed_copy(self) -> PackedCopy[TrainableNetwork] | None:
-        """The copy with packed weights, and its steps; None where search uses the network."""
-        if self.device.type != "cpu":
+    def packed(self, network: TrainableNetwork) -> PackedCopy[TrainableNetwork] | None:
+        """The copy with packed weights; None where search uses the network itself."""
+        device = device_of(network)
+        if device.type != "cpu":
             if self.precision == "int8":
-                raise ModelError(
-                    f"int8 needs a CPU, and the model is on {self.device}; use bfloat16"
-                )
-            return None
-        if self.engine:  # it has its own search
+                raise ModelError(f"int8 needs a CPU, and the model is on {device}; use bfloat16")
             return None
         kind = "float32" if self.precision == "auto" else self.precision
-        if kind == "float32" and not gains_by_packing(self.network):
+        if kind == "float32" and not gains_by_packing(network):
             return None
-        if kind != "float32" and not self.network.as_built:
+        if kind != "float32" and not network.as_built:
             raise ModelError(
                 f"{kind} needs a network as the recipe builds it, and this one was changed; use "
                 f"float32"
             )
-        with MAKING:
-            if self._packed is None:
-                self._packed = PackedCopy(self.network, kind)
-            return self._packed
+        with _MAKING:
+            if self._packed is None or self._packed[0] is not network:
+                self._packed = network, PackedCopy(network, kind)
+            return self._packed[1]
 
-    def _check_packed(self) -> None:
+    def steps(self, network: TrainableNetwork, make: Callable[[Any], Any]) -> Any:
+        """The steps that `make` makes of the packed copy, once; None without such a copy."""
+        copy = self.packed(network)
+        if copy is None:
+            return None
+        with _MAKING:
+            if copy.steps is None:
+                copy.steps = make(copy.network)
+                tell_of_torch_steps(copy.network)
+            return copy.steps
+
+    def check(self, network: TrainableNetwork) -> None:
         """Drop the packed copy if the weights have changed; once per search: it reads them all."""
         packed = self._packed
-        if packed is None or (self.frozen and not self.network.training):
-            return
-        if not packed.fits(self.network):
+        if packed is not None and not packed[1].fits(network):
             self._packed = None
 
-    def _is_watched(self) -> bool:
-        """Whether the network has a lens or forward hooks: search then calls every module."""
-        modules = modules_of(self.network)
-        if not is_watched(modules):
-            return False
-        for message in watch_warnings(self.network, gates=not self._warned_of_gates):
-            warnings.warn(message, stacklevel=5)
-        self._warned_of_gates |= is_gated(modules)
-        return True
+    def cuda(self, network: EncoderDecoder, width: int) -> CudaSearch:
+        """Search with CUDA graphs, on a GPU."""
+        with _MAKING:
+            if self._cuda is None or self._cuda.network is not network:
+                kind = pick_precision(self.precision, device_of(network), width)
+                self._cuda = CudaSearch(network, kind)
+            return self._cuda
+
+
+def device_of(network: TrainableNetwork) -> torch.device:
+    return next(network.parameters()).device

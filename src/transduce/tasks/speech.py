@@ -27,7 +27,6 @@ from transduce.decoding.speech.timing import (
 )
 from transduce.decoding.speech.warnings import find_loop
 from transduce.errors import DataError, ModelError
-from transduce.hardware import pick_precision
 from transduce.models.build import Vocabulary, build_audio
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.memory import Memory
@@ -36,6 +35,7 @@ from transduce.models.streaming import is_streaming
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInputModel, AudioSegment, AudioSource, Group, groups
 from transduce.tasks.call import Call
+from transduce.tasks.encoder_decoder import Transducer
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.join_transcripts import LENGTH, join_segments, with_times
 from transduce.tasks.language_model import LanguageModel
@@ -45,12 +45,11 @@ from transduce.tasks.live.settings import StreamingSettings, chunk_states
 from transduce.tasks.live.streaming import StreamingRecogniser
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import PartObserver, RunObserver, SourceFeed, TokenStep
-from transduce.tasks.search_copies import MAKING
 
 DIAGONAL_SAMPLE = 64  # recordings for the mean diagonality of attention
 
 
-class SpeechModel(AudioInputModel, GenerativeModel):
+class SpeechModel(AudioInputModel, Transducer):
     """A model that generates text from audio: speech recognition and speech translation.
 
     `transduce.load` returns it for `task: transduce` with audio.
@@ -330,6 +329,9 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             return context
         return replace(context, chunk=chunk_states(call.chunk_ms, self.audio.state_ms))
 
+    def _pieces(self, source: list[int]) -> list[str]:
+        return []
+
     def _states(self, source: list[int]) -> int:
         return self.network.states_of(len(source))
 
@@ -371,12 +373,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         """Search with CUDA graphs; None on a CPU, or of a network that has none."""
         if not has_cuda_search(self.network):
             return None
-        with MAKING:
-            if self._fast is None or self._fast.network is not self.network:
-                width = self.recipe.model.width
-                kind = pick_precision(self.precision, self.device, width)
-                self._fast = CudaSearch(self.network, kind)
-            return self._fast
+        return self.copies.cuda(self.network, self.recipe.model.width)
 
     def _fast_search(self, context: CallContext) -> FastSearch | None:
         found = self.audio_search

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,9 +17,9 @@ from transduce.hub.locate import resolve_model
 from transduce.models import TrainableNetwork
 from transduce.recipe import Recipe, read_recipe
 from transduce.runtime.packed_weight import has_bfloat16
-from transduce.tasks import AudioClassifier, Model
+from transduce.tasks import AudioClassifier, Model, SpeechModel
 from transduce.tasks.adapter_folder import find_base, is_adapter, read_adapter
-from transduce.tasks.encoder_decoder import SpeechTransducer, Transducer, WhisperTransducer
+from transduce.tasks.encoder_decoder import Transducer
 from transduce.tasks.folder import (
     WEIGHTS,
     ModelDefinition,
@@ -35,13 +36,13 @@ __all__ = [
     "Model",
     "Output",
     "Score",
-    "SpeechTransducer",
     "Transducer",
-    "WhisperTransducer",
     "build",
     "create",
     "load",
 ]
+
+WHISPER = "transduce.whisper"  # a package above this one: by its name
 
 
 def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Model:
@@ -54,7 +55,9 @@ def kind_of(recipe: Recipe) -> type[Model]:
     if recipe.audio is not None:
         if recipe.task == "classify":
             return AudioClassifier
-        return SpeechTransducer if recipe.audio.prompt is None else WhisperTransducer
+        if recipe.audio.prompt is not None:
+            return cast("type[Model]", import_module(WHISPER).WhisperModel)
+        return SpeechModel
     return Model.tasks[recipe.task]
 
 

@@ -214,12 +214,12 @@ def test_nobody_watching_the_fast_steps_are_taken(precision: str) -> None:
     start = (torch.tensor([[5, 6, 2]]), torch.tensor([3]))
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert isinstance(model._task(settings, []).model.start(*start), kind)
+        assert isinstance(model.decoder.task(settings, []).model.start(*start), kind)
         with Lens(model.network):
             warnings.simplefilter("ignore")
-            assert not isinstance(model._task(settings, []).model.start(*start), kind)
+            assert not isinstance(model.decoder.task(settings, []).model.start(*start), kind)
         warnings.simplefilter("error")
-        assert isinstance(model._task(settings, []).model.start(*start), kind)
+        assert isinstance(model.decoder.task(settings, []).model.start(*start), kind)
 
 
 def test_that_search_is_slower_is_told_and_where_hooks_see_nothing() -> None:

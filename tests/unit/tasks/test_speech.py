@@ -25,7 +25,6 @@ from transduce.evaluation.evaluate import evaluate_folder
 from transduce.interop.export import export_folder
 from transduce.tasks import SpeechModel
 from transduce.tasks import audio_input as listening
-from transduce.tasks.transduce import SpeechTransducer
 
 
 @pytest.fixture
@@ -203,7 +202,7 @@ def test_ctc_alone_does_not_ask_the_decoder(beam: int, sounds: Path) -> None:
 def test_ctcs_probabilities_are_counted_as_memory(model: SpeechModel) -> None:
     vocabulary = len(model.source_tokens)
     for ctc, expected in ((0.0, 0), (0.3, 8 * vocabulary), (1.0, 8 * vocabulary)):
-        assert model._task(model._settings({"ctc_weight": ctc}), ()).state_bytes == expected
+        assert model.decoder.task(model._settings({"ctc_weight": ctc}), ()).state_bytes == expected
 
 
 def test_words_have_times_within_the_recording(model: SpeechModel, long: Path) -> None:
@@ -353,7 +352,7 @@ def test_what_hears_is_not_exported(model: SpeechModel, tmp_path: Path) -> None:
 def test_a_model_folder_comes_back(model: SpeechModel, sounds: Path, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
-    assert isinstance(again, SpeechTransducer)
+    assert isinstance(again, SpeechModel)
     source = [str(sounds / "two.wav")]
     assert again.run(source)[0].score == pytest.approx(model.run(source)[0].score, abs=1e-5)
 

@@ -1059,8 +1059,8 @@ def test_on_a_gpu_plain_search_finds_the_same_at_speed(beam: int) -> None:
     made.network.float()
     made.compute_in("float32")
     fast = made.run(WORDS, beam=beam)
-    assert made._fast is not None
-    assert made._fast._pools
+    assert made.copies._cuda is not None
+    assert made.copies._cuda._pools
     slow = made.run(WORDS, beam=beam, no_repeat_ngram=50)  # bans nothing, but is a part
     assert texts(fast) == texts(slow)
     for mine, other in zip(fast, slow, strict=True):

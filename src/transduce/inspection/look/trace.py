@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -82,14 +82,11 @@ def traced(model: Model) -> tuple[Model, Trace]:
     trace = Trace()
     if not isinstance(model, GenerativeModel):
         return model, trace
-    if not model.engine:
-        model._check_packed()
-        model._packed_copy()  # once, not for each twin
     twin = copy(model)
-    made = twin._task
+    configure = twin._configure
 
-    def recorded(*given: Any, **named: Any) -> BatchDecoder:
-        task = made(*given, **named)
+    def recorded(task: BatchDecoder) -> BatchDecoder:
+        task = configure(task)
         settings = task.settings
         if settings.draws:
             trace.why_none = "Outputs were sampled: there was no beam."
@@ -107,7 +104,7 @@ def traced(model: Model) -> tuple[Model, Trace]:
 
     # CUDA graphs run whole steps on the device; only the plain search can be recorded.
     vars(twin)["_fast_search"] = lambda context: None
-    vars(twin)["_task"] = recorded
+    vars(twin)["_configure"] = recorded
     return twin, trace
 
 

@@ -16,16 +16,16 @@ from transduce.registry import load_installed, register
 from transduce.storage import replaced_folder
 from transduce.tasks.model import Model
 
-# Asked in this order; each is a module of this package with the functions of `Format`.
+# Asked in this order; each is a module with the functions of `Format`.
 FORMATS: tuple[str, ...] = (
-    "whisper_huggingface",
-    "whisper_ctranslate2",
-    "encoder_decoders",
-    "t5",
-    "language_models",
-    "ctranslate2",
-    "g2p_en",
-    "fairseq",
+    "transduce.whisper.import_huggingface",
+    "transduce.whisper.import_ctranslate2",
+    "transduce.interop.imports.encoder_decoders",
+    "transduce.interop.imports.t5",
+    "transduce.interop.imports.language_models",
+    "transduce.interop.imports.ctranslate2",
+    "transduce.interop.imports.g2p_en",
+    "transduce.interop.imports.fairseq",
 )
 
 
@@ -65,7 +65,7 @@ def _formats() -> Iterator[Format]:
     for registered in register.importer.values():
         yield registered.part()
     for name in FORMATS:
-        yield cast("Format", importlib.import_module(f"transduce.interop.imports.{name}"))
+        yield cast("Format", importlib.import_module(name))
 
 
 def import_model(

@@ -23,7 +23,7 @@ from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search.beam import beam as beam_search
 from transduce.decoding.search.continuous_batching import Job, Search, Shape
 from transduce.decoding.search.greedy import greedy
-from transduce.decoding.whisper.steps import PromptedSteps, RecordedRules, Rules
+from transduce.whisper.steps import PromptedSteps, RecordedRules, Rules
 
 ON_GPU = pytest.param(
     "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

@@ -60,8 +60,7 @@ def export(
         print(f"The adapter is in {export_peft(model, output)}, in PEFT's own files.")
         return
     from transduce.interop.export import export_folder
-    from transduce.interop.parity import NotCompared
-    from transduce.interop.whisper.put_in_place import Compared
+    from transduce.interop.parity import Compared, NotCompared
 
     place, parity = export_folder(
         model,

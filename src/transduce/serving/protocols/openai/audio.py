@@ -32,7 +32,7 @@ from transduce.serving.protocols.answers import (
 from transduce.serving.protocols.openai.merge import with_errors
 from transduce.serving.protocols.openai.shapes import HARMLESS, find_model
 from transduce.serving.protocols.parameters import ParameterError, Parameters
-from transduce.tasks.whisper import WhisperModel
+from transduce.whisper import WhisperModel
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("word", "segment")

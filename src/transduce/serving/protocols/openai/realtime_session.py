@@ -18,7 +18,7 @@ from transduce.serving.live.g711 import A_LAW, MU_LAW, decode
 from transduce.serving.live.stream import pcm16
 from transduce.serving.models import Served
 from transduce.serving.protocols.parameters import ParameterError
-from transduce.tasks.whisper import WhisperModel
+from transduce.whisper import WhisperModel
 
 RATE = 24_000
 FORMATS = {

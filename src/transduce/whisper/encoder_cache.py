@@ -10,8 +10,8 @@ from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.batches.waves import pad_waves
-from transduce.decoding.whisper.steps import Encode
 from transduce.models.memory import Memory, padding_mask
+from transduce.whisper.steps import Encode
 
 SKETCHED = 64  # samples by which recordings are looked up before they are compared
 

@@ -11,12 +11,12 @@ import pytest
 
 import tiny_whisper
 from transduce.decoding.output import Output
-from transduce.decoding.whisper.steps import Heard
 from transduce.errors import ModelError
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.call import Call
-from transduce.tasks.transduce import WhisperTransducer, load
-from transduce.tasks.whisper import windows
+from transduce.tasks.transduce import load
+from transduce.whisper import WhisperModel, windows
+from transduce.whisper.steps import Heard
 
 RATE = tiny_whisper.RATE
 WAVES = tiny_whisper.noises(4)
@@ -24,17 +24,17 @@ LONG = np.concatenate(tiny_whisper.noises(7, seed=11))
 
 
 @pytest.fixture(scope="module")
-def model() -> WhisperTransducer:
+def model() -> WhisperModel:
     made = tiny_whisper.our_model()
-    assert isinstance(made, WhisperTransducer)
+    assert isinstance(made, WhisperModel)
     return made.freeze()
 
 
-def run(model: WhisperTransducer, waves: list[Any], **asked: Any) -> list[Any]:
+def run(model: WhisperModel, waves: list[Any], **asked: Any) -> list[Any]:
     return model.run(waves, rate=RATE, **{"beam": 2, **asked})
 
 
-def test_outputs_do_not_depend_on_neighbours(model: WhisperTransducer) -> None:
+def test_outputs_do_not_depend_on_neighbours(model: WhisperModel) -> None:
     together = run(model, [*WAVES, LONG], times=True)
     for wave, output in zip([*WAVES, LONG], together, strict=True):
         (alone,) = run(model, [wave], times=True)
@@ -45,7 +45,7 @@ def test_outputs_do_not_depend_on_neighbours(model: WhisperTransducer) -> None:
             ]
 
 
-def test_a_long_recording_is_transcribed_window_by_window(model: WhisperTransducer) -> None:
+def test_a_long_recording_is_transcribed_window_by_window(model: WhisperModel) -> None:
     """The next window begins where the last closed segment ends."""
     assert len(LONG) > 3 * tiny_whisper.SECONDS * RATE
     (output,) = run(model, [LONG], language="de")
@@ -70,7 +70,7 @@ def test_a_long_recording_is_transcribed_window_by_window(model: WhisperTransduc
 
 
 def test_without_timestamps_all_windows_of_a_recording_are_decoded_together(
-    model: WhisperTransducer, monkeypatch: pytest.MonkeyPatch
+    model: WhisperModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = round(tiny_whisper.SECONDS * RATE)
     pieces = [LONG[start : start + size] for start in range(0, len(LONG), size)]
@@ -92,7 +92,7 @@ def test_without_timestamps_all_windows_of_a_recording_are_decoded_together(
     assert together[1:] == [1, len(pieces) - 1]
 
 
-def test_words_have_times(model: WhisperTransducer) -> None:
+def test_words_have_times(model: WhisperModel) -> None:
     for wave, output in zip(WAVES, run(model, WAVES, times=True), strict=True):
         assert " ".join(word.text for word in output.words).split() == output.text.split()
         times = [moment for word in output.words for moment in (word.start, word.end)]
@@ -101,7 +101,7 @@ def test_words_have_times(model: WhisperTransducer) -> None:
         assert len(output.probabilities) == len(output.tokens)
 
 
-def test_language_is_detected_or_given(model: WhisperTransducer) -> None:
+def test_language_is_detected_or_given(model: WhisperModel) -> None:
     (found,) = model.detect_language([WAVES[0]], rate=RATE)
     assert list(found.values()) == sorted(found.values(), reverse=True)
     (detected,) = run(model, [WAVES[0]])
@@ -116,7 +116,7 @@ def test_language_is_detected_or_given(model: WhisperTransducer) -> None:
     assert run(preset, [WAVES[0]])[0].text == texts["fr"]
 
 
-def test_translation_is_another_prompt(model: WhisperTransducer) -> None:
+def test_translation_is_another_prompt(model: WhisperModel) -> None:
     said = run(model, WAVES, language="en")
     translated = run(model, WAVES, language="en", task="translate")
     assert [one.text for one in said] != [one.text for one in translated]
@@ -131,12 +131,12 @@ def test_translation_is_another_prompt(model: WhisperTransducer) -> None:
         ({"langauge": "en"}, "unknown setting langauge"),
     ],
 )
-def test_mistakes_are_told(model: WhisperTransducer, asked: dict[str, Any], why: str) -> None:
+def test_mistakes_are_told(model: WhisperModel, asked: dict[str, Any], why: str) -> None:
     with pytest.raises(ModelError, match=why):
         run(model, [WAVES[0]], **asked)
 
 
-def test_suppressed_tokens_never_come(model: WhisperTransducer) -> None:
+def test_suppressed_tokens_never_come(model: WhisperModel) -> None:
     settings, tokens = model.prompt_settings, model.prompt_tokens
     for timestamps in (False, True):
         segments = [AudioSegment.of(f"{n}", wave) for n, wave in enumerate(WAVES)]
@@ -152,13 +152,13 @@ def test_suppressed_tokens_never_come(model: WhisperTransducer) -> None:
                 assert output.ids[0] not in settings.suppress_first
 
 
-def test_previous_text_and_a_prompt_are_seen(model: WhisperTransducer) -> None:
+def test_previous_text_and_a_prompt_are_seen(model: WhisperModel) -> None:
     plain = run(model, [LONG], language="en")[0].text
     assert run(model, [LONG], language="en", previous_text=True)[0].text != plain
     assert run(model, [LONG], language="en", prompt="the tea of uncle")[0].text != plain
 
 
-def test_fallback_samples_unlikely_outputs_again(model: WhisperTransducer) -> None:
+def test_fallback_samples_unlikely_outputs_again(model: WhisperModel) -> None:
     asked: dict[str, Any] = {"language": "en", "max_length": 8}
     plain = run(model, WAVES[:2], **asked)
     again = run(model, WAVES[:2], fallback=True, **asked)
@@ -181,7 +181,7 @@ def test_fallback_samples_unlikely_outputs_again(model: WhisperTransducer) -> No
     ],
 )
 def test_what_is_asked_for_holds_with_fallback_too(
-    model: WhisperTransducer, asked: dict[str, Any], holds: Callable[[Output], bool]
+    model: WhisperModel, asked: dict[str, Any], holds: Callable[[Output], bool]
 ) -> None:
     common: dict[str, Any] = {"language": "en", "timestamps": False, "max_length": 8, **asked}
     plain = run(model, WAVES[:2], **common)
@@ -191,7 +191,7 @@ def test_what_is_asked_for_holds_with_fallback_too(
 
 
 def poor_at_first(
-    model: WhisperTransducer, monkeypatch: pytest.MonkeyPatch, first: Output
+    model: WhisperModel, monkeypatch: pytest.MonkeyPatch, first: Output
 ) -> list[dict[str, Any]]:
     """Windows are decoded to this output first, and then to a good one; what was asked of each."""
     calls: list[dict[str, Any]] = []
@@ -215,7 +215,7 @@ def poor_at_first(
     ],
 )
 def test_what_falls_back(
-    model: WhisperTransducer,
+    model: WhisperModel,
     monkeypatch: pytest.MonkeyPatch,
     text: str,
     mean: float,
@@ -229,7 +229,7 @@ def test_what_falls_back(
 
 
 def test_every_setting_reaches_the_samples_of_fallback(
-    model: WhisperTransducer, monkeypatch: pytest.MonkeyPatch
+    model: WhisperModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of later versions: what is asked of them is what was asked, and sampling."""
     first = Output(" tea" * 40, -0.1, ids=model.target_tokens.encode(" tea" * 40))
@@ -243,7 +243,7 @@ def test_every_setting_reaches_the_samples_of_fallback(
     assert calls[1]["sample"] is True
 
 
-def test_score_and_stream_agree_with_run(model: WhisperTransducer) -> None:
+def test_score_and_stream_agree_with_run(model: WhisperModel) -> None:
     asked: dict[str, Any] = {"language": "de", "beam": 1}
     outputs = run(model, WAVES, timestamps=False, max_length=12, **asked)
     call = Call(language="de")
@@ -263,7 +263,7 @@ def test_score_and_stream_agree_with_run(model: WhisperTransducer) -> None:
         model.score([LONG], ["tea"], rate=RATE)
 
 
-def test_lens_sees_the_prompt_too(model: WhisperTransducer) -> None:
+def test_lens_sees_the_prompt_too(model: WhisperModel) -> None:
     with model.lens("decoder.*.cross_attention") as seen:
         run(model, [WAVES[0]], language="fr", timestamps=False)
     (one,) = seen.seen
@@ -277,7 +277,7 @@ def test_lens_sees_the_prompt_too(model: WhisperTransducer) -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
-def test_other_precisions_run(tmp_path: Path, model: WhisperTransducer, precision: str) -> None:
+def test_other_precisions_run(tmp_path: Path, model: WhisperModel, precision: str) -> None:
     model.save(tmp_path)
     other = load(tmp_path, precision=precision)
     (output,) = other.run([WAVES[0]], rate=RATE, times=True)
@@ -288,7 +288,7 @@ def test_other_precisions_run(tmp_path: Path, model: WhisperTransducer, precisio
 def test_what_is_no_speech_and_unlikely_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether anything is said is asked of unlikely outputs alone, of all of a batch together."""
     model = tiny_whisper.our_model().freeze()
-    assert isinstance(model, WhisperTransducer)
+    assert isinstance(model, WhisperModel)
     asked: list[int] = []
 
     def silent(waves: Any, encoder: Any, *, languages: bool) -> list[Heard]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from transduce.data.tokens.whisper_prompt import PromptTokens
-from transduce.decoding.whisper.segments import split_at_times
+from transduce.whisper.windows import split_at_times
 
 TOKENS = PromptTokens(
     languages={"en": 20, "de": 21},

@@ -16,11 +16,10 @@ from transduce.interop.imports.parts.configuration import (
     read_configuration,
     read_json,
 )
-from transduce.interop.whisper.model import assemble, ids_of
-from transduce.interop.whisper.shape import ENGLISH, Generation, Shape
-from transduce.interop.whisper.tokens import our_tokens, read_tokenizer
-from transduce.interop.whisper.weights import from_ctranslate2
 from transduce.tasks.model import Model
+from transduce.whisper.shape import ENGLISH, Generation, Shape, assemble, ids_of
+from transduce.whisper.vocabulary import our_tokens, read_tokenizer
+from transduce.whisper.weights import from_ctranslate2
 
 NAME = "Whisper, of CTranslate2 (faster-whisper)"
 SPECIFICATION = "WhisperSpec"

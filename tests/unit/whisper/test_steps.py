@@ -9,10 +9,10 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import END
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.search.greedy import greedy
-from transduce.decoding.whisper.encoder_cache import EncoderCache
-from transduce.decoding.whisper.steps import PromptedSteps, Rules
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.memory import Memory
+from transduce.whisper.encoder_cache import EncoderCache
+from transduce.whisper.steps import PromptedSteps, Rules
 
 FIRST = 30
 TOKENS = PromptTokens({"en": 20}, {"transcribe": 22}, 25, 24, None, FIRST, 20, 131)

@@ -17,13 +17,14 @@ from transduce.errors import ModelError
 from transduce.interop.imports.registry import import_model
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.call import Call
-from transduce.tasks.transduce import WhisperTransducer, load
+from transduce.tasks.transduce import load
+from transduce.whisper import WhisperModel
 
 WAVES = tiny_whisper.noises(5)
 
 
 class Both(NamedTuple):
-    ours: WhisperTransducer
+    ours: WhisperModel
     theirs: Any
     features: torch.Tensor
     folder: Path
@@ -37,7 +38,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     theirs = tiny_whisper.huggingface_folder(work / "theirs")
     import_model(work / "theirs", work / "ours")
     ours = load(work / "ours")
-    assert isinstance(ours, WhisperTransducer)
+    assert isinstance(ours, WhisperModel)
     features = tiny_whisper.extractor()(
         [wave.astype(np.float32) / 32768 for wave in WAVES],
         sampling_rate=tiny_whisper.RATE,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from transduce.interop.whisper.shape import Shape
+from transduce.whisper.shape import Shape
 
 Weights = dict[str, Tensor]
 Get = Callable[..., Tensor]

@@ -13,11 +13,11 @@ import tiny_whisper
 from transduce.errors import ModelError
 from transduce.interop.export import export_folder
 from transduce.interop.imports.registry import import_model
-from transduce.interop.whisper.export import write_model_file
-from transduce.interop.whisper.tokens import original_order
 from transduce.storage import read_tensors
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.call import Call
+from transduce.whisper.export import write_model_file
+from transduce.whisper.vocabulary import original_order
 
 
 @pytest.fixture(scope="module")

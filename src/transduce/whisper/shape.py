@@ -1,14 +1,20 @@
-"""The shape of a Whisper model, and its recipe."""
+"""The shape of a Whisper model, its recipe, and a model of it with imported weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError
 from transduce.recipe import Recipe, TransformerDecoder, TransformerEncoder, read_recipe
-from transduce.tasks.transduce import NO_DATA
+from transduce.tasks.model import Model
+from transduce.tasks.transduce import NO_DATA, create
+from transduce.whisper.vocabulary import NEW
 
 FRAMES_A_STATE = 2
 FRAMES_A_SECOND = 100
@@ -157,3 +163,32 @@ FIXED = {
     "combine": "add",
     "norm_embeddings": False,
 }
+
+
+def assemble(
+    shape: Shape,
+    generation: Generation,
+    tokens: Tokens,
+    order: Sequence[int],
+    weights: Mapping[str, Tensor],
+    origin: dict[str, Any],
+    name: str,
+) -> Model:
+    """The model; what it was is kept with it for an export. Raises ModelError."""
+    recipe = recipe_of(shape, generation, name)
+    with torch.random.fork_rng(devices=[]):  # its first weights are replaced
+        model = create(recipe, tokens, tokens)
+    own = dict(model.network.named_parameters())
+    if strange := sorted(set(own) ^ set(weights)):
+        raise ModelError(f"the weight {strange[0]} of Whisper has no place in our network")
+    with torch.no_grad():
+        for key, parameter in own.items():
+            parameter.copy_(weights[key])
+    model.imported = {"architecture": "whisper", "order": [order[0], order[1]], **origin}
+    return model
+
+
+def ids_of(theirs: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Our ids of some of Whisper's; those that it does not have are left out."""
+    place = {number: NEW + ours for ours, number in enumerate(order)}
+    return sorted(place[number] for number in theirs if number in place)

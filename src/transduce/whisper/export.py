@@ -6,7 +6,7 @@ Weights are written as they are; the folder is then read back and compared with 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,28 +17,23 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.errors import ModelError
-from transduce.interop.imports import whisper_ctranslate2, whisper_huggingface
 from transduce.interop.imports.ctranslate2_file import TYPES
 from transduce.interop.imports.huggingface import read_origin
-from transduce.interop.whisper.configuration import (
-    ctranslate2_config,
-    generation_config,
-    huggingface_config,
-    preprocessor_config,
-    tokenizer_config,
-)
-from transduce.interop.whisper.shape import Shape, shape_of
-from transduce.interop.whisper.tokens import NEW, original_order, whisper_tokenizer
-from transduce.interop.whisper.weights import (
+from transduce.interop.parity import Compared
+from transduce.models.weights import weights_of
+from transduce.nn.speech.whisper import HOP, WINDOW
+from transduce.storage import make_folder, write_json
+from transduce.whisper import import_ctranslate2, import_huggingface
+from transduce.whisper.model import WhisperModel
+from transduce.whisper.shape import Shape, shape_of
+from transduce.whisper.vocabulary import NEW, original_order, whisper_tokenizer
+from transduce.whisper.weights import (
     NEVER,
     TABLE,
     Weights,
     to_ctranslate2,
     to_huggingface,
 )
-from transduce.models.weights import weights_of
-from transduce.storage import make_folder, write_json
-from transduce.tasks.whisper import WhisperModel
 
 FORMATS = ("huggingface", "ctranslate2")
 PRECISIONS = ("float32", "float16")
@@ -59,8 +54,8 @@ class Original:
     """What the model was before it was imported; empty: unknown."""
 
 
-def export(model: WhisperModel, folder: Path, to: str, quantize: str | None = None) -> int:
-    """Write the folder and read it again; returns how many weights are the same bit for bit.
+def export(model: WhisperModel, folder: Path, to: str, quantize: str | None = None) -> Compared:
+    """Write the folder and read it again: all weights are the same bit for bit.
 
     Raises ModelError for what the format does not have, and where a weight is another one.
     """
@@ -77,7 +72,7 @@ def export(model: WhisperModel, folder: Path, to: str, quantize: str | None = No
         _huggingface if to == "huggingface" else _ctranslate2
     )
     write(model, original, folder)
-    read = whisper_huggingface.read if to == "huggingface" else whisper_ctranslate2.read
+    read = import_huggingface.read if to == "huggingface" else import_ctranslate2.read
     again = weights_of(read(folder).network)
     same = {name: _as(tensor, original.type) for name, tensor in original.weights.items()}
     for name, tensor in same.items():
@@ -87,7 +82,7 @@ def export(model: WhisperModel, folder: Path, to: str, quantize: str | None = No
             tensor[keys] = 0.0  # it changes nothing, and has no place there
         if not torch.equal(again[name], tensor):
             raise ModelError(f"the export has another {name} than the model; please report this")
-    return len(same)
+    return Compared(to, len(same))
 
 
 def _original(model: WhisperModel, quantize: str | None) -> Original:
@@ -196,3 +191,110 @@ def write_model_file(
         for alias, name in sorted(aliases.items()):
             string(alias)
             string(name)
+
+
+# ---------------------------------------------------------------- configuration files
+
+
+def huggingface_config(shape: Shape, order: Sequence[int], kind: str) -> dict[str, Any]:
+    begin, end = order[0], order[1]
+    return {
+        "architectures": ["WhisperForConditionalGeneration"],
+        "model_type": "whisper",
+        "is_encoder_decoder": True,
+        "activation_function": "gelu",
+        "scale_embedding": False,
+        "d_model": shape.width,
+        "num_mel_bins": shape.mel_bands,
+        "vocab_size": shape.vocabulary,
+        "encoder_layers": shape.encoder_layers,
+        "encoder_attention_heads": shape.encoder_heads,
+        "encoder_ffn_dim": shape.encoder_feed_forward,
+        "max_source_positions": shape.encoder_positions,
+        "decoder_layers": shape.decoder_layers,
+        "decoder_attention_heads": shape.decoder_heads,
+        "decoder_ffn_dim": shape.decoder_feed_forward,
+        "max_target_positions": shape.decoder_positions,
+        "num_hidden_layers": shape.encoder_layers,
+        "tie_word_embeddings": shape.tied,
+        "dropout": 0.0,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "pad_token_id": end,
+        "decoder_start_token_id": begin,
+        "torch_dtype": kind,
+    }
+
+
+def generation_config(model: WhisperModel, shape: Shape, order: Sequence[int]) -> dict[str, Any]:
+    tokens, settings = model.prompt_tokens, model.prompt_settings
+    begin, end = order[0], order[1]
+    values: dict[str, Any] = {
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "pad_token_id": end,
+        "decoder_start_token_id": begin,
+        "suppress_tokens": _theirs(settings.suppress, order),
+        "begin_suppress_tokens": _theirs(settings.suppress_first, order),
+        "no_timestamps_token_id": order[tokens.no_timestamps - NEW],
+        "max_initial_timestamp_index": 50,
+        "max_length": shape.decoder_positions,
+        "is_multilingual": tokens.multilingual,
+        "return_timestamps": False,
+    }
+    if tokens.previous is not None:
+        values["prev_sot_token_id"] = order[tokens.previous - NEW]
+    if settings.alignment_heads:
+        values["alignment_heads"] = settings.alignment_heads
+    if tokens.multilingual:
+        values["lang_to_id"] = {f"<|{c}|>": order[n - NEW] for c, n in tokens.languages.items()}
+        values["task_to_id"] = {task: order[n - NEW] for task, n in tokens.tasks.items()}
+    return values
+
+
+def ctranslate2_config(model: WhisperModel, shape: Shape, order: Sequence[int]) -> dict[str, Any]:
+    tokens, settings = model.prompt_tokens, model.prompt_settings
+    layers = range(shape.decoder_layers // 2, shape.decoder_layers)
+    upper = [[layer, head] for layer in layers for head in range(shape.decoder_heads)]
+    return {
+        "alignment_heads": settings.alignment_heads or upper,
+        "lang_ids": sorted(order[number - NEW] for number in tokens.languages.values()),
+        "suppress_ids": _theirs(settings.suppress, order),
+        "suppress_ids_begin": _theirs(settings.suppress_first, order),
+    }
+
+
+def preprocessor_config(shape: Shape) -> dict[str, Any]:
+    frames = 2 * shape.encoder_positions
+    return {
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "processor_class": "WhisperProcessor",
+        "feature_size": shape.mel_bands,
+        "sampling_rate": 16_000,
+        "hop_length": HOP,
+        "n_fft": WINDOW,
+        "chunk_length": frames * HOP // 16_000,
+        "n_samples": frames * HOP,
+        "nb_max_frames": frames,
+        "padding_side": "right",
+        "padding_value": 0.0,
+        "return_attention_mask": False,
+    }
+
+
+def tokenizer_config() -> dict[str, Any]:
+    return {
+        "tokenizer_class": "WhisperTokenizer",
+        "processor_class": "WhisperProcessor",
+        "bos_token": "<|endoftext|>",
+        "eos_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": "<|endoftext|>",
+        "add_prefix_space": False,
+        "errors": "replace",
+        "model_max_length": 1024,
+    }
+
+
+def _theirs(ours: Sequence[int], order: Sequence[int]) -> list[int]:
+    return sorted(order[number - NEW] for number in ours if number >= NEW)

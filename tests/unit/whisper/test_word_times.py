@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from transduce.decoding.whisper.word_times import dtw
+from transduce.whisper.word_times import dtw
 
 
 def least_cost(cost: np.ndarray, i: int = 0, j: int = 0) -> float:

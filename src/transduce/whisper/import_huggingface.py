@@ -15,11 +15,10 @@ from transduce.interop.imports.parts.configuration import (
     describe,
     read_configuration,
 )
-from transduce.interop.whisper.model import assemble, ids_of
-from transduce.interop.whisper.shape import ENGLISH, Generation, Shape
-from transduce.interop.whisper.tokens import our_tokens, read_tokenizer
-from transduce.interop.whisper.weights import from_huggingface
 from transduce.tasks.model import Model
+from transduce.whisper.shape import ENGLISH, Generation, Shape, assemble, ids_of
+from transduce.whisper.vocabulary import our_tokens, read_tokenizer
+from transduce.whisper.weights import from_huggingface
 
 NAME = "Whisper, of Hugging Face"
 FIXED = {"activation_function": "gelu", "scale_embedding": False}

@@ -1,1 +1,0 @@
-"""Whisper's weights and tokens, as Hugging Face and CTranslate2 have them and as we have them."""
