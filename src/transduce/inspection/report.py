@@ -18,9 +18,9 @@ from transduce.evaluation.item_results import item_scores
 from transduce.evaluation.metrics import TITLES, decimals, higher_is_better, is_metric
 from transduce.evaluation.result import Evaluation
 from transduce.evaluation.slices import SliceScores, plain_source
-from transduce.inspection.compare_page import attention_drawing, marked
-from transduce.inspection.drawings import curves
-from transduce.inspection.page import Markup, paragraph, section, table, whole_page
+from transduce.inspection.compare_page import marked
+from transduce.inspection.drawings import attention_drawing, curves
+from transduce.inspection.page import Markup, document, folded, paragraph, section, table
 from transduce.recipe import dump_recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.folder import RUN_REPORT, read_metrics
@@ -60,9 +60,9 @@ def report_page(model: Model, folder: Path, evaluation: Evaluation | None = None
         *_started(metrics),
         section("Data", *_data(model, metrics)),
         section("Time, energy and environment", *_environment(metrics)),
-        section("Recipe", _folded("Every key", dump_recipe(recipe))),
+        section("Recipe", folded("Every key", dump_recipe(recipe))),
     ]
-    return whole_page(f"Report of {recipe.name}", lead, parts)
+    return document(f"Report of {recipe.name}", lead, parts)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def _scores(metrics: dict[str, Any]) -> list[Markup]:
     if not rows:
         return [
             *said,
-            paragraph("Not evaluated yet. transduce evaluate writes the scores here.", "faint"),
+            paragraph("Not evaluated yet. transduce evaluate writes the scores here.", "note"),
         ]
     return [*said, table(["set", "metric", "items", "value", "95 % interval"], rows, text=2)]
 
@@ -200,7 +200,7 @@ def _examples(model: Model, evaluation: Evaluation | None) -> list[Markup]:
             f"{name} examples",
             paragraph(
                 f"By {title} of each by itself. Marked: parts that are not in the reference.",
-                "faint",
+                "note",
             ),
             _example_table(evaluation, places, values, title, model.recipe.audio is not None),
         )
@@ -230,7 +230,7 @@ def _attention(model: Model, sources: list[str]) -> list[Markup]:
         return []
     drawn = [attention_drawing(output, model.recipe.name) for output in outputs]
     drawn = [one for one in drawn if one]
-    about = paragraph("The mean of all layers and heads; rows are what was written.", "faint")
+    about = paragraph("The mean of all layers and heads; rows are what was written.", "note")
     return [section("Attention of a few examples", about, *drawn)] if drawn else []
 
 
@@ -303,9 +303,3 @@ def _environment(metrics: dict[str, Any]) -> list[Markup]:
         ["on", f"{platform.system()} {platform.machine()}"],
     ]
     return [table(["", ""], rows, text=2)]
-
-
-def _folded(title: str, text: str) -> Markup:
-    from transduce.inspection.page import safe
-
-    return Markup(f"<details><summary>{safe(title)}</summary><pre>{safe(text)}</pre></details>")

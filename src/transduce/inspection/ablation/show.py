@@ -15,11 +15,11 @@ from transduce.inspection.ablation.measure import BUDGETS, KINDS, POINTS, Remova
 from transduce.inspection.drawings import curves, heat_map
 from transduce.inspection.page import (
     Markup,
+    document,
     framed,
     paragraph,
     section,
     table,
-    whole_page,
 )
 from transduce.storage import make_folder, write_json, write_text
 
@@ -136,7 +136,7 @@ def ablation_page(ablation: Ablation) -> str:
     parts = [section("Every head", *maps, _table(ablation))]
     if ablation.removals:
         parts.append(section("Greedy pruning", *_pruning(ablation)))
-    return whole_page(f"Attention heads of {ablation.model}", lead, parts)
+    return document(f"Attention heads of {ablation.model}", lead, parts)
 
 
 def digits_of(ablation: Ablation) -> int:
@@ -179,7 +179,7 @@ def _pruning(ablation: Ablation) -> list[Markup]:
         paragraph(f"Heads that can go before it is worse by so many {unit(ablation)}: {budgets}."),
         paragraph(
             "Chosen and measured on the same items: on new ones pruning usually does more harm.",
-            "faint",
+            "note",
         ),
         curves({"worse by": points}, "how much worse, by heads removed", "heads removed"),
         Markup(f"<details><summary>Step by step</summary>{made}</details>"),

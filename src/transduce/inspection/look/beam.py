@@ -9,8 +9,8 @@ from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.output import Output
 from transduce.decoding.search.hypothesis import penalty
-from transduce.inspection.figures import visible
 from transduce.inspection.look.trace import Asked, Trace
+from transduce.inspection.page import visible
 
 KEPT, ENDED, PRUNED, END_PRUNED, OPEN = "kept", "ended", "pruned", "end pruned", "open"
 BANK = "bank"

@@ -1,7 +1,7 @@
 // Live speech: the microphone is sent as it is heard, and words come back as they are spoken.
 
 import { make } from "../look/look.js";
-import { openInput, wav } from "./recording.js";
+import { openInput, pcm, wav } from "./recording.js";
 import * as server from "./server.js";
 import { Spectrum } from "./spectrum.js";
 
@@ -98,10 +98,4 @@ export class LiveMicrophone {
     this.spectrum?.close();
     socket?.close();
   }
-}
-
-function pcm(samples) {
-  const values = new Int16Array(samples.length); // little endian, as on every machine with a browser
-  samples.forEach((sample, i) => { values[i] = 32767 * Math.max(-1, Math.min(1, sample)); });
-  return values.buffer;
 }

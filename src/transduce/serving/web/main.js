@@ -25,7 +25,10 @@ class Page {
     this.microphone = new Microphone();
     this.live = new LiveMicrophone();
     at("model").addEventListener("change", () => this.choose(at("model").value));
-    at("theme").addEventListener("click", () => this.paint(theme.name === "dark" ? "light" : "dark"));
+    at("theme").addEventListener("click", () => {
+      theme.toggle();
+      localStorage.setItem("transduce-theme", theme.name);
+    });
     at("text-form").addEventListener("submit", (event) => { event.preventDefault(); this.run(); });
     text.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -61,11 +64,6 @@ class Page {
     const before = localStorage.getItem("transduce-model");
     this.choose(this.models.some((one) => one.name === before) ? before : this.models[0].name);
     document.documentElement.dataset.ready = "yes";
-  }
-
-  paint(name) {
-    theme.set(name);
-    localStorage.setItem("transduce-theme", name);
   }
 
   choose(name) {

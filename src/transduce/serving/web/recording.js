@@ -54,8 +54,13 @@ function mixed(sound) {
   return samples;
 }
 
+/** Samples of 16 bits; little endian, as on every machine with a browser. */
+export function pcm(samples) {
+  return Int16Array.from(samples, (sample) => 32767 * Math.max(-1, Math.min(1, sample)));
+}
+
 export function wav(samples, rate) {
-  const bytes = new DataView(new ArrayBuffer(44 + 2 * samples.length));
+  const bytes = new DataView(new ArrayBuffer(44));
   const write = (at, text) => [...text].forEach((letter, i) => bytes.setUint8(at + i, letter.charCodeAt(0)));
   write(0, "RIFF");
   bytes.setUint32(4, 36 + 2 * samples.length, true);
@@ -69,6 +74,5 @@ export function wav(samples, rate) {
   bytes.setUint16(34, 16, true);
   write(36, "data");
   bytes.setUint32(40, 2 * samples.length, true);
-  samples.forEach((sample, i) => bytes.setInt16(44 + 2 * i, 32767 * Math.max(-1, Math.min(1, sample)), true));
-  return new Blob([bytes], { type: "audio/wav" });
+  return new Blob([bytes, pcm(samples)], { type: "audio/wav" });
 }

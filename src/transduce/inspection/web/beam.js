@@ -76,8 +76,6 @@ class BeamPlane extends Plane {
   at(node) { return [this.left[node.depth], node.line * LINE + 15]; }
 
   draw(context, x, y) {
-    context.fillStyle = theme.color("paper");
-    context.fillRect(0, 0, this.wide, this.high);
     context.textAlign = "left";
     for (const node of this.nodes) {
       if (!node.up) continue;

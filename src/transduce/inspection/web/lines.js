@@ -50,8 +50,6 @@ class Lines extends Plane {
   }
 
   draw(context, x, y) {
-    context.fillStyle = theme.color("paper");
-    context.fillRect(0, 0, this.wide, this.high);
     const { table } = this;
     const seen = (at) => at > y - 30 && at < y + this.high + 30;
     const left = (place) => 6 + (place + 0.5) * this.pitchLeft;
