@@ -13,7 +13,7 @@ from tiny_models import tiny
 from transduce.evaluation.compare import compare_models
 from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import Item
-from transduce.evaluation.write import write_evaluation
+from transduce.evaluation.results import write_evaluation
 from transduce.inspection.ablation.measure import (
     Trial,
     measure_heads,

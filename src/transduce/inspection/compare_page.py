@@ -73,12 +73,12 @@ def score_table(comparison: ModelComparison) -> Markup:
                 if found.is_clear:
                     good = (found.value > 0) == metric.higher_is_better
                     change = Markup(f'<b class="{"better" if good else "worse"}">{change}</b>')
-            rows.append([TITLES.get(name, name), one.name, _told(metric), change, p])
+            rows.append([TITLES.get(name, name), one.name, _with_interval(metric), change, p])
     head = ["metric", "model", "score [95 % interval]", "difference from the first", "p"]
     return table(head, rows, text=2)
 
 
-def _told(metric: Metric) -> str:
+def _with_interval(metric: Metric) -> str:
     if metric.low is None or metric.high is None:
         return f"{metric.value:.2f}"
     return f"{metric.value:.2f} [{metric.low:.2f}, {metric.high:.2f}]"

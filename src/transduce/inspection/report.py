@@ -14,9 +14,8 @@ from transduce import __version__
 from transduce.checksums import is_ours, write_listed
 from transduce.data.text.pairs import corpus_name
 from transduce.errors import TransduceError
-from transduce.evaluation.item_results import item_scores
 from transduce.evaluation.metrics import TITLES, decimals, higher_is_better, is_metric
-from transduce.evaluation.result import Evaluation
+from transduce.evaluation.results import Evaluation, item_scores
 from transduce.evaluation.slices import SliceScores, plain_source
 from transduce.inspection.compare_page import marked
 from transduce.inspection.drawings import attention_drawing, curves
@@ -123,18 +122,18 @@ def slice_section(name: str, scores: SliceScores) -> Markup:
             interval = "" if one is None or one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
             row.append("" if one is None else f"{one.value:.2f}{interval}")
         rows.append(row)
-    told = []
+    gaps = []
     for key, gap in scores.gaps.items():
         interval = "" if gap.low is None else f" [{gap.low:.2f}, {gap.high:.2f}]"
         chance = "" if gap.p is None else f", p {gap.p:.3f} for slices cut at random"
-        told.append(
+        gaps.append(
             paragraph(
                 f"Gap in {TITLES.get(key, key)} between {gap.best} (best) and {gap.worst} (worst): "
                 f"{gap.value:.2f}{interval}{chance}."
             )
         )
     head = [f"by {scores.by}", "items", *(TITLES.get(key, key) for key in names)]
-    return section(f"Slices of {name or 'the items'}", table(head, rows), *told)
+    return section(f"Slices of {name or 'the items'}", table(head, rows), *gaps)
 
 
 # -------------------------------------------------------------------------------------- curves
@@ -292,12 +291,16 @@ def energy_estimate(seconds: float, device: str, processes: int = 1) -> str:
 def _environment(metrics: dict[str, Any]) -> list[Markup]:
     rows: list[list[object]] = []
     with suppress(*STRANGE):
-        facts = metrics["training"]
-        rows += [["training", f"{facts['steps']:,} updates in {facts['seconds'] / 60:.1f} minutes"]]
-        rows += [["device", f"{facts['device']}, {facts['precision']}"]]
-        processes = int(facts.get("processes", 1))
-        rows += [["energy", energy_estimate(facts["seconds"], str(facts["device"]), processes)]]
-        rows += [["torch of the training", str(facts["torch"])]]
+        training = metrics["training"]
+        rows += [
+            ["training", f"{training['steps']:,} updates in {training['seconds'] / 60:.1f} minutes"]
+        ]
+        rows += [["device", f"{training['device']}, {training['precision']}"]]
+        processes = int(training.get("processes", 1))
+        rows += [
+            ["energy", energy_estimate(training["seconds"], str(training["device"]), processes)]
+        ]
+        rows += [["torch of the training", str(training["torch"])]]
     rows += [
         ["report made with", f"transduce {__version__}, Python {sys.version.split()[0]}"],
         ["on", f"{platform.system()} {platform.machine()}"],

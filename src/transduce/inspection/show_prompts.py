@@ -67,9 +67,9 @@ def _print_beside(
         steps.add_column(column, justify="left" if column == "token" else "right", no_wrap=True)
     for number, one in enumerate(continuations, start=1):
         steps.add_column(Text(f"{number} {_short(one.prompt)}"), no_wrap=True, overflow="ellipsis")
-    room = console.width - 20 - several * max(len(bits), 5 * len(continuations) - 6)
+    width = console.width - 20 - several * max(len(bits), 5 * len(continuations) - 6)
     shown = max(
-        1, min(3, room // (10 * len(continuations)))
+        1, min(3, width // (10 * len(continuations)))
     )  # tokens of each prompt that a line holds
     for step, token in enumerate(scored.tokens):
         apart = "/".join(f"{bits:.2f}" for bits in scored.divergence_KPP[step][0, 1:])
@@ -92,15 +92,15 @@ def _print_below(
     first = min(12, max(cell_len(token) for token in [*scored.tokens, "token"]))
     widths = {"step": 4, "token": first, "prompt": max(name.cell_len for name in names)}
     widths |= {"bits": 4} if several else {}
-    room = max(10, console.width - sum(widths.values()) - 3 * (len(widths) + 1))
-    for name, width in [*widths.items(), ("most probable next tokens", room)]:
+    remaining = max(10, console.width - sum(widths.values()) - 3 * (len(widths) + 1))
+    for name, width in [*widths.items(), ("most probable next tokens", remaining)]:
         right = name in ("step", "bits")
         steps.add_column(name, justify="right" if right else "left", width=width, no_wrap=True)
     for step, token in enumerate(scored.tokens):
         for number, (prompt, of_one) in enumerate(zip(names, scored.top, strict=True)):
             counted = [f"{step + 1}", Text(plain(token))] if number == 0 else ["", ""]
             apart = f"{scored.divergence_KPP[step][0, number]:.2f}" if number else ""
-            counts = [n for n in (3, 2) if cell_len(_likely(of_one[step][:n])) <= room]
+            counts = [n for n in (3, 2) if cell_len(_likely(of_one[step][:n])) <= remaining]
             steps.add_row(
                 *counted,
                 prompt,

@@ -250,12 +250,12 @@ class Page {
   }
 
   async record() {
-    const told = (seconds) => { at("recorded").textContent = `${seconds.toFixed(0)} s`; };
+    const progress = (seconds) => { at("recorded").textContent = `${seconds.toFixed(0)} s`; };
     try {
       if (this.live.running) await this.stopSpeaking();
-      else if (this.model.live && !this.microphone.running) await this.speak(told);
+      else if (this.model.live && !this.microphone.running) await this.speak(progress);
       else if (!this.microphone.running) {
-        await this.microphone.start(told);
+        await this.microphone.start(progress);
         this.pressed(true);
       } else {
         this.pressed(false);
@@ -268,10 +268,10 @@ class Page {
   }
 
   /** Words as they are spoken, and the spectrogram that they are heard in. */
-  async speak(told) {
+  async speak(progress) {
     this.going?.abort();
     this.reset();
-    const canvas = await this.live.start(this.model.name, told, (error) => {
+    const canvas = await this.live.start(this.model.name, progress, (error) => {
       this.pressed(false);
       this.output.busy(false);
       this.failed(error);

@@ -13,15 +13,15 @@ export async function openInput() {
 }
 
 export class Microphone {
-  /** Begin; `told` is called with the seconds recorded so far. */
-  async start(told) {
+  /** Begin; `progress` is called with the seconds recorded so far. */
+  async start(progress) {
     this.input = await openInput();
     this.parts = [];
     this.recorder = new MediaRecorder(this.input);
     this.recorder.addEventListener("dataavailable", (event) => this.parts.push(event.data));
     this.recorder.start();
     const begin = performance.now();
-    this.timer = setInterval(() => told((performance.now() - begin) / 1000), 200);
+    this.timer = setInterval(() => progress((performance.now() - begin) / 1000), 200);
   }
 
   get running() { return this.recorder?.state === "recording"; }
