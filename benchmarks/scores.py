@@ -12,7 +12,7 @@ import numpy as np
 from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.metrics import Metric, interval
 from transduce.evaluation.perplexity import in_blocks, text_to_score
-from transduce.evaluation.result import Evaluation
+from transduce.evaluation.results import Evaluation
 
 
 def after_one(model: Any, split: str, _: Evaluation) -> Metric:

@@ -140,8 +140,8 @@ table(["prompt", *TOPICS], [(prompt, *share.values()) for prompt, share in share
 pairs = {"same topic": ["rain is", "snow was"], "other topic": ["rain is", "stir the"]}
 divergence = {}
 for name, two in pairs.items():
-    followed = compare(model, two).followed
-    divergence[name] = sum(float(one.mean_PP[0, 1]) for one in followed) / len(followed)
+    scored = compare(model, two).scored
+    divergence[name] = sum(float(one.mean_PP[0, 1]) for one in scored) / len(scored)
 table(
     ["prompts", "", "bits per word"],
     [(" | ".join(pairs[name]), name, bits) for name, bits in divergence.items()],
@@ -158,7 +158,7 @@ bars.invert_yaxis()
 bars.set(xlabel="share of the topic's words in what follows", ylabel="prompt", ylim=(4.6, -1.1))
 bars.set_title("The same model after different prompts", fontsize=10, loc="left")
 bars.legend(fontsize=8, frameon=False, ncols=3, loc="upper center")
-one = compare(model, pairs["other topic"]).followed[0]
+one = compare(model, pairs["other topic"]).scored[0]
 shown = min(10, len(one.tokens))
 for prompt, row, color in zip(pairs["other topic"], one.probabilities_PK, COLORS, strict=False):
     steps.plot(row[:shown], "o-", markersize=4, color=color, label=f"after “{prompt}”")

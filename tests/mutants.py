@@ -49,7 +49,7 @@ TRAINING = [
 BATCHES = ["unit/data/batches/test_batch.py", "unit/data/batches/test_blocks.py"]
 EVALUATION = [f"unit/evaluation/test_{name}.py" for name in ("evaluate", "metrics", "perplexity")]
 EVALUATION += ["unit/tasks/test_tag.py", "unit/tasks/test_speech.py"]
-JUDGING = [f"unit/evaluation/test_{name}.py" for name in ("slices", "evaluate")]
+SCORING = [f"unit/evaluation/test_{name}.py" for name in ("slices", "evaluate")]
 ABLATION = ["unit/inspection/ablation/test_ablation.py"]
 ALIGNMENT = ["unit/inspection/analysis/test_alignment.py"]
 ATTRIBUTION = ["unit/inspection/analysis/test_attribution.py"]
@@ -88,10 +88,10 @@ TESTS: dict[str, list[str]] = {
     "data/audio/corpus.py": ["unit/data/audio/test_corpus.py"],
     "evaluation/evaluate.py": EVALUATION,
     "evaluation/bootstrap.py": ["unit/evaluation/test_bootstrap.py"],
-    "evaluation/slices.py": JUDGING,
-    "evaluation/items.py": JUDGING,
-    "evaluation/item_results.py": JUDGING,
-    "evaluation/judge.py": [*JUDGING, "unit/tasks/test_tag.py"],
+    "evaluation/slices.py": SCORING,
+    "evaluation/items.py": SCORING,
+    "evaluation/results.py": SCORING,
+    "evaluation/score.py": [*SCORING, "unit/tasks/test_tag.py"],
     "evaluation/compare.py": ["unit/evaluation/test_compare.py"],
     "evaluation/metrics.py": ["unit/evaluation/test_metrics.py"],
     "evaluation/classification.py": ["unit/evaluation/test_classification.py"],

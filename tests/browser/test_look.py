@@ -156,7 +156,7 @@ def test_playback(browser: Browser, page: Look, tmp_path: Path) -> None:
         "return [...document.querySelectorAll('.bars .name')].map(n => n.innerText)"
     )
     assert names[:8] == [name for name, _ in step["alternatives"]]
-    assert browser.text(".bars .chosen .name") == one["axes"]["target"][2]
+    assert browser.text(".bars [aria-current] .name") == one["axes"]["target"][2]
     assert f"entropy {step['entropy']:.2f} nats" in browser.text(".entropy")
     weights_TS = np.mean(
         [_unpacked(p).mean(axis=0) for p in one["attention"] if p["kind"] == "cross"], axis=0

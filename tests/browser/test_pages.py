@@ -1,4 +1,4 @@
-"""The pages of compare, ablate and the report in a real Chromium, from disk, without a network."""
+"""Pages written to disk (compare, ablate, prompts, the report) in a real Chromium, offline."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from language import language_model
 from tiny_models import tiny
 from transduce.evaluation.compare import compare_models
 from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import Item
-from transduce.evaluation.write import write_evaluation
+from transduce.evaluation.results import write_evaluation
 from transduce.inspection.ablation.measure import (
     Trial,
     measure_heads,
@@ -20,7 +21,9 @@ from transduce.inspection.ablation.measure import (
 )
 from transduce.inspection.ablation.show import Ablation, ablation_page
 from transduce.inspection.compare_page import comparison_page
+from transduce.inspection.prompts import compare
 from transduce.inspection.report import report_page
+from transduce.inspection.show_prompts import write_prompts
 from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser
 
 pytestmark = [
@@ -32,6 +35,7 @@ HOSTILE = "<script>window.ran = 1</script><img src=x onerror='window.ran = 2'> t
 NAME = "<b onclick=alert(1)>model</b>"
 PAIRS = [("iroh made tea", "tea"), ("a cup of tea", HOSTILE), (HOSTILE, "iroh made tea " * 12)]
 PAGES = ("compare", "ablate", "report")
+ALL = (*PAGES, "prompts")
 WIDTHS = {"narrow": 360, "wide": 1280}
 
 
@@ -43,7 +47,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All three pages, of tiny models and hostile texts."""
+    """All pages, of tiny models and hostile texts."""
     folder = tmp_path_factory.mktemp("pages")
     files = folder / "source.txt", folder / "target.txt"
     for side, path in enumerate(files):
@@ -66,6 +70,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     measured = evaluate(first, items, ["cer", "exact"], bootstrap=20)
     write_evaluation(folder, "test", measured)
     (folder / "report.html").write_text(report_page(first, folder, measured))
+    made = compare(language_model(), ["tea", "", HOSTILE], max_length=30)
+    write_prompts(made, folder / "prompts.html")
     return folder
 
 
@@ -75,14 +81,13 @@ def opened(browser: Browser, path: Path) -> None:
     browser.wait("return document.readyState === 'complete'")
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_it_is_read_from_disk_and_asks_for_nothing(
     browser: Browser, folder: Path, name: str
 ) -> None:
     opened(browser, folder / f"{name}.html")
     assert browser.text("h1")
-    assert browser.run("return document.querySelectorAll('figure svg').length") > 0
-    drawn = "return [...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width)"
+    drawn = "return [...document.querySelectorAll('figure svg, .strip')].map(s => s.clientWidth)"
     assert min(browser.run(drawn)) > 100
     assert browser.errors() == []
     # A browser that has just started may still tell of its own first, empty page.
@@ -94,7 +99,7 @@ def test_it_is_read_from_disk_and_asks_for_nothing(
     assert all(url.startswith("file:") and url.endswith(f"{name}.html") for url in asked), asked
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_hostile_texts_are_shown_and_never_run(browser: Browser, folder: Path, name: str) -> None:
     opened(browser, folder / f"{name}.html")
     browser.run("for (const one of document.querySelectorAll('details')) one.open = true")
@@ -102,7 +107,7 @@ def test_hostile_texts_are_shown_and_never_run(browser: Browser, folder: Path, n
     wanted = NAME if name == "ablate" else "<script>window.ran = 1</script>"
     assert wanted in shown
     inside = "return document.querySelectorAll('body script, body img, [onclick]').length"
-    assert browser.run(inside) == 0
+    assert browser.run(inside) == (2 if name == "prompts" else 0)  # its own data and script
     assert browser.run("return window.ran === undefined")
     # Nor would markup run that had got into the page.
     browser.run(
@@ -113,7 +118,7 @@ def test_hostile_texts_are_shown_and_never_run(browser: Browser, folder: Path, n
     assert any("Content Security Policy" in error for error in browser.errors())
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_light_dark_narrow_and_printed(
     browser: Browser, folder: Path, name: str, tmp_path: Path
 ) -> None:
@@ -173,3 +178,40 @@ def test_folded_parts_open_by_mouse_and_key(browser: Browser, folder: Path, name
     browser.run("document.querySelector('summary').focus()")
     browser.press(" ")
     assert not browser.run(is_open)
+
+
+def test_steps_of_a_continuation_after_every_prompt(browser: Browser, folder: Path) -> None:
+    opened(browser, folder / "prompts.html")
+    browser.emulate("Emulation.clearDeviceMetricsOverride")
+    data = json.loads(browser.run("return document.getElementById('data').textContent"))
+    second = data["continuations"][1]
+    assert browser.text("h2:nth-of-type(3)").startswith("Step 1 of 30")
+
+    browser.click(".controls button:nth-child(2)")
+    assert browser.run("return document.querySelector('.card.chosen .number').innerText") == "2"
+    browser.click(".strip thead th:nth-child(4)")  # the first names the rows
+    assert browser.text("h2:nth-of-type(3)").startswith("Step 3 of 30")
+    browser.run("document.querySelector('.scroll').focus()")
+    browser.press("right")
+    assert browser.text(".strip thead .here") == second["tokens"][3]
+    taken = browser.run(
+        "return [...document.querySelectorAll('.step [aria-current] .name')].map(e => e.innerText)"
+    )
+    assert taken
+    assert set(taken) == {second["tokens"][3]}
+    shares = browser.run(
+        "return [...document.querySelectorAll('.strip td.here')].map(e => e.innerText)"
+    )
+    expected = [str(round(100 * row[3])) for row in second["probabilities"]]
+    assert shares[: len(expected)] == expected
+
+    browser.press("end")
+    assert browser.text("h2:nth-of-type(3)").startswith("Step 30 of 30")
+    seen = """
+      const box = document.querySelector('.scroll').getBoundingClientRect();
+      return document.querySelector('.strip thead .here').getBoundingClientRect().right <= box.right
+    """
+    assert browser.run(seen), "the last step is scrolled into sight"
+    browser.press("right")
+    assert browser.text("h2:nth-of-type(3)").startswith("Step 30 of 30")
+    assert browser.errors() == []

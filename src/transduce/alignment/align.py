@@ -35,7 +35,7 @@ MARGIN = 0.3  # seconds at its ends in which soft speech is possible
 NOTHING = -20.0  # log p of a token in a pause
 UNTOLD = 0.5  # seconds of sound without text that are worth telling
 FITTING = 0.5  # of the lines are found where model, text and recording go together
-LEAST = 0.1  # lowest confidence of a line that counts as read
+MIN_CONFIDENCE = 0.1  # lowest confidence of a line that counts as read
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Utterance:
 
     @property
     def read(self) -> bool:
-        return self.confidence >= LEAST
+        return self.confidence >= MIN_CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class _Clock:
         sure = [self._confidence(x, a) for x, a in zip(lines, starts, strict=False)]
         tokens = [
             [u for u in range(a, a + len(x.ids)) if not self.path.deleted_U[u]]
-            if confidence >= LEAST
+            if confidence >= MIN_CONFIDENCE
             else []
             for x, a, confidence in zip(lines, starts, sure, strict=False)
         ]
@@ -181,7 +181,7 @@ class _Clock:
         found_U = ~self.path.deleted_U[start:end]
         tokens = self.path.confidence_U[start:end][found_U]
         # A line that is not read may be aligned with a long pause, where no token is probable.
-        if not len(tokens) or tokens.clamp(min=1e-30).log().mean() < math.log(LEAST):
+        if not len(tokens) or tokens.clamp(min=1e-30).log().mean() < math.log(MIN_CONFIDENCE):
             return 0.0
         confidence = math.exp(self.path.segment_confidence(start, end))
         # For each word, the share of its tokens; an out-of-vocabulary word has none.
@@ -231,9 +231,9 @@ def _pauses(loud: NDArray[np.bool_], seconds: float = PAUSE) -> list[tuple[int, 
     """Quiet intervals of at least `seconds`; those at the ends may be shorter."""
     steps = np.diff(np.concatenate(([True], loud, [True])).astype(np.int8))
     runs = zip(np.flatnonzero(steps < 0).tolist(), np.flatnonzero(steps > 0).tolist(), strict=True)
-    least = round(seconds / HOP)
+    shortest = round(seconds / HOP)
     return [
         (start, end)
         for start, end in runs
-        if end - start >= least or ((start == 0 or end == len(loud)) and end - start > 2)
+        if end - start >= shortest or ((start == 0 or end == len(loud)) and end - start > 2)
     ]

@@ -47,11 +47,13 @@ def ctc_emissions(model: SpeechModel, path: Path, tags: Sequence[str] = ()) -> T
                 row[: len(wave)] = wave
             samples_BW = torch.from_numpy(source_BW).to(model.device)
             memory = model.network.encode(samples_BW, lengths_B, **context.keywords)
-            heard_BSV = model.network.ctc_log_probs(memory).cpu()
+            log_probs_BSV = model.network.ctc_log_probs(memory).cpu()
             there = memory.lengths_B.tolist()
-            for (_, start, end), heard_SV, count in zip(some, heard_BSV, there, strict=True):
+            for (_, start, end), log_probs_SV, count in zip(
+                some, log_probs_BSV, there, strict=True
+            ):
                 stop = count if end is None else end // step
-                found.append(heard_SV[start // step : stop].clone())
+                found.append(log_probs_SV[start // step : stop].clone())
     return torch.cat(found)
 
 

@@ -26,8 +26,8 @@ def files_of(folder: Path, audio: Path) -> list[Path]:
     return [folder / name for name in (*names, *grids)]
 
 
-def write_alignment(aligned: Aligned, folder: Path, least: float) -> None:
-    """Write all files of an alignment; `least` is the lowest confidence for the manifest."""
+def write_alignment(aligned: Aligned, folder: Path, min_confidence: float) -> None:
+    """Write all files of an alignment; `min_confidence`: of segments in the manifest."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -40,7 +40,7 @@ def write_alignment(aligned: Aligned, folder: Path, least: float) -> None:
     write_text(folder / f"{name}.TextGrid", format_textgrid(grid_of(aligned)))
     numbers = number_grid([(u.start, u.end, u.number) for u in aligned.read], aligned.seconds)
     write_text(folder / f"{name}.seg.TextGrid", format_textgrid(numbers))
-    rows = manifest_rows(aligned, folder, least)
+    rows = manifest_rows(aligned, folder, min_confidence)
     write_text(folder / "manifest.tsv", table([MANIFEST, *rows]))
 
 
@@ -57,7 +57,7 @@ def grid_of(aligned: Aligned) -> TextGrid:
     return TextGrid(0.0, aligned.seconds, filled or (Tier("utterances", ()),))
 
 
-def manifest_rows(aligned: Aligned, folder: Path, least: float) -> list[list[str]]:
+def manifest_rows(aligned: Aligned, folder: Path, min_confidence: float) -> list[list[str]]:
     """Rows of a manifest in `folder` that a recipe can train on, with short pauses around."""
     # Audio paths are relative to the manifest, so that both can be moved together.
     audio = os.path.relpath(aligned.audio.absolute(), folder.absolute())
@@ -66,7 +66,7 @@ def manifest_rows(aligned: Aligned, folder: Path, least: float) -> list[list[str
     starts = [*(one.start for one in read), aligned.seconds]
     rows = []
     for place, one in enumerate(read):
-        if one.confidence < least:
+        if one.confidence < min_confidence:
             continue
         start = max(one.start - MARGIN, (ends[place] + one.start) / 2)
         end = min(one.end + MARGIN, (one.end + starts[place + 1]) / 2)

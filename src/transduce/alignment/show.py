@@ -28,7 +28,7 @@ from transduce.synthesis.declaration import cut
 from transduce.tasks.speech import SpeechModel
 from transduce.tasks.transduce import load
 
-LEAST = 0.3  # lowest confidence of segments in a corpus
+MIN_CONFIDENCE = 0.3  # lowest confidence of segments in a corpus
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".sph")
 
 
@@ -39,7 +39,7 @@ def align_and_print(
     grid: Path | None,
     language: str | None,
     to: Path | None,
-    least: float,
+    min_confidence: float,
     device: str,
     overwrite: bool = False,
     tags: Sequence[str] = (),
@@ -56,13 +56,13 @@ def align_and_print(
         aligned = alignment_from_textgrid(audio, texts, grid)
     else:
         assert model is not None
-        hearing = _load_speech_model(model, device)
-        if language is None and strange_phones(hearing, texts):
-            language = _learnt_language(hearing)
-        lines = spell(hearing, texts, language)
+        speech_model = _load_speech_model(model, device)
+        if language is None and strange_phones(speech_model, texts):
+            language = _learnt_language(speech_model)
+        lines = spell(speech_model, texts, language)
         _warn_about_unknown(lines)
-        aligned = align_recording(hearing, audio, lines, tags)
-    write_alignment(aligned, folder, least)
+        aligned = align_recording(speech_model, audio, lines, tags)
+    write_alignment(aligned, folder, min_confidence)
     _print_summary(aligned, folder)
 
 
@@ -130,16 +130,16 @@ def align_declarations(
     check_free((folder / f"{split}.tsv" for split in SPLITS), overwrite)
     for path, _ in recordings:
         check_free(files_of(folder / path.stem, path), overwrite)
-    hearing = _load_speech_model(model, device)
+    speech_model = _load_speech_model(model, device)
     tables: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
     for path, code in recordings:
         version = read_version(code)
         lines = list(cut(version))
-        spelt = spell(hearing, [line.text for line in lines], version.tag)
-        aligned = align_recording(hearing, path, spelt)
-        write_alignment(aligned, folder / path.stem, LEAST)
+        spelt = spell(speech_model, [line.text for line in lines], version.tag)
+        aligned = align_recording(speech_model, path, spelt)
+        write_alignment(aligned, folder / path.stem, MIN_CONFIDENCE)
         _print_summary(aligned, folder / path.stem)
-        for row in manifest_rows(aligned, folder, LEAST):
+        for row in manifest_rows(aligned, folder, MIN_CONFIDENCE):
             line = lines[int(row[-1]) - 1]
             tables[line.split].append([*row, code, path.stem, line.segment])
     for split, rows in tables.items():

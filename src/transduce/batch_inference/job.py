@@ -6,20 +6,23 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from transduce.batch_inference.inputs import InputFile, Table, find_inputs, read_table
-from transduce.batch_inference.model_digest import digest_of_model
 from transduce.batch_inference.rows import GROUP_LINES
 from transduce.batch_inference.shards import Part, Shard, cut, joined
 from transduce.batch_inference.writers import ENDINGS, Cells
-from transduce.errors import CheckpointError, DataError
+from transduce.checksums import digest_of
+from transduce.errors import CheckpointError, DataError, ModelError
 from transduce.storage import locked, make_folder, remove_stale, write_text
+from transduce.tasks.folder import RECIPE, TOKENS, missing_weights_message
 
 MANIFEST = "manifest.json"
 ERRORS, CLAIMS = "errors", ".claims"
 VERSION = 2
+WEIGHTS = ("*.safetensors", "*.bin", "*.onnx", "*.onnx.data")
 MOST_LINES = 100_000
 """Lines of a shard, at most, where their number is not chosen."""
 FEWEST_LINES = 32
@@ -114,6 +117,21 @@ class Job:
                 f"it, or choose another --output"
             )
         return before.path
+
+
+def digest_of_model(folder: Path) -> str:
+    """SHA-256 of recipe, vocabularies and weights, also of an exported model. Raises ModelError."""
+    weights = sorted({path for pattern in WEIGHTS for path in folder.glob(pattern)})
+    if not weights:
+        raise ModelError(missing_weights_message(folder))
+    others = [path for name in (RECIPE, *TOKENS) if (path := folder / name).is_file()]
+    found = sha256()
+    try:
+        for path in [*others, *weights]:
+            found.update(f"{digest_of(path)}  {path.name}\n".encode())
+    except OSError as error:
+        raise ModelError(f"{error.filename} cannot be read ({error.strerror})") from None
+    return found.hexdigest()
 
 
 def name_of(shard: Shard) -> str:

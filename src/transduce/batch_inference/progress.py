@@ -36,7 +36,7 @@ class Progress:
         self.stream = own if stream is None else stream
         self.terminal = self.stream is not None and self.stream.isatty()
         self.clock = clock
-        self.begin = self.told = clock()
+        self.begin = self.shown_at = clock()
         self.at_begin = self.lines()
 
     @property
@@ -61,10 +61,10 @@ class Progress:
     def tell(self, force: bool = False) -> None:
         """Show a line, unless one was shown a moment ago."""
         now = self.clock()
-        pause = TERMINAL if self.terminal else FIRST if self.told == self.begin else PLAIN
-        if self.stream is None or (now - self.told < pause and not force):
+        pause = TERMINAL if self.terminal else FIRST if self.shown_at == self.begin else PLAIN
+        if self.stream is None or (now - self.shown_at < pause and not force):
             return
-        self.told = now
+        self.shown_at = now
         text = self.line(now)
         if self.terminal:
             self.stream.write(f"\r\x1b[K{text}" + ("\n" if force else ""))

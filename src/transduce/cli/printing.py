@@ -21,7 +21,7 @@ from transduce.terminal import console as make_console
 if TYPE_CHECKING:
     from transduce.data.doctor.check import Diagnosis
     from transduce.evaluation.metrics import Metric
-    from transduce.evaluation.result import Evaluation
+    from transduce.evaluation.results import Evaluation
     from transduce.tasks import AudioInputModel, Model
     from transduce.tasks.transduce import Output, Score
 

@@ -19,13 +19,12 @@ from transduce.evaluation.bootstrap import (
     Difference,
     paired_difference,
 )
-from transduce.evaluation.choose_corpus import given_files, split_of
 from transduce.evaluation.evaluate import FREE, metric_names
-from transduce.evaluation.item_results import item_scores
-from transduce.evaluation.items import Item, items_of, measurable
-from transduce.evaluation.judge import Answer, check_bleu, judged_rows, summed
-from transduce.evaluation.lines import line_rows
+from transduce.evaluation.items import Item, given_files, items_of, measurable, split_of
 from transduce.evaluation.metrics import Measured, Metric
+from transduce.evaluation.perplexity import line_rows
+from transduce.evaluation.results import item_scores
+from transduce.evaluation.score import Answer, check_bleu, scored_rows, summed
 from transduce.recipe import Corpus, with_overrides
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
@@ -169,7 +168,7 @@ def compare_models(
         for _, model in models:
             pairs = measurable(pairs, task, model.source_tokens)
         if not pairs:
-            raise DataError(f"{corpus_name(corpus)} has no pair that can be judged")
+            raise DataError(f"{corpus_name(corpus)} has no pair that can be scored")
         items = items_of(pairs, first.recipe.data.multiple_references)
         if warning := check_bleu(first.recipe, names, items):
             notes.append(warning)
@@ -177,7 +176,7 @@ def compare_models(
         sources = [item.source for item in items]
         outputs = [model.run(sources, **asked) for _, model in models]
         rows = [
-            judged_rows(model, items, list(map(Answer.of, out)), names, first.recipe)
+            scored_rows(model, items, list(map(Answer.of, out)), names, first.recipe)
             for (_, model), out in zip(models, outputs, strict=True)
         ]
     differences = compare_rows(rows, resamples)

@@ -12,15 +12,18 @@ from typing import Any
 from transduce.data.text.pairs import ReadingCounts, corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, RecipeError, TransduceWarning
-from transduce.evaluation.choose_corpus import given_files, split_of
-from transduce.evaluation.items import Item, items_of, measurable
-from transduce.evaluation.judge import Answer, check_bleu, judge, judged_rows, summed
-from transduce.evaluation.lines import line_items, line_rows
+from transduce.evaluation.items import Item, given_files, items_of, measurable, split_of
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric
-from transduce.evaluation.perplexity import in_blocks, metrics_of, text_to_score
-from transduce.evaluation.result import Evaluation
-from transduce.evaluation.slices import cut, judge_slices, mean_over
-from transduce.evaluation.write import write_evaluation, write_metrics
+from transduce.evaluation.perplexity import (
+    in_blocks,
+    line_items,
+    line_rows,
+    metrics_of,
+    text_to_score,
+)
+from transduce.evaluation.results import Evaluation, write_evaluation, write_metrics
+from transduce.evaluation.score import Answer, check_bleu, score, scored_rows, summed
+from transduce.evaluation.slices import cut, mean_over, score_slices
 from transduce.recipe import Corpus, nearest, with_overrides
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
@@ -43,13 +46,13 @@ def evaluate(
     """Decode every item's source and measure against its references."""
     outputs = model.run([item.source for item in items], **settings)
     answers = [Answer.of(output) for output in outputs]
-    rows = judged_rows(model, items, answers, metrics)
+    rows = scored_rows(model, items, answers, metrics)
     whole = summed(rows, len(items), bootstrap)
-    groups = _judge_groups(model, items, answers, metrics, bootstrap)
+    groups = _score_groups(model, items, answers, metrics, bootstrap)
     return Evaluation(whole, items, outputs, groups, mean_over(groups), rows=rows)
 
 
-def _judge_groups(
+def _score_groups(
     model: Model,
     items: Sequence[Item],
     answers: Sequence[Answer],
@@ -64,7 +67,7 @@ def _judge_groups(
     for name in names:
         own = [place for place, item in enumerate(items) if item.group == name]
         parts = ([items[place] for place in own], [answers[place] for place in own])
-        found[name] = judge(model, *parts, metrics, bootstrap)
+        found[name] = score(model, *parts, metrics, bootstrap)
     return found
 
 
@@ -100,7 +103,7 @@ def _evaluate_text(
     items = line_items(pairs)
     slices = None if by is None else cut(by, model, items, corpus)
     rows = line_rows(model, pairs, running, names)
-    by_slice = None if slices is None else judge_slices(slices, rows)
+    by_slice = None if slices is None else score_slices(slices, rows)
     found = Evaluation(measured, items, [], rows=rows, slices=slices, by_slice=by_slice)
     return found, tokens
 
@@ -174,15 +177,15 @@ def evaluate_folder(
     items = items_of(right, data.multiple_references)
     warning = check_bleu(model.recipe, names, items)
     slices = None if by is None else cut(by, model, items, corpus)
-    facts = {name: value for name, value in settings.items() if value is not None}
-    asked = dict(facts)
+    metadata = {name: value for name, value in settings.items() if value is not None}
+    asked = dict(metadata)
     for role, (other, path) in (beside or {}).items():
-        asked[role], facts[role] = other, str(path)
-    facts |= {"overrides": list(overrides)} if overrides else {}
+        asked[role], metadata[role] = other, str(path)
+    metadata |= {"overrides": list(overrides)} if overrides else {}
     if ensemble:
         asked["ensemble"] = ensemble
-        facts["models"] = 1 + len(ensemble)
-        split = f"{split}-{facts['models']}-models"
+        metadata["models"] = 1 + len(ensemble)
+        split = f"{split}-{metadata['models']}-models"
         of["with"] = [str(other.resolve()) for other in with_folders]
     split = entry_name(folder, split, of)
     evaluation = replace(
@@ -193,8 +196,8 @@ def evaluate_folder(
         slices=slices,
     )
     if slices is not None:
-        evaluation = replace(evaluation, by_slice=judge_slices(slices, evaluation.rows))
+        evaluation = replace(evaluation, by_slice=score_slices(slices, evaluation.rows))
     tell(evaluation)
     if write:
-        write_evaluation(folder, split, evaluation, **facts, **of)
+        write_evaluation(folder, split, evaluation, **metadata, **of)
     return evaluation

@@ -1,12 +1,32 @@
-"""What a model is evaluated on: sources, and the targets that count as right."""
+"""What a model is evaluated on: a split of its recipe or given files, as items: sources, and the
+targets that count as right."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-from transduce.data.text.pairs import Pair
+from transduce.corpora import splits_of
+from transduce.data.text.conllu import is_conllu
+from transduce.data.text.pairs import Pair, audio_of
 from transduce.data.tokens.tokenizer import Tokens
+from transduce.errors import DataError
+from transduce.recipe import (
+    Columns,
+    Corpus,
+    Mixture,
+    Named,
+    ParallelFiles,
+    Recordings,
+    Text,
+    nearest,
+)
 from transduce.recipe.tasks import TASK_RULES
+from transduce.tasks import LanguageModel, Tagger
+from transduce.tasks.transduce import Model
+
+TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".conll")
 
 
 @dataclass(frozen=True)
@@ -51,3 +71,78 @@ def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair
         for pair, ids in zip(pairs, sources, strict=True)
         if len(ids) == len(pair.target.split())
     ]
+
+
+def given_files(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
+    """The given files to evaluate on, and the one that names the results."""
+    if isinstance(model, LanguageModel):
+        if source is None or target is not None:
+            raise DataError(
+                "for a language model, give the text to evaluate on with --source alone"
+            )
+        lines: Literal["joined", "apart"] = "joined" if model.endless else "apart"
+        return Text(text=str(source.resolve()), lines=lines), source
+    if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
+        return Columns(file=str(source.resolve()), source="form", target=model.column), source
+    columns = audio_of(model.recipe.data.train)
+    if columns is None and model.recipe.audio is not None:  # imported: it names no recordings
+        columns = Recordings(file="any.tsv", audio="path", target="text")
+    if columns is not None:
+        if source is None or target is not None:
+            raise DataError("give other recordings to evaluate on as a table, with --source alone")
+        changed: dict[str, str | None] = {"file": str(source.resolve())}
+        changed |= {"limit": None, "group": None}
+        changed |= {"format": None} if source.name.endswith(TABLES) else {}
+        if isinstance(model.recipe.data.train, Mixture):  # it would be unclear which tag to use
+            changed |= {"tag": None, "tags": None}
+        return columns.model_copy(update=changed), source
+    if source is not None and target is None:
+        given = (model.recipe.data.test, model.recipe.data.valid, model.recipe.data.train)
+        plain = Columns(file=str(source.resolve()))
+        like = next((one for one in given if isinstance(one, Columns)), plain)
+        said = source.name.endswith(TABLES)
+        if said and source.name.endswith(".conll") and isinstance(like.source, str):
+            like = plain  # columns of CoNLL-U have names, those of CoNLL numbers
+        if said or like.format is not None:
+            update = {"file": plain.file, "limit": None, "split": None}
+            return like.model_copy(update=update | ({"format": None} if said else {})), source
+    if source is None or target is None:
+        raise DataError(
+            "give other files to evaluate on with --source and --target, or with --source alone "
+            f"if one table has both ({', '.join(TABLES)})"
+        )
+    return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
+
+
+def split_of(model: Model, folder: Path, split: str) -> Corpus:
+    """test or valid of a recipe; or, for a corpus by name, any other split that it has."""
+    data = model.recipe.data
+    splits = {"test": data.test, "valid": data.valid}
+    corpus = splits.get(split)
+    if corpus is not None:
+        return corpus
+    known = data.test or data.valid
+    if isinstance(known, Named) and _may_have(known, split):
+        return _other_split(known, split)
+    if isinstance(known, Mixture):
+        named = [one for one in known.of if isinstance(one, Named) and _may_have(one, split)]
+        if len(named) == len(known.of):
+            return Mixture(of=[_other_split(one, split) for one in named])
+    if split in splits:
+        others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
+        raise DataError(
+            f"the recipe of {folder} has no {split} set; give --split valid, or {others}"
+        )
+    near = nearest(split, splits, "; there are test and valid")
+    raise DataError(f"there is no split {split}{near}")
+
+
+def _may_have(corpus: Named, split: str) -> bool:
+    """Whether to ask the corpus for a split; one that is unknown here raises its own error, with
+    the splits there are.
+    """
+    return split not in ("test", "valid") or split in splits_of(corpus.name)
+
+
+def _other_split(corpus: Named, split: str) -> Named:
+    return corpus.model_copy(update={"split": split, "limit": None})

@@ -107,10 +107,10 @@ def cut(by: str, model: Model, items: Sequence[Item], corpus: Corpus) -> Slices:
     return Slices(by, values, sorted(counts, key=lambda name: (-counts[name], name)))
 
 
-def judge_slices(
+def score_slices(
     slices: Slices, rows: Mapping[str, Measured], bootstrap: int = RESAMPLES
 ) -> SliceScores:
-    """Measure every slice; `rows` are of all items (judged_rows)."""
+    """Measure every slice; `rows` are of all items (scored_rows)."""
     counts = Counter(slices.of_items)
     scores = SliceScores(slices.by, {name: counts[name] for name in slices.names}, {})
     own = {

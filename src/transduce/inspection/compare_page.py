@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from transduce.decoding.output import Output
 from transduce.errors import TransduceError
 from transduce.evaluation.compare import ModelComparison
 from transduce.evaluation.metrics import TITLES, Metric
 from transduce.evaluation.slices import plain_source
-from transduce.inspection.drawings import heat_map
-from transduce.inspection.page import Markup, paragraph, safe, section, table, whole_page
+from transduce.inspection.drawings import attention_drawing
+from transduce.inspection.page import Markup, document, paragraph, safe, section, table
 from transduce.storage import make_folder, write_text
 from transduce.tasks.transduce import Model
 
 DRAWN = 5  # items whose attention is drawn
-LONGEST = 60  # tokens of such an item
 
 
 def write_comparison(
@@ -53,8 +51,8 @@ def comparison_page(
             f"Items whose {TITLES.get(metric, metric)}, each by itself, is furthest apart. Marked: "
             f"what the first reference does not have."
         )
-        parts.append(section("Where they differ most", paragraph(about, "faint"), *cards))
-    return whole_page(f"Comparison of {names}", lead, parts)
+        parts.append(section("Where they differ most", paragraph(about, "note"), *cards))
+    return document(f"Comparison of {names}", lead, parts)
 
 
 def score_table(comparison: ModelComparison) -> Markup:
@@ -75,12 +73,12 @@ def score_table(comparison: ModelComparison) -> Markup:
                 if found.is_clear:
                     good = (found.value > 0) == metric.higher_is_better
                     change = Markup(f'<b class="{"better" if good else "worse"}">{change}</b>')
-            rows.append([TITLES.get(name, name), one.name, _told(metric), change, p])
+            rows.append([TITLES.get(name, name), one.name, _with_interval(metric), change, p])
     head = ["metric", "model", "score [95 % interval]", "difference from the first", "p"]
     return table(head, rows, text=2)
 
 
-def _told(metric: Metric) -> str:
+def _with_interval(metric: Metric) -> str:
     if metric.low is None or metric.high is None:
         return f"{metric.value:.2f}"
     return f"{metric.value:.2f} [{metric.low:.2f}, {metric.high:.2f}]"
@@ -125,17 +123,3 @@ def _attention(
         if found:
             drawn[place] = found
     return drawn
-
-
-def attention_drawing(output: Output, name: str) -> Markup:
-    """Empty where a model shows no attention, or the texts are too long to be drawn small."""
-    weights = output.attention
-    if weights is None or weights.ndim != 4 or max(weights.shape[2:]) > LONGEST:
-        return Markup("")
-    mean_TS = weights.mean(axis=(0, 1))
-    rows = [*output.tokens, "</s>"][: mean_TS.shape[0]]
-    columns = [*output.source_tokens, "</s>"] if output.source_tokens else []  # none of audio
-    scale = float(mean_TS.max()) or 1.0
-    return heat_map(
-        mean_TS / scale, rows, columns[: mean_TS.shape[1]], f"attention of {name} to the source"
-    )

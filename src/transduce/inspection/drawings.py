@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.inspection.page import Markup
+from transduce.decoding.output import Output
+from transduce.inspection.page import Markup, safe, visible
 
 BELOW = ' fill="var(--third)"'
 LEVELS = 20  # of a heat map: one path each, however many cells it has
+LONGEST = 60  # tokens of an output whose attention is drawn
 COLOURS = ("--first", "--second", "--third", "--fourth")
 Points = Sequence[tuple[float, float]]
 
@@ -64,6 +65,26 @@ def heat_map(
     return _figure(width, height, lines, caption, 12)
 
 
+def attention_drawing(output: Output, name: str) -> Markup:
+    """What each step of an output attended to in its source, the mean of all layers and heads.
+
+    Empty where a model shows no attention, or the texts are too long to be drawn small.
+    """
+    weights = output.attention
+    if weights is None or weights.ndim != 4 or max(weights.shape[2:]) > LONGEST:
+        return Markup("")
+    mean_TS = weights.mean(axis=(0, 1))
+    rows = [visible(token) for token in (*output.tokens, "</s>")][: mean_TS.shape[0]]
+    columns = [visible(token) for token in (*output.source_tokens, "</s>")][: mean_TS.shape[1]]
+    largest = float(mean_TS.max()) or 1.0
+    return heat_map(
+        mean_TS / largest,
+        rows,
+        columns if output.source_tokens else [],  # none of audio
+        f"attention of {name} to the source",
+    )
+
+
 def curves(
     lines: Mapping[str, Points], caption: str = "", x_name: str = "update", y_name: str = ""
 ) -> Markup:
@@ -100,9 +121,7 @@ def curves(
         drawn.append(
             f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="{side}">{tick:,g}</text>'
         )
-    drawn.append(
-        f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{_safe(x_name)}</text>'
-    )
+    drawn.append(f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{safe(x_name)}</text>')
     for place, (name, points) in enumerate(real.items()):
         colour = f"var({COLOURS[place % len(COLOURS)]})"
         path = " ".join("{:.1f},{:.1f}".format(*at(x, y)) for x, y in points)
@@ -118,10 +137,10 @@ def curves(
         y = 22 + 16 * place
         drawn.append(
             f'<path d="M{width - 170} {y - 4}h18" stroke="{colour}" stroke-width="3"/>'
-            f'<text x="{width - 146}" y="{y}">{_safe(name)}</text>'
+            f'<text x="{width - 146}" y="{y}">{safe(name)}</text>'
         )
     if y_name:
-        drawn.append(f'<text x="4" y="{height - 4}">{_safe(y_name)}</text>')
+        drawn.append(f'<text x="4" y="{height - 4}">{safe(y_name)}</text>')
     return _figure(width, height, drawn, caption, 11)
 
 
@@ -134,20 +153,16 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _figure(width: float, height: float, lines: list[str], caption: str, size: int) -> Markup:
-    said = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    said = f"<figcaption>{safe(caption)}</figcaption>" if caption else ""
     return Markup(
         f'<figure><svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" font-size="{size}" role="img" aria-label="{escape(caption)}">'
+        f'height="{height:.0f}" font-size="{size}" role="img" aria-label="{safe(caption)}">'
         f"{''.join(lines)}</svg>{said}</figure>"
     )
 
 
 def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{_safe(text)}</text>'
-
-
-def _safe(text: str) -> str:
-    return escape(text.replace(" ", "␣") if text.strip() == "" else text)
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{safe(text)}</text>'
 
 
 def _width(label: str) -> float:

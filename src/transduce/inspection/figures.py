@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.evaluation.metrics import TITLES
-from transduce.inspection.fonts import families_for
-from transduce.inspection.save_figure import INK, fonts, no_glyph_warnings, save
+from transduce.inspection.page import visible
+from transduce.inspection.save_figure import INK, families_for, fonts, no_glyph_warnings, save
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,6 @@ __all__ = [
     "fonts",
     "save",
     "training_curve",
-    "visible",
 ]
 
 # a sequential colour map from white: readable in greyscale, and by colour-blind people
@@ -183,22 +182,6 @@ def _columns(widths: list[float]) -> int:
     fitting = max(1, min(len(widths), int(WIDEST // max(widths))))
     rows = -(-len(widths) // fitting)
     return -(-len(widths) // rows)
-
-
-def visible(token: str) -> str:
-    """A token as a label: white space and control characters made visible; the ▁ of subwords would
-    look like a line under one label or over the next.
-    """
-    if not token:
-        return "∅"
-    return "".join(
-        SPACE
-        if character in " ▁"
-        else repr(character)[1:-1]
-        if not character.isprintable()
-        else character
-        for character in token
-    )
 
 
 def _turned(source: list[str]) -> list[bool]:

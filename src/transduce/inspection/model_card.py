@@ -139,20 +139,21 @@ def _corpus(corpus: Corpus) -> str:
     return f"{first}{corpus_name(corpus)}"
 
 
-def _training(facts: dict[str, Any]) -> list[str]:
+def _training(training: dict[str, Any]) -> list[str]:
     try:
         return [
-            f"- {facts['steps']:,} updates in {facts['seconds'] / 60:.1f} minutes on "
-            f"{facts['device']} ({facts['precision']}), best at update {facts['best_step']:,}"
+            f"- {training['steps']:,} updates in {training['seconds'] / 60:.1f} minutes on "
+            f"{training['device']} ({training['precision']}), "
+            f"best at update {training['best_step']:,}"
         ]
     except STRANGE:
         return []
 
 
-def _started(facts: dict[str, Any]) -> list[str]:
+def _started(training: dict[str, Any]) -> list[str]:
     """The model that training started from, and what it trained of it."""
     try:
-        start = facts["start"]
+        start = training["start"]
         how = f"an adapter ({start['adapter']})" if "adapter" in start else "fine-tuned"
         lines = [
             "## What it started from",

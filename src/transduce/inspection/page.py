@@ -1,54 +1,43 @@
-"""Pages for a browser, made of plain tables and drawings: one file, no script, nothing loaded.
+"""Pages for a browser: one HTML file each, which loads and sends nothing.
 
-Texts of data and models are untrusted: whatever is not Markup is escaped.
+Texts of data and models are untrusted. In HTML whatever is not Markup is escaped. The data of a
+script are a JSON block, escaped so that nothing can end the block, and scripts insert them as text
+only. The Content-Security-Policy allows the style and the script of the page by their hashes, and
+nothing else: injected markup would neither run nor load anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
+from typing import Any
 
-STYLE = """
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem; max-width: 72rem; color: var(--ink);
-  background: var(--paper); font: 15px/1.5 system-ui, "Noto Sans", sans-serif; }
-h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-p { margin: .4rem 0; max-width: 46rem; } .faint { color: var(--soft); }
-table { border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--hair); text-align: right;
-  vertical-align: top; } th { font-weight: 600; }
-th:first-child, td:first-child, td.text, th.text { text-align: left; }
-td.text { unicode-bidi: plaintext; overflow-wrap: anywhere; min-width: 5.5em; }
-.scroll { overflow-x: auto; } .better { color: var(--good); } .worse { color: var(--bad); }
-figure { margin: .5rem 1.2rem .5rem 0; display: inline-block; vertical-align: top; }
-figcaption { color: var(--soft); font-size: .85rem; max-width: 30rem; }
-svg { display: block; max-width: 100%; height: auto; } svg text { fill: var(--ink); }
-.card { background: var(--card); border: 1px solid var(--hair); border-radius: 6px;
-  padding: .7rem 1rem; margin: .8rem 0; overflow-x: auto; break-inside: avoid; }
-del { color: var(--bad); text-decoration: none; border-bottom: 2px solid var(--bad); }
-ins { color: var(--good); text-decoration: none; border-bottom: 2px solid var(--good); }
-pre { background: var(--card); padding: .8rem; overflow-x: auto; font-size: .85rem;
-  max-height: 30rem; } details > summary { cursor: pointer; }
-h1, h2, p, figcaption, summary { overflow-wrap: anywhere; } figure { max-width: 100%; }
-@media (max-width: 480px) {
-  body { padding: 1rem .8rem; font-size: 14px; } h1 { font-size: 1.3rem; }
-  table { font-size: 12px; width: 100%; } th, td { padding: .2rem .25rem; }
-  td.text { min-width: 4em; } .card { padding: .5rem .5rem; }
+#: The colours of all pages, light and dark. On paper they are light.
+COLOURS = {
+    "paper": ("#fbfaf6", "#14171f"),
+    "ink": ("#1b1e26", "#e8e6e1"),
+    "soft": ("#5c6270", "#a3a8b4"),
+    "hair": ("#dcd8d0", "#2f3440"),
+    "card": ("#ffffff", "#1b1f29"),
+    "accent": ("#b3470b", "#ff9d4d"),
+    "focus": ("#b3470b", "#ff9d4d"),
+    "line": ("#1f4e96", "#ffe066"),
+    "bar": ("#4275b7", "#c6ae60"),
+    "good": ("#1b6e50", "#6fcfa5"),
+    "bad": ("#b03060", "#f08bb0"),
+    "first": ("#3b6fb6", "#82aee8"),
+    "second": ("#c2571a", "#f0a06a"),
+    "third": ("#2f7f5f", "#7fcfae"),
+    "fourth": ("#8a5fb0", "#c5a2e6"),
 }
-@media print {
-  body { max-width: none; } .card, pre { background: none; } pre { max-height: none; }
-  pre { white-space: pre-wrap; } tr, figure { break-inside: avoid; }
-  svg { print-color-adjust: exact; }
-  details::details-content { display: block; content-visibility: visible; height: auto; }
-}
-"""
-
-
-def palette() -> str:
-    """The colours of all pages, as CSS."""
-    folder = resources.files("transduce.inspection").joinpath("look", "web")
-    return folder.joinpath("palette.css").read_text("utf-8")
+# In a <script> only these could end it or be read as more than data.
+UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+# The ▁ of subwords would look like a line under one label or over the next.
+SIGNS = str.maketrans({" ": "␣", "▁": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"})
 
 
 class Markup(str):
@@ -58,6 +47,19 @@ class Markup(str):
 def safe(text: object) -> Markup:
     """A text as HTML shows it; Markup as it is."""
     return text if isinstance(text, Markup) else Markup(escape(str(text)))
+
+
+def visible(token: str) -> str:
+    """A token as a label: white space and control characters made visible."""
+    if not token:
+        return "∅"
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1]
+        for character in token.translate(SIGNS)
+    )
+
+
+# ---------------------------------------------------------------------------- parts of a page
 
 
 def table(head: Sequence[object], rows: Sequence[Sequence[object]], text: int = 1) -> Markup:
@@ -76,28 +78,100 @@ def table(head: Sequence[object], rows: Sequence[Sequence[object]], text: int = 
 
 
 def paragraph(text: object, kind: str = "") -> Markup:
-    return Markup(f'<p class="{escape(kind)}">{safe(text)}</p>' if kind else f"<p>{safe(text)}</p>")
+    return Markup(f'<p class="{safe(kind)}">{safe(text)}</p>' if kind else f"<p>{safe(text)}</p>")
 
 
 def section(title: str, *parts: Markup) -> Markup:
-    return Markup(f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>")
+    return Markup(f"<section><h2>{safe(title)}</h2>{''.join(parts)}</section>")
 
 
-def whole_page(title: str, lead: str, sections: Sequence[Markup]) -> str:
-    """A page that needs no network, and may use none: its policy forbids scripts and requests."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+def folded(title: str, text: str) -> Markup:
+    """A long text that a click unfolds."""
+    return Markup(f"<details><summary>{safe(title)}</summary><pre>{safe(text)}</pre></details>")
+
+
+# ----------------------------------------------------------------------------------- the page
+
+
+def document(title: str, lead: str, sections: Sequence[Markup]) -> str:
+    """A page of tables and drawings, without a script."""
+    body = f"<h1>{safe(title)}</h1>{paragraph(lead, 'note')}{''.join(sections)}"
+    return html_page(title, Markup(body), styles=("document.css",))
+
+
+def html_page(
+    title: str,
+    body: Markup,
+    *,
+    styles: Sequence[str] = (),
+    scripts: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
+) -> str:
+    """A page of files in `web/`; its scripts find `data` in the element with the id data."""
+    style, script = stylesheet(styles), ""
+    if scripts:
+        script = f'"use strict";\n(() => {{\n{joined(scripts)}}})();\n'
+        body = Markup(
+            "<noscript>This page needs JavaScript; all of it is inside this file.</noscript>"
+            f'{body}<script id="data" type="application/json">{as_json(data or {})}</script>'
+            f"<script>{script}</script>"
+        )
+    policy = [
+        "default-src 'none'",
+        f"style-src {_hash(style)}",
+        *([f"script-src {_hash(script)}"] if scripts else []),
+        "img-src data:",
+        "media-src blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    page = (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(policy)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{palette()}{STYLE}</style></head><body>"
-        f"<h1>{escape(title)}</h1>{paragraph(lead, 'faint')}{''.join(sections)}</body></html>\n"
+        '<meta name="referrer" content="no-referrer">'
+        f"<title>{safe(title)}</title><style>{style}</style></head><body>{body}</body></html>\n"
     )
+    return page.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair
 
 
-def framed(page: str, height: int = 480) -> str:
-    """A page in a frame of its own, as a notebook shows it: without scripts, and apart from it."""
+def framed(page: str, height: int = 480, scripts: bool = False) -> str:
+    """A page in a frame of its own, as a notebook shows it: neither can reach the other."""
+    allowed = "allow-scripts" if scripts else ""
     return (
-        f'<iframe sandbox="" width="100%" height="{height}" style="border: 0" '
+        f'<iframe sandbox="{allowed}" width="100%" height="{height}" style="border: 0" '
         f'srcdoc="{escape(page, quote=True)}"></iframe>'
     )
+
+
+def as_json(data: Mapping[str, Any]) -> str:
+    """JSON escaped for a <script> element."""
+    written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for sign, escaped in UNSAFE.items():
+        written = written.replace(sign, escaped)
+    return written
+
+
+def stylesheet(names: Sequence[str]) -> str:
+    """The colours, what all pages have, and the named files of `web/`."""
+    light, dark = (
+        " ".join(f"--{name}: {pair[place]};" for name, pair in COLOURS.items()) for place in (0, 1)
+    )
+    palette = (
+        f":root {{ color-scheme: light; {light} }}\n"
+        "@media screen and (prefers-color-scheme: dark) "
+        f'{{ :root:not([data-theme="light"]) {{ color-scheme: dark; {dark} }} }}\n'
+        f':root[data-theme="dark"] {{ color-scheme: dark; {dark} }}\n'
+    )
+    return palette + joined(("common.css", *names))
+
+
+def joined(names: Sequence[str]) -> str:
+    """The text of files in `web/`, one after the other."""
+    folder = resources.files("transduce.inspection").joinpath("web")
+    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in names)
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from transduce.decoding.output import perplexity
 from transduce.errors import DataError, ModelError
+from transduce.inspection.page import visible
 from transduce.tasks import LanguageModel
 from transduce.tasks.language_model import Continuation
 from transduce.tasks.transduce import load
 
-# The ▁ of subwords would look like a line over the next row.
-SHOWN = str.maketrans({"▁": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"})
 TOP = 8  # most probable tokens that are kept for every step
 
 Likely = list[tuple[str, float]]
@@ -53,8 +52,6 @@ class PromptContinuation:
 class ScoredContinuation:
     """The continuation of one prompt, scored after every prompt; K steps, P prompts."""
 
-    of: int
-    """The index of the prompt that it is from."""
     tokens: list[str]
     probabilities_PK: NDArray[np.float64]
     """Log-probabilities of its tokens after each prompt."""
@@ -79,7 +76,7 @@ class Comparison:
     model: str
     how: str
     continuations: list[PromptContinuation]
-    followed: list[ScoredContinuation]
+    scored: list[ScoredContinuation]
 
 
 def compare_folder(
@@ -112,13 +109,11 @@ def compare(model: LanguageModel, prompts: Sequence[str], **settings: Any) -> Co
         )
         for prompt, prompt_ids, output in zip(prompts, ids, outputs, strict=True)
     ]
-    followed = [follow(model, ids, output.ids, number) for number, output in enumerate(outputs)]
-    return Comparison(model.recipe.name, _how(model, settings), continuations, followed)
+    scored = [score(model, ids, output.ids) for output in outputs]
+    return Comparison(model.recipe.name, _how(model, settings), continuations, scored)
 
 
-def follow(
-    model: LanguageModel, prompts: list[list[int]], tokens: list[int], of: int
-) -> ScoredContinuation:
+def score(model: LanguageModel, prompts: list[list[int]], tokens: list[int]) -> ScoredContinuation:
     """Score one continuation after every prompt."""
     log_probs_PKV = np.stack(
         model.distributions([Continuation(prompt, tokens) for prompt in prompts])
@@ -126,7 +121,6 @@ def follow(
     likely_PKV = np.argsort(-log_probs_PKV, axis=2, kind="stable")[:, :, :TOP]
     steps_K = np.arange(len(tokens))
     return ScoredContinuation(
-        of=of,
         tokens=_shown(model, tokens),
         probabilities_PK=np.exp(log_probs_PKV[:, steps_K, tokens]),
         divergence_KPP=jensen_shannon(log_probs_PKV),
@@ -171,8 +165,7 @@ def _kullback_leibler(
 
 
 def _shown(model: LanguageModel, ids: Sequence[int]) -> list[str]:
-    pieces = model.target_tokens.pieces(ids)
-    return [piece.translate(SHOWN) for piece in pieces]
+    return [visible(piece) for piece in model.target_tokens.pieces(ids)]
 
 
 def _texts(model: LanguageModel, prompt: list[int], tokens: list[int]) -> list[str]:

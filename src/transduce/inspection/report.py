@@ -14,13 +14,12 @@ from transduce import __version__
 from transduce.checksums import is_ours, write_listed
 from transduce.data.text.pairs import corpus_name
 from transduce.errors import TransduceError
-from transduce.evaluation.item_results import item_scores
 from transduce.evaluation.metrics import TITLES, decimals, higher_is_better, is_metric
-from transduce.evaluation.result import Evaluation
+from transduce.evaluation.results import Evaluation, item_scores
 from transduce.evaluation.slices import SliceScores, plain_source
-from transduce.inspection.compare_page import attention_drawing, marked
-from transduce.inspection.drawings import curves
-from transduce.inspection.page import Markup, paragraph, section, table, whole_page
+from transduce.inspection.compare_page import marked
+from transduce.inspection.drawings import attention_drawing, curves
+from transduce.inspection.page import Markup, document, folded, paragraph, section, table
 from transduce.recipe import dump_recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.folder import RUN_REPORT, read_metrics
@@ -60,9 +59,9 @@ def report_page(model: Model, folder: Path, evaluation: Evaluation | None = None
         *_started(metrics),
         section("Data", *_data(model, metrics)),
         section("Time, energy and environment", *_environment(metrics)),
-        section("Recipe", _folded("Every key", dump_recipe(recipe))),
+        section("Recipe", folded("Every key", dump_recipe(recipe))),
     ]
-    return whole_page(f"Report of {recipe.name}", lead, parts)
+    return document(f"Report of {recipe.name}", lead, parts)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -100,7 +99,7 @@ def _scores(metrics: dict[str, Any]) -> list[Markup]:
     if not rows:
         return [
             *said,
-            paragraph("Not evaluated yet. transduce evaluate writes the scores here.", "faint"),
+            paragraph("Not evaluated yet. transduce evaluate writes the scores here.", "note"),
         ]
     return [*said, table(["set", "metric", "items", "value", "95 % interval"], rows, text=2)]
 
@@ -123,18 +122,18 @@ def slice_section(name: str, scores: SliceScores) -> Markup:
             interval = "" if one is None or one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
             row.append("" if one is None else f"{one.value:.2f}{interval}")
         rows.append(row)
-    told = []
+    gaps = []
     for key, gap in scores.gaps.items():
         interval = "" if gap.low is None else f" [{gap.low:.2f}, {gap.high:.2f}]"
         chance = "" if gap.p is None else f", p {gap.p:.3f} for slices cut at random"
-        told.append(
+        gaps.append(
             paragraph(
                 f"Gap in {TITLES.get(key, key)} between {gap.best} (best) and {gap.worst} (worst): "
                 f"{gap.value:.2f}{interval}{chance}."
             )
         )
     head = [f"by {scores.by}", "items", *(TITLES.get(key, key) for key in names)]
-    return section(f"Slices of {name or 'the items'}", table(head, rows), *told)
+    return section(f"Slices of {name or 'the items'}", table(head, rows), *gaps)
 
 
 # -------------------------------------------------------------------------------------- curves
@@ -200,7 +199,7 @@ def _examples(model: Model, evaluation: Evaluation | None) -> list[Markup]:
             f"{name} examples",
             paragraph(
                 f"By {title} of each by itself. Marked: parts that are not in the reference.",
-                "faint",
+                "note",
             ),
             _example_table(evaluation, places, values, title, model.recipe.audio is not None),
         )
@@ -230,7 +229,7 @@ def _attention(model: Model, sources: list[str]) -> list[Markup]:
         return []
     drawn = [attention_drawing(output, model.recipe.name) for output in outputs]
     drawn = [one for one in drawn if one]
-    about = paragraph("The mean of all layers and heads; rows are what was written.", "faint")
+    about = paragraph("The mean of all layers and heads; rows are what was written.", "note")
     return [section("Attention of a few examples", about, *drawn)] if drawn else []
 
 
@@ -292,20 +291,18 @@ def energy_estimate(seconds: float, device: str, processes: int = 1) -> str:
 def _environment(metrics: dict[str, Any]) -> list[Markup]:
     rows: list[list[object]] = []
     with suppress(*STRANGE):
-        facts = metrics["training"]
-        rows += [["training", f"{facts['steps']:,} updates in {facts['seconds'] / 60:.1f} minutes"]]
-        rows += [["device", f"{facts['device']}, {facts['precision']}"]]
-        processes = int(facts.get("processes", 1))
-        rows += [["energy", energy_estimate(facts["seconds"], str(facts["device"]), processes)]]
-        rows += [["torch of the training", str(facts["torch"])]]
+        training = metrics["training"]
+        rows += [
+            ["training", f"{training['steps']:,} updates in {training['seconds'] / 60:.1f} minutes"]
+        ]
+        rows += [["device", f"{training['device']}, {training['precision']}"]]
+        processes = int(training.get("processes", 1))
+        rows += [
+            ["energy", energy_estimate(training["seconds"], str(training["device"]), processes)]
+        ]
+        rows += [["torch of the training", str(training["torch"])]]
     rows += [
         ["report made with", f"transduce {__version__}, Python {sys.version.split()[0]}"],
         ["on", f"{platform.system()} {platform.machine()}"],
     ]
     return [table(["", ""], rows, text=2)]
-
-
-def _folded(title: str, text: str) -> Markup:
-    from transduce.inspection.page import safe
-
-    return Markup(f"<details><summary>{safe(title)}</summary><pre>{safe(text)}</pre></details>")

@@ -17,7 +17,8 @@ from transduce.data.audio.read import RATE
 from transduce.data.tokens.tokenizer import PAD, SPACE
 from transduce.decoding.output import TimedWord
 from transduce.errors import DataError, ModelError
-from transduce.inspection.figures import COLORS, INK, axes_in_inches, fonts, save, visible
+from transduce.inspection.figures import COLORS, INK, axes_in_inches, fonts, save
+from transduce.inspection.page import visible
 from transduce.nn.ctc.alignment import align
 from transduce.nn.speech.mel import mel
 from transduce.tasks.audio_input import AudioSource

@@ -32,8 +32,8 @@ from transduce.data.tokens.subword_regularization import splitting
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError
 from transduce.evaluation.items import Item, items_of, measurable
-from transduce.evaluation.judge import check_bleu
 from transduce.evaluation.perplexity import ScoredText, text_to_score
+from transduce.evaluation.score import check_bleu
 from transduce.recipe import Corpus, Recipe
 from transduce.recipe.model import max_length_of
 from transduce.recipe.tasks import TASK_RULES

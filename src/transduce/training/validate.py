@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from transduce.decoding.output import Output
-from transduce.evaluation.judge import Answer, judge
 from transduce.evaluation.loss import loss_and_tokens
 from transduce.evaluation.perplexity import metrics_of
+from transduce.evaluation.score import Answer, score
 from transduce.recipe import Recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import AudioInputModel, LanguageModel
@@ -39,7 +39,7 @@ def validate(
     elif recipe.metrics:
         answers, alarms = _answers(model, recipe, prepared, ranks)
         if ranks.first:
-            measured = judge(model, prepared.items, answers, recipe.metrics, bootstrap=0)
+            measured = score(model, prepared.items, answers, recipe.metrics, bootstrap=0)
             values |= {name: metric.value for name, metric in measured.items()}
             # No value if there was nothing to measure, such as unknown words.
             values.setdefault(recipe.validation.metric, math.nan)

@@ -24,13 +24,17 @@ ALIGNED = Aligned(
 
 
 def test_a_table_to_train_from_has_margins_and_only_what_is_sure() -> None:
-    rows = manifest_rows(ALIGNED, Path("out"), least=0.3)
+    rows = manifest_rows(ALIGNED, Path("out"), min_confidence=0.3)
     assert [row[:4] for row in rows] == [
         ["../sounds/talk.flac", "0.900", "2.050", "a b"],
         ["../sounds/talk.flac", "7.900", "8.990", "d"],
     ]
     assert rows[0][4:] == ["a b", "0.900", "1"]
-    assert [row[-1] for row in manifest_rows(ALIGNED, Path("out"), least=0.0)] == ["1", "3", "4"]
+    assert [row[-1] for row in manifest_rows(ALIGNED, Path("out"), min_confidence=0.0)] == [
+        "1",
+        "3",
+        "4",
+    ]
 
 
 def test_all_files(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from transduce.batch_inference.inputs import Table
 from transduce.batch_inference.job import Job, Settings
 from transduce.batch_inference.progress import Progress, duration
 from transduce.batch_inference.shards import Shard
-from transduce.batch_inference.worker import rotated
+from transduce.batch_inference.worker import rotated, take
 from transduce.decoding.output import Output
 from transduce.tasks import Model
 
@@ -108,6 +108,17 @@ def test_workers_begin_at_different_shards(tmp_path: Path) -> None:
     orders = [rotated(shards, worker, 3) for worker in range(3)]
     assert [order[0].number for order in orders] == [0, 1, 2]
     assert all(sorted(order) == shards for order in orders)
+
+
+def test_a_shard_that_was_finished_while_it_was_claimed_is_not_decoded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_in(tmp_path)
+    answers = iter([False, True])
+    monkeypatch.setattr(Job, "is_finished", lambda self, shard: next(answers))
+    decoder = Decoder(cast(Model, None), {}, [])
+    assert not take(job, job.shards[0], decoder, lambda: None)
+    assert not job.claim(job.shards[0]).exists()
 
 
 class Failing:

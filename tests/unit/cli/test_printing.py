@@ -8,8 +8,8 @@ from transduce.cli.printing import print_metrics
 from transduce.decoding.output import Output
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import metric_of, rows_of
-from transduce.evaluation.result import Evaluation
-from transduce.evaluation.slices import Slices, judge_slices, mean_over
+from transduce.evaluation.results import Evaluation
+from transduce.evaluation.slices import Slices, mean_over, score_slices
 
 ITEMS = [Item(f"source {n}", ["tea"], group=group) for n, group in enumerate("aabb")]
 
@@ -20,7 +20,7 @@ def evaluation(by: str | None = None) -> Evaluation:
     whole = {"exact": metric_of("exact", rows["exact"], 0)}
     groups = {"a": whole, "b": whole}
     slices = None if by is None else Slices(by, list("aabb"), ["a", "b"])
-    scores = None if slices is None else judge_slices(slices, rows)
+    scores = None if slices is None else score_slices(slices, rows)
     return Evaluation(
         whole, ITEMS, outputs, groups, mean_over(groups), rows=rows, slices=slices, by_slice=scores
     )

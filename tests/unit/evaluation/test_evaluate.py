@@ -16,11 +16,10 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import CheckpointError, DataError, TransduceError
 from transduce.evaluation.evaluate import evaluate, evaluate_folder
 from transduce.evaluation.items import Item, items_of
-from transduce.evaluation.judge import Answer, judge
 from transduce.evaluation.metrics import Metric, measure
-from transduce.evaluation.result import Evaluation
+from transduce.evaluation.results import Evaluation, write_evaluation
+from transduce.evaluation.score import Answer, score
 from transduce.evaluation.slices import mean_over
-from transduce.evaluation.write import write_evaluation
 from transduce.recipe import Columns, Mixture, Named, parse_recipe
 from transduce.storage import write_json
 from transduce.tasks.generate import GenerativeModel
@@ -304,7 +303,7 @@ def test_scores_are_told_before_they_are_written(
         raise CheckpointError("no space")
 
     told: list[Evaluation] = []
-    monkeypatch.setattr("transduce.evaluation.write.update_metrics", full)
+    monkeypatch.setattr("transduce.evaluation.results.update_metrics", full)
     with pytest.raises(CheckpointError):
         evaluate_folder(load(folder), folder, tell=told.append)
     assert list(told[0].metrics) == ["cer"]
@@ -371,7 +370,7 @@ def test_words_that_training_had_are_known() -> None:
         Answer("", ["DET", "VERB", "VERB"], [0.9, 0.9, 0.9]),
         Answer("", ["DET", "VERB"], [0.9, 0.9]),
     ]
-    found = judge(model, items, answers, ["accuracy", "known", "unknown"], bootstrap=0)  # type: ignore[arg-type]
+    found = score(model, items, answers, ["accuracy", "known", "unknown"], bootstrap=0)  # type: ignore[arg-type]
     assert found["known"].details == {"correct": 2, "positions": 3}  # the, runs, not dog
     assert found["unknown"].details == {"correct": 1, "positions": 2}  # a, not cat
     assert found["accuracy"].value == 60.0

@@ -10,7 +10,7 @@ import pytest
 from language import language_model
 from transduce.errors import DataError
 from transduce.evaluation.evaluate import evaluate_folder
-from transduce.evaluation.item_results import write_item_results
+from transduce.evaluation.results import write_item_results
 from transduce.tasks.folder import read_metrics
 
 LINES = ["tea", "a cup of tea", "of tea", "tea tea tea of a cup", "a"]

@@ -12,10 +12,10 @@ from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
 from transduce.evaluation.evaluate import evaluate_folder
-from transduce.evaluation.item_results import write_item_results
 from transduce.evaluation.items import items_of
-from transduce.evaluation.judge import Answer, judge, judged_rows
-from transduce.evaluation.slices import cut, judge_slices
+from transduce.evaluation.results import write_item_results
+from transduce.evaluation.score import Answer, score, scored_rows
+from transduce.evaluation.slices import cut, score_slices
 from transduce.recipe import parse_recipe
 from transduce.tasks.transduce import Transducer, load
 
@@ -93,9 +93,9 @@ def test_each_slice_is_judged_as_if_it_were_alone(folder: Path) -> None:
     answers = [Answer(text, [], []) for text in ("x", "x", "q z", "the x")]
     names = ["exact", "wer", "bleu"]
     slices = cut("tag", model, items, corpus)
-    found = judge_slices(slices, judged_rows(model, items, answers, names))
+    found = score_slices(slices, scored_rows(model, items, answers, names))
     assert found.counts == {"eng": 3, "deu": 1}
-    alone = judge(model, items[:3], answers[:3], names)
+    alone = score(model, items[:3], answers[:3], names)
     for name in names:
         assert found.metrics["eng"][name].value == pytest.approx(alone[name].value)
         assert found.metrics["eng"][name].low == pytest.approx(alone[name].low)

@@ -15,9 +15,9 @@ import torch
 import optional
 from transduce.errors import TransduceError
 from transduce.inspection import figures
-from transduce.inspection import fonts as scripts
 from transduce.inspection import save_figure as saving
 from transduce.inspection.figures import attention_grid, attention_map, training_curve
+from transduce.inspection.page import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ def test_tokens_of_any_script_without_a_warning_of_matplotlib(tmp_path: Path) ->
 def test_a_script_without_a_font_is_named_with_one_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scripts, "_installed", lambda: ["DejaVu Sans"])
+    monkeypatch.setattr(saving, "_installed", lambda: ["DejaVu Sans"])
     monkeypatch.setattr(saving, "fonts", lambda: ["DejaVu Sans"])
     said = (
         r"map.svg: no installed font has CJK, Devanagari, drawn as boxes here: install Noto Sans "
@@ -82,11 +82,11 @@ def test_a_script_without_a_font_is_named_with_one_to_install(
 def test_a_font_that_has_the_script_is_found(tmp_path: Path) -> None:
     """matplotlib brings STIX along, with signs that its usual font lacks."""
     usual = ["DejaVu Sans"]
-    letter = min(scripts._letters_of("STIXGeneral") - scripts._letters_of("DejaVu Sans"))
-    found = scripts.families_for(f"a{letter}", usual)
+    letter = min(saving._letters_of("STIXGeneral") - saving._letters_of("DejaVu Sans"))
+    found = saving.families_for(f"a{letter}", usual)
     assert found[0] == "DejaVu Sans"
-    assert not scripts.missing(letter, found)
-    assert scripts.families_for("plain", usual) == usual
+    assert not saving.missing(letter, found)
+    assert saving.families_for("plain", usual) == usual
 
 
 def test_spaces_of_subwords_are_seen_and_explained(tmp_path: Path) -> None:
@@ -210,10 +210,11 @@ def test_tokens_are_as_large_as_their_cells_allow(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("token", "shown"), [(" ", "␣"), ("", "∅"), ("a b", "a␣b"), ("\n", "\\n"), ("日", "日")]
+    ("token", "shown"),
+    [(" ", "␣"), ("", "∅"), ("a b", "a␣b"), ("\n", "↵"), ("\x07", "\\x07"), ("日", "日")],
 )
 def test_a_token_that_would_not_be_seen_is_shown(token: str, shown: str) -> None:
-    assert figures.visible(token) == shown
+    assert visible(token) == shown
 
 
 def test_not_finite_weights_are_refused(tmp_path: Path) -> None:

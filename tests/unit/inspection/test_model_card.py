@@ -13,7 +13,7 @@ import yaml
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import Item
-from transduce.evaluation.write import write_evaluation
+from transduce.evaluation.results import write_evaluation
 from transduce.inspection.model_card import write_card
 from transduce.recipe import parse_recipe
 from transduce.storage import write_json

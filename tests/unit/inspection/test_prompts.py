@@ -16,9 +16,8 @@ from hypothesis.extra.numpy import arrays
 from language import language_model
 from tiny_models import tiny
 from transduce.errors import DataError, ModelError
-from transduce.inspection.html import write_prompts
-from transduce.inspection.prompt_table import print_comparison
 from transduce.inspection.prompts import compare, compare_folder, jensen_shannon
+from transduce.inspection.show_prompts import print_comparison, write_prompts
 from transduce.tasks import LanguageModel
 
 PROMPTS = ["tea", "", "uncle iroh made a cup of", "<script>alert(1)</script>&amp;\u2028"]
@@ -62,8 +61,7 @@ def test_continuations_and_what_each_prompt_thinks_of_them(model: LanguageModel)
         assert prompt + said.text == output.text
         assert len(said.tokens) == len(said.texts) == 12
         assert said.log_probability == output.log_probability
-        own = made.followed[number]
-        assert own.of == number
+        own = made.scored[number]
         assert math.fsum(np.log(own.probabilities_PK[number])) == pytest.approx(
             said.log_probability, abs=1e-5
         )
@@ -76,20 +74,20 @@ def test_continuations_and_what_each_prompt_thinks_of_them(model: LanguageModel)
 def test_the_likeliest_are_the_likeliest(model: LanguageModel) -> None:
     made = compare(model, ["tea", "zuko"], max_length=3)
     assert made.how == "greedy"
-    for step, token in enumerate(made.followed[0].tokens):
-        likely = made.followed[0].top[0][step]
+    for step, token in enumerate(made.scored[0].tokens):
+        likely = made.scored[0].top[0][step]
         assert likely[0][0] == token  # greedy search took it
         assert likely == sorted(likely, key=lambda one: -one[1])
         assert len(likely) == 8
-    assert made.followed[0].mean_PP[0, 1] == pytest.approx(
-        made.followed[0].divergence_KPP[:, 0, 1].mean()
+    assert made.scored[0].mean_PP[0, 1] == pytest.approx(
+        made.scored[0].divergence_KPP[:, 0, 1].mean()
     )
 
 
 def test_the_same_prompt_twice_is_no_different(model: LanguageModel) -> None:
     made = compare(model, ["tea", "tea", "cup"], max_length=5)
-    assert made.followed[0].mean_PP[0, 1] == pytest.approx(0.0, abs=1e-12)
-    assert made.followed[0].mean_PP[0, 2] > 1e-4
+    assert made.scored[0].mean_PP[0, 1] == pytest.approx(0.0, abs=1e-12)
+    assert made.scored[0].mean_PP[0, 2] > 1e-4
 
 
 @pytest.mark.parametrize("level", ["subword", "byte", "word"])
@@ -112,16 +110,15 @@ def test_a_page_holds_its_data_and_nothing_breaks_out(model: LanguageModel, tmp_
     assert page.count("<script") == page.count("</script") == 2
     assert "alert(1)</" not in page
     assert "\u2028" not in page
-    assert "__DATA__" not in page
     assert not re.search(r"""(src|href)=|https?://|@import|url\(""", page)
-    (raw,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    (raw,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page)
     data = json.loads(raw)
-    assert [one["prompt"] for one in data["said"]] == PROMPTS
-    first = data["followed"][0]
+    assert [one["prompt"] for one in data["continuations"]] == PROMPTS
+    first = data["continuations"][0]
     assert np.shape(first["probabilities"]) == (4, 4)
     assert np.shape(first["divergence"]) == (4, 4, 4)
     assert first["divergence"][2][0][1] == pytest.approx(
-        made.followed[0].divergence_KPP[2, 0, 1], rel=1e-3
+        made.scored[0].divergence_KPP[2, 0, 1], rel=1e-3
     )
 
 
@@ -155,13 +152,13 @@ def test_six_prompts_in_a_narrow_terminal_are_read_one_below_the_other(
     narrow = capsys.readouterr().out
     steps = narrow.partition("most probable next tokens\n")[2].partition("mean bits")[0]
     assert "…  " not in steps, "no number and no token is cut"
-    followed = made.followed[0]
+    scored = made.scored[0]
     for step in range(3):
         for number in range(6):
-            token, probability = followed.top[number][step][0]
+            token, probability = scored.top[number][step][0]
             assert f"{token} {probability:.2f}" in steps
             if number:
-                assert f"{followed.divergence_KPP[step][0, number]:.2f}" in steps
+                assert f"{scored.divergence_KPP[step][0, number]:.2f}" in steps
     monkeypatch.setenv("COLUMNS", "300")
     print_comparison(made)
     assert "bits 1–2/3/4/5/6" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from tiny_models import SOURCES, TARGETS, tiny
 from transduce.checksums import is_ours
 from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import Item
-from transduce.evaluation.write import write_evaluation
+from transduce.evaluation.results import write_evaluation
 from transduce.inspection.report import energy_estimate, report_page, write_report
 from transduce.tasks.folder import conflicting_file, discard_run, update_metrics
 

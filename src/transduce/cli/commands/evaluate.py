@@ -22,7 +22,7 @@ from transduce.cli.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from transduce.evaluation.result import Evaluation
+    from transduce.evaluation.results import Evaluation
     from transduce.tasks import Model
 
 # One output of each source is evaluated, as the model gives it: without what a person adds to one.
@@ -78,7 +78,7 @@ def evaluate(
     from transduce.cli.printing import print_metrics
     from transduce.errors import ModelError
     from transduce.evaluation.evaluate import evaluate_folder
-    from transduce.evaluation.item_results import write_item_results
+    from transduce.evaluation.results import write_item_results
     from transduce.hardware import pick_device
     from transduce.hub.locate import in_hub_cache
     from transduce.interop.engine import exported_folder

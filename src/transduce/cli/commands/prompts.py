@@ -39,9 +39,8 @@ def prompts(
     """Compare a language model's predictions after prompts."""
     from transduce.cli.input import read_prompts
     from transduce.hardware import pick_device
-    from transduce.inspection.html import write_prompts
-    from transduce.inspection.prompt_table import print_comparison
     from transduce.inspection.prompts import compare_folder
+    from transduce.inspection.show_prompts import print_comparison, write_prompts
     from transduce.storage import check_free
 
     check_free([output] if output is not None else [], overwrite)

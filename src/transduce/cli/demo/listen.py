@@ -16,8 +16,7 @@ from transduce.data.audio.segment import parse_place
 from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import items_of
-from transduce.evaluation.result import Evaluation
-from transduce.evaluation.write import write_evaluation
+from transduce.evaluation.results import Evaluation, write_evaluation
 from transduce.inspection.figures import training_curve
 from transduce.inspection.model_card import write_card
 from transduce.inspection.speech_figure import draw_speech_attention

@@ -11,8 +11,7 @@ from transduce.cli.demo.train import train_anew
 from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import items_of
-from transduce.evaluation.result import Evaluation
-from transduce.evaluation.write import write_evaluation
+from transduce.evaluation.results import Evaluation, write_evaluation
 from transduce.inspection.figures import attention_grid, training_curve
 from transduce.inspection.model_card import write_card
 from transduce.recipe import load_recipe

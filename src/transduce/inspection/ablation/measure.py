@@ -22,8 +22,8 @@ from transduce.evaluation.bootstrap import (
     paired_difference,
 )
 from transduce.evaluation.items import Item
-from transduce.evaluation.judge import Answer, judged_rows
 from transduce.evaluation.metrics import Measured, higher_is_better
+from transduce.evaluation.score import Answer, scored_rows
 from transduce.models.lens import Gates, attentions, short_name
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.recipe.tasks import TASK_RULES
@@ -116,7 +116,7 @@ class Trial:
             return Measured(loss_rows(self.model, self.items), _mean, {})
         outputs = self.model.run([item.source for item in self.items], **self.settings)
         answers = [Answer.of(output) for output in outputs]
-        return judged_rows(self.model, self.items, answers, [self.metric])[self.metric]
+        return scored_rows(self.model, self.items, answers, [self.metric])[self.metric]
 
 
 def loss_rows(model: Model, items: Sequence[Item]) -> Statistics:

@@ -15,11 +15,11 @@ from transduce.inspection.ablation.measure import BUDGETS, KINDS, POINTS, Remova
 from transduce.inspection.drawings import curves, heat_map
 from transduce.inspection.page import (
     Markup,
+    document,
     framed,
     paragraph,
     section,
     table,
-    whole_page,
 )
 from transduce.storage import make_folder, write_json, write_text
 
@@ -136,7 +136,7 @@ def ablation_page(ablation: Ablation) -> str:
     parts = [section("Every head", *maps, _table(ablation))]
     if ablation.removals:
         parts.append(section("Greedy pruning", *_pruning(ablation)))
-    return whole_page(f"Attention heads of {ablation.model}", lead, parts)
+    return document(f"Attention heads of {ablation.model}", lead, parts)
 
 
 def digits_of(ablation: Ablation) -> int:
@@ -149,14 +149,14 @@ def _table(ablation: Ablation) -> Markup:
     rows: list[list[object]] = []
     for worth in order:
         change = worth.change
-        told: object = f"{change.value:+.{digits}f}"
+        shown: object = f"{change.value:+.{digits}f}"
         if change.is_clear:
             worse = ablation.harm(change) > 0
-            told = Markup(f'<b class="{"worse" if worse else "better"}">{told}</b>')
+            shown = Markup(f'<b class="{"worse" if worse else "better"}">{shown}</b>')
         interval = (
             "" if change.low is None else f"[{change.low:+.{digits}f}, {change.high:+.{digits}f}]"
         )
-        rows.append([KINDS[worth.head.kind], worth.head.layer, worth.head.head, told, interval])
+        rows.append([KINDS[worth.head.kind], worth.head.layer, worth.head.head, shown, interval])
     head = ["kind", "layer", "head", f"change of {ablation.metric}", "95 % interval"]
     made = table(head, rows)
     return Markup(f"<details><summary>All heads, the most needed first</summary>{made}</details>")
@@ -179,7 +179,7 @@ def _pruning(ablation: Ablation) -> list[Markup]:
         paragraph(f"Heads that can go before it is worse by so many {unit(ablation)}: {budgets}."),
         paragraph(
             "Chosen and measured on the same items: on new ones pruning usually does more harm.",
-            "faint",
+            "note",
         ),
         curves({"worse by": points}, "how much worse, by heads removed", "heads removed"),
         Markup(f"<details><summary>Step by step</summary>{made}</details>"),
@@ -211,8 +211,8 @@ def draw_ablation(ablation: Ablation, path: Path) -> None:
         for (layer, head), value in np.ndenumerate(grid_LH):
             if not np.isnan(value):
                 colour = "white" if abs(value) > 0.7 * most else INK
-                told = f"{value:+.{digits - 1}f}"
-                axes.text(head, layer, told, ha="center", va="center", size=7.5, color=colour)
+                shown = f"{value:+.{digits - 1}f}"
+                axes.text(head, layer, shown, ha="center", va="center", size=7.5, color=colour)
         axes.set_xticks(range(heads))
         axes.set_yticks(range(layers))
         axes.tick_params(length=0, labelsize=8)

@@ -10,10 +10,9 @@ from typing import Any
 from transduce.data.text.pairs import corpus_name, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.errors import DataError
-from transduce.evaluation.choose_corpus import given_files, split_of
 from transduce.evaluation.evaluate import FREE, metric_names
-from transduce.evaluation.items import Item, items_of, measurable
-from transduce.evaluation.judge import check_bleu
+from transduce.evaluation.items import Item, given_files, items_of, measurable, split_of
+from transduce.evaluation.score import check_bleu
 from transduce.inspection.ablation.measure import Trial
 from transduce.recipe import with_overrides
 from transduce.recipe.tasks import TASK_RULES

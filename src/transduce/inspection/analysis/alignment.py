@@ -98,12 +98,12 @@ def alignment_error_rate(
         raise ValueError(f"There are {len(predicted)} alignments, but {len(gold)} of gold.")
     hits = total = 0
     for links, right in zip(predicted, gold, strict=True):
-        told = set(links)
+        found = set(links)
         if not isinstance(right, Gold):
             sure = frozenset(right)
             right = Gold(sure, sure)
-        hits += len(told & right.sure) + len(told & (right.sure | right.possible))
-        total += len(told) + len(right.sure)
+        hits += len(found & right.sure) + len(found & (right.sure | right.possible))
+        total += len(found) + len(right.sure)
     return 1.0 - hits / total if total else 0.0
 
 

@@ -32,7 +32,7 @@ from transduce.inspection.analysis.alignment import (
     word_attention,
 )
 from transduce.inspection.analysis.attention import attention_confidence, diagonality
-from transduce.inspection.page import framed, section, table, whole_page
+from transduce.inspection.page import document, framed, section, table
 from transduce.models.lens import is_to_source, short_name
 from transduce.tasks.transduce import Transducer
 
@@ -89,7 +89,7 @@ class Alignments:
         links = [[number, line] for number, line in enumerate(self.to_pharaoh()[:SHOWN], start=1)]
         lead = f"{len(self.links):,} pairs; the links are those of the first head."
         parts = [section("Heads", heads), section("Links", table(["pair", "links"], links, text=2))]
-        return framed(whole_page("Word alignments", lead, parts))
+        return framed(document("Word alignments", lead, parts))
 
 
 def align_words(

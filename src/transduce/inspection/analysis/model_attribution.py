@@ -32,8 +32,7 @@ from transduce.inspection.analysis.attribution import (
 )
 from transduce.inspection.analysis.subject import Subject, subject_of
 from transduce.inspection.drawings import heat_map
-from transduce.inspection.figures import visible
-from transduce.inspection.page import framed, section, whole_page
+from transduce.inspection.page import document, framed, section, visible
 from transduce.tasks.model import Model
 
 Method = Literal["integrated_gradients", "gradient_x_input", "gradient_norm", "erasure"]
@@ -86,7 +85,7 @@ class Attribution:
             "How much each column raises the log-probability of the row's token; green: lowers it."
         )
         title = f"Attribution by {self.method.replace('_', ' ')}"
-        return framed(whole_page(title, lead, [section("", *maps)]))
+        return framed(document(title, lead, [section("", *maps)]))
 
 
 def attribute(

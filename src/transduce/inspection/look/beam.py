@@ -9,8 +9,8 @@ from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.output import Output
 from transduce.decoding.search.hypothesis import penalty
-from transduce.inspection.figures import visible
 from transduce.inspection.look.trace import Asked, Trace
+from transduce.inspection.page import visible
 
 KEPT, ENDED, PRUNED, END_PRUNED, OPEN = "kept", "ended", "pruned", "end pruned", "open"
 BANK = "bank"
@@ -21,7 +21,7 @@ BANNED = "banned"
 Prefix = tuple[int, ...]
 
 
-class Way(NamedTuple):
+class Candidate(NamedTuple):
     """A candidate of a step: a hypothesis and the token that it might go on with."""
 
     total: float
@@ -46,20 +46,22 @@ def beam_tree(trace: Trace, nbest: Sequence[Output], tokens: Tokens) -> dict[str
     for number, asked in enumerate(trace.steps):
         following = trace.steps[number + 1].prefixes if number + 1 < len(trace.steps) else None
         count = 2 * trace.size
-        ways = _candidates(asked, count)
-        kept = [way.total for way in ways if following and (*way.prefix, way.token) in following]
+        candidates = _candidates(asked, count)
+        kept = [
+            one.total for one in candidates if following and (*one.prefix, one.token) in following
+        ]
         still_open = 0
-        for way in [*ways, *_banned(asked, ways, count)]:
-            whole = (*way.prefix, way.token)
-            if whole in index or way.prefix not in index:
+        for candidate in [*candidates, *_banned(asked, candidates, count)]:
+            whole = (*candidate.prefix, candidate.token)
+            if whole in index or candidate.prefix not in index:
                 continue
             fate, score = PRUNED, None
-            if way.reason is not None:
+            if candidate.reason is not None:
                 fate = BANNED
-            elif way.token == END:
-                assert way.rank is not None
-                fate = ENDED if way.rank <= trace.size else END_PRUNED
-                score = way.total / float(penalty(len(whole), trace.length_penalty))
+            elif candidate.token == END:
+                assert candidate.rank is not None
+                fate = ENDED if candidate.rank <= trace.size else END_PRUNED
+                score = candidate.total / float(penalty(len(whole), trace.length_penalty))
                 if whole in places:
                     score = nbest[places[whole]].score  # with the coverage penalty, if there is one
             elif following is None:
@@ -67,14 +69,21 @@ def beam_tree(trace: Trace, nbest: Sequence[Output], tokens: Tokens) -> dict[str
                 still_open += 1
             elif whole in following:
                 fate = KEPT
-            elif asked.order is not None and kept and way.total > min(kept):
+            elif asked.order is not None and kept and candidate.total > min(kept):
                 fate = BANK
             if fate != BANNED:
                 index[whole] = len(nodes)
-            (piece,) = tokens.pieces([way.token])
+            (piece,) = tokens.pieces([candidate.token])
             value = None if score is None else round(score, 4)
-            about = [index[way.prefix], visible(piece), round(way.total, 4), fate, way.rank, value]
-            nodes.append([*about, places.get(whole), way.reason])
+            about = [
+                index[candidate.prefix],
+                visible(piece),
+                round(candidate.total, 4),
+                fate,
+                candidate.rank,
+                value,
+            ]
+            nodes.append([*about, places.get(whole), candidate.reason])
     _add_cut_off(nodes, index, nbest)
     banned = any(node[3] == BANNED for node in nodes)
     return {"size": trace.size, "phrases": trace.has_phrases, "banned": banned, "nodes": nodes}
@@ -93,8 +102,8 @@ def _add_cut_off(nodes: list[list[Any]], index: dict[Prefix, int], nbest: Sequen
             nodes[before][5:7] = [round(output.score, 4), place]
 
 
-def _candidates(asked: Asked, count: int) -> list[Way]:
-    """The ways to go on from a step, in the order of search."""
+def _candidates(asked: Asked, count: int) -> list[Candidate]:
+    """The candidates to go on from a step, in the order of search."""
     if asked.order is not None:
         found = [(total, asked.prefixes[row], token) for row, token, total in asked.order]
     else:
@@ -109,17 +118,18 @@ def _candidates(asked: Asked, count: int) -> list[Way]:
             for prefix, (total, likeliest) in rows.items()
             for token, value in likeliest
         ]
-        found.sort(key=lambda way: -way[0])
-    return [Way(*way, rank) for rank, way in enumerate(found[:count], start=1)]
+        found.sort(key=lambda one: -one[0])
+    return [Candidate(*one, rank) for rank, one in enumerate(found[:count], start=1)]
 
 
-def _banned(asked: Asked, ways: Sequence[Way], count: int) -> list[Way]:
+def _banned(asked: Asked, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """What constraints banned, where it would have been among the candidates."""
-    worst = min((way.total for way in ways), default=NEVER) if len(ways) >= count else NEVER
+    full = len(candidates) >= count
+    worst = min((one.total for one in candidates), default=NEVER) if full else NEVER
     found = {
-        (prefix, token): Way(total + value, prefix, token, None, reason)
+        (prefix, token): Candidate(total + value, prefix, token, None, reason)
         for prefix, total, banned in zip(asked.prefixes, asked.totals, asked.banned, strict=True)
         for token, value, reason in banned
         if total + value > worst
     }
-    return sorted(found.values(), key=lambda way: -way.total)[:count]
+    return sorted(found.values(), key=lambda one: -one.total)[:count]

@@ -16,12 +16,12 @@ from transduce.decoding.output import Output
 from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import DataError, ModelError
 from transduce.inspection.analysis import attribute, rollout
-from transduce.inspection.figures import visible
 from transduce.inspection.look.arrays import packed, packed_signed
 from transduce.inspection.look.audio import audio_of, check_audio
 from transduce.inspection.look.beam import beam_tree
 from transduce.inspection.look.embedding import embeddings_of
 from transduce.inspection.look.trace import traced
+from transduce.inspection.page import visible
 from transduce.models.lens import CELLS, is_to_source, side_of
 from transduce.tasks import AudioInputModel, LanguageModel
 from transduce.tasks.audio_input import AudioSegment

@@ -11,8 +11,8 @@ from torch import nn
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.lens import Seen
-from transduce.inspection.figures import visible
 from transduce.inspection.look.positions import positions_of
+from transduce.inspection.page import visible
 from transduce.tasks import LanguageModel
 from transduce.tasks.model import Model
 

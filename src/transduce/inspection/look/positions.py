@@ -1,4 +1,4 @@
-"""Positional encodings for a page: tables that are added, turns of rotary ones, relative scores."""
+"""Positional encodings for a page: tables that are added, rotary angles, relative scores."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def positions_of(model: Model, embedding: str, side: str, count: int) -> Shown |
             for name, part in attentions(model.network).items()
             if name.startswith(f"{side}.") and isinstance(part, MultiHeadAttention)
         }
-        turns = next((part.rotary for part in own.values() if part.rotary is not None), None)
-        if turns is not None:
-            return _rotary(turns, count)
+        rotary = next((part.rotary for part in own.values() if part.rotary is not None), None)
+        if rotary is not None:
+            return _rotary(rotary, count)
         relative = {n: part for n, part in own.items() if isinstance(part, RelativeAttention)}
         if relative:
             return _relative(relative, count)
@@ -68,9 +68,9 @@ def _table(positioned: Positioned, count: int) -> Shown:
     return _shown(kind.lower(), title, "", _numbers(vectors_TD))
 
 
-def _rotary(turns: Rotary, count: int) -> Shown:
+def _rotary(rotary: Rotary, count: int) -> Shown:
     """Of each distance, the cosine of the angle between a query's and a key's pair of features."""
-    cosines_TK = turns(count)[:, 0::2]
+    cosines_TK = rotary(count)[:, 0::2]
     return _shown(
         "rotary",
         "Rotary positions: the cosine of the turn of each pair of features (columns) by distance "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from transduce.errors import DataError
 from transduce.inspection.look.collect import Page, collect
 from transduce.inspection.look.figure import draw
 from transduce.inspection.look.page import page
+from transduce.inspection.page import framed
 from transduce.storage import make_folder, write_text
 from transduce.tasks.model import Model
 
@@ -54,11 +54,7 @@ class Look:
         return path
 
     def _repr_html_(self) -> str:
-        # In a frame of its own the page can neither reach the notebook nor be changed by it.
-        return (
-            f'<iframe sandbox="allow-scripts" width="100%" height="{HEIGHT}" '
-            f'style="border: 0" srcdoc="{html.escape(self.html(), quote=True)}"></iframe>'
-        )
+        return framed(self.html(), HEIGHT, scripts=True)
 
 
 def look(

@@ -197,12 +197,12 @@ class _Recording:
     def _banned(self, count: int, reason_RV: Tensor) -> list[list[tuple[int, float, str]]]:
         """Of the tokens that would be the likeliest, those that are banned."""
         found = []
-        for row, ways in enumerate(_likeliest(self.log_probs_RV, count)):
-            numbers = [int(reason_RV[row, token]) for token, _ in ways]
+        for row, candidates in enumerate(_likeliest(self.log_probs_RV, count)):
+            numbers = [int(reason_RV[row, token]) for token, _ in candidates]
             found.append(
                 [
                     (token, value, REASONS[type(self.constraints[number - 1])])
-                    for (token, value), number in zip(ways, numbers, strict=True)
+                    for (token, value), number in zip(candidates, numbers, strict=True)
                     if number
                 ]
             )

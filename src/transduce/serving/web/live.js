@@ -1,7 +1,7 @@
 // Live speech: the microphone is sent as it is heard, and words come back as they are spoken.
 
 import { make } from "../look/look.js";
-import { openInput, wav } from "./recording.js";
+import { openInput, pcm, wav } from "./recording.js";
 import * as server from "./server.js";
 import { Spectrum } from "./spectrum.js";
 
@@ -9,7 +9,7 @@ const KEPT = 120; // seconds of the recording that can be played afterwards
 const element = document.getElementById("output");
 
 /** What was said: utterances with their times; of the last one, what is stable, and what is not. */
-class Said {
+class Transcripts {
   constructor() {
     this.finals = [];
     this.line = null;
@@ -32,8 +32,8 @@ class Said {
 export class LiveMicrophone {
   get running() { return Boolean(this.socket); }
 
-  /** Begin; `told` gets the seconds so far, `failed` an error that ends it. Gives the spectrogram. */
-  async start(model, told, failed) {
+  /** Begin; `progress` gets the seconds so far, `failed` an error that ends it. Gives the spectrogram. */
+  async start(model, progress, failed) {
     this.input = await openInput();
     this.context = new AudioContext();
     try {
@@ -44,7 +44,7 @@ export class LiveMicrophone {
       throw error;
     }
     this.blocks = [];
-    this.said = new Said();
+    this.transcripts = new Transcripts();
     this.spectrum = new Spectrum(this.context.sampleRate);
     this.done = new Promise((resolve, reject) => {
       this.socket.onmessage = ({ data }) => {
@@ -52,7 +52,7 @@ export class LiveMicrophone {
         if (message.type === "error") reject(new server.ServerError(message.error.message, message.error.code));
         else if (message.type === "done") resolve();
         else if (message.type !== "ready") {
-          this.said.show(message);
+          this.transcripts.show(message);
           if (message.final) this.spectrum.show(message.words);
         }
       };
@@ -66,7 +66,7 @@ export class LiveMicrophone {
       this.blocks.push(data);
       if (this.blocks.length * data.length > KEPT * this.context.sampleRate) this.blocks.shift();
       this.spectrum.add(data);
-      told(this.spectrum.seconds);
+      progress(this.spectrum.seconds);
     };
     this.context.createMediaStreamSource(this.input).connect(worklet);
     return this.spectrum.element;
@@ -74,7 +74,7 @@ export class LiveMicrophone {
 
   /** Stop and wait for the last words: the final transcripts, and the recording. */
   async stop() {
-    const { socket, blocks, said, spectrum } = this;
+    const { socket, blocks, transcripts, spectrum } = this;
     const rate = this.context.sampleRate;
     for (const track of this.input.getTracks()) track.stop();
     await this.context.suspend();
@@ -87,7 +87,7 @@ export class LiveMicrophone {
     const samples = new Float32Array(blocks.reduce((sum, one) => sum + one.length, 0));
     blocks.reduce((at, one) => { samples.set(one, at); return at + one.length; }, 0);
     const length = samples.length / rate;
-    return { finals: said.finals, file: wav(samples, rate), length, missing: Math.max(0, spectrum.seconds - length) };
+    return { finals: transcripts.finals, file: wav(samples, rate), length, missing: Math.max(0, spectrum.seconds - length) };
   }
 
   async release() {
@@ -98,10 +98,4 @@ export class LiveMicrophone {
     this.spectrum?.close();
     socket?.close();
   }
-}
-
-function pcm(samples) {
-  const values = new Int16Array(samples.length); // little endian, as on every machine with a browser
-  samples.forEach((sample, i) => { values[i] = 32767 * Math.max(-1, Math.min(1, sample)); });
-  return values.buffer;
 }

@@ -25,7 +25,10 @@ class Page {
     this.microphone = new Microphone();
     this.live = new LiveMicrophone();
     at("model").addEventListener("change", () => this.choose(at("model").value));
-    at("theme").addEventListener("click", () => this.paint(theme.name === "dark" ? "light" : "dark"));
+    at("theme").addEventListener("click", () => {
+      theme.toggle();
+      localStorage.setItem("transduce-theme", theme.name);
+    });
     at("text-form").addEventListener("submit", (event) => { event.preventDefault(); this.run(); });
     text.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -61,11 +64,6 @@ class Page {
     const before = localStorage.getItem("transduce-model");
     this.choose(this.models.some((one) => one.name === before) ? before : this.models[0].name);
     document.documentElement.dataset.ready = "yes";
-  }
-
-  paint(name) {
-    theme.set(name);
-    localStorage.setItem("transduce-theme", name);
   }
 
   choose(name) {
@@ -252,12 +250,12 @@ class Page {
   }
 
   async record() {
-    const told = (seconds) => { at("recorded").textContent = `${seconds.toFixed(0)} s`; };
+    const progress = (seconds) => { at("recorded").textContent = `${seconds.toFixed(0)} s`; };
     try {
       if (this.live.running) await this.stopSpeaking();
-      else if (this.model.live && !this.microphone.running) await this.speak(told);
+      else if (this.model.live && !this.microphone.running) await this.speak(progress);
       else if (!this.microphone.running) {
-        await this.microphone.start(told);
+        await this.microphone.start(progress);
         this.pressed(true);
       } else {
         this.pressed(false);
@@ -270,10 +268,10 @@ class Page {
   }
 
   /** Words as they are spoken, and the spectrogram that they are heard in. */
-  async speak(told) {
+  async speak(progress) {
     this.going?.abort();
     this.reset();
-    const canvas = await this.live.start(this.model.name, told, (error) => {
+    const canvas = await this.live.start(this.model.name, progress, (error) => {
       this.pressed(false);
       this.output.busy(false);
       this.failed(error);

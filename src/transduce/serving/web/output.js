@@ -1,6 +1,6 @@
 // The output as it grows: each token is a button that shows its alternatives.
 
-import { inkOn, make, percent, redraws, shade } from "../look/look.js";
+import { barOf, make, percent, redraws, tint } from "../look/look.js";
 
 const element = document.getElementById("output");
 const panel = document.getElementById("alternatives");
@@ -11,7 +11,7 @@ export class Output {
   constructor(chosen) {
     this.chosen = chosen;
     this.confident = false;
-    this.refresh = () => this.recolor();
+    this.refresh = () => { for (const token of this.tokens) this.color(token); };
     this.clear();
     element.addEventListener("keydown", (event) => this.pressed(event));
     panel.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
@@ -80,18 +80,15 @@ export class Output {
 
   confidences(shown) {
     this.confident = shown;
-    for (const token of this.tokens) this.color(token);
+    this.refresh();
   }
 
   color(token) {
     if (!token.button) return;
     const share = token.share ?? (token.score === undefined ? undefined : Math.exp(token.score));
     const marked = this.confident && share !== undefined;
-    token.button.style.backgroundColor = marked ? shade(1 - share) : ""; // what is uncertain stands out
-    token.button.style.color = marked ? inkOn(1 - share) : "";
+    tint(token.button, marked ? 1 - share : null); // what is uncertain stands out
   }
-
-  recolor() { for (const token of this.tokens) this.color(token); }
 
   focus(button) {
     for (const one of element.querySelectorAll("button")) one.tabIndex = one === button ? 0 : -1;
@@ -117,19 +114,17 @@ export class Output {
     token.button.setAttribute("aria-expanded", "true");
     this.focus(token.button);
     const before = this.tokens.slice(0, place).map((one) => one.text).join("");
-    const list = make("ol");
+    const list = make("ol", { class: "bars" });
     for (const one of token.alternatives) {
-      const bar = make("span", { class: "bar" });
       const share = Math.exp(one.score);
-      bar.style.width = `${Math.max(0.5, 100 * share)}%`;
       const name = one.token === END ? "(end)" : one.text.trim() ? one.text.trim() : one.text ? one.text.replaceAll(" ", "␣") : one.token;
       const current = one.text === token.text;
       const able = Boolean(one.text.trim()) && !current;
       list.append(make("li", {}, make("button", {
-        type: "button", disabled: !able, "aria-current": current ? "true" : null, title: able ? "Decode on from here" : name,
+        type: "button", class: "row", disabled: !able, "aria-current": current ? "true" : null, title: able ? "Decode on from here" : name,
         "aria-label": `${name}, ${percent(share)}${able ? ": decode on from here" : ""}`,
         onclick: () => this.chosen(before + one.text, place),
-      }, make("span", { class: "name" }, name), make("span", { class: "track" }, bar), make("span", { class: "share" }, percent(share)))));
+      }, ...barOf(name, share))));
     }
     const title = `Alternatives for “${token.text.trim() || "␣"}”`;
     panel.replaceChildren(make("div", { class: "choices", role: "region", "aria-label": title },

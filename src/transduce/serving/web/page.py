@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from transduce.inspection.look.page import module, stylesheet
+from transduce.inspection.look.page import STYLES, module
+from transduce.inspection.page import stylesheet
 from transduce.serving import api
 from transduce.serving.engine import Engine
 from transduce.serving.errors import NotFound
@@ -80,7 +81,7 @@ def files() -> dict[str, File]:
     folder = resources.files("transduce.serving").joinpath("web")
     found = {
         "/look/look.js": File.of("look.js", module()),
-        "/look/look.css": File.of("look.css", stylesheet()),
+        "/look/look.css": File.of("look.css", stylesheet(STYLES)),
     }
     for one in folder.iterdir():
         if one.name.endswith(tuple(TYPES)):

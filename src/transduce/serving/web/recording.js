@@ -13,15 +13,15 @@ export async function openInput() {
 }
 
 export class Microphone {
-  /** Begin; `told` is called with the seconds recorded so far. */
-  async start(told) {
+  /** Begin; `progress` is called with the seconds recorded so far. */
+  async start(progress) {
     this.input = await openInput();
     this.parts = [];
     this.recorder = new MediaRecorder(this.input);
     this.recorder.addEventListener("dataavailable", (event) => this.parts.push(event.data));
     this.recorder.start();
     const begin = performance.now();
-    this.timer = setInterval(() => told((performance.now() - begin) / 1000), 200);
+    this.timer = setInterval(() => progress((performance.now() - begin) / 1000), 200);
   }
 
   get running() { return this.recorder?.state === "recording"; }
@@ -54,8 +54,13 @@ function mixed(sound) {
   return samples;
 }
 
+/** Samples of 16 bits; little endian, as on every machine with a browser. */
+export function pcm(samples) {
+  return Int16Array.from(samples, (sample) => 32767 * Math.max(-1, Math.min(1, sample)));
+}
+
 export function wav(samples, rate) {
-  const bytes = new DataView(new ArrayBuffer(44 + 2 * samples.length));
+  const bytes = new DataView(new ArrayBuffer(44));
   const write = (at, text) => [...text].forEach((letter, i) => bytes.setUint8(at + i, letter.charCodeAt(0)));
   write(0, "RIFF");
   bytes.setUint32(4, 36 + 2 * samples.length, true);
@@ -69,6 +74,5 @@ export function wav(samples, rate) {
   bytes.setUint16(34, 16, true);
   write(36, "data");
   bytes.setUint32(40, 2 * samples.length, true);
-  samples.forEach((sample, i) => bytes.setInt16(44 + 2 * i, 32767 * Math.max(-1, Math.min(1, sample)), true));
-  return new Blob([bytes], { type: "audio/wav" });
+  return new Blob([bytes, pcm(samples)], { type: "audio/wav" });
 }

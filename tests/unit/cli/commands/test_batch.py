@@ -431,6 +431,20 @@ def test_a_folder_with_other_content_is_refused(
     assert "there is no job in" in sentence(empty)
 
 
+def test_a_model_of_an_ensemble_that_changes_stops_the_job(
+    folder: Path, tmp_path: Path, job: Any
+) -> None:
+    (tmp_path / "in.txt").write_text("ab\n", "utf-8")
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    given = ["in.txt", "--engine", "slurm", "--ensemble", other]
+    assert job(*given).status == 0
+    assert job(*given).status == 0
+    recipe = other / "recipe.yaml"
+    recipe.write_text(recipe.read_text("utf-8").replace("beam: 2", "beam: 3"), "utf-8")
+    assert f"the model {other} has changed since the job" in sentence(job(*given))
+
+
 def test_a_finished_shard_is_not_decoded_again(tmp_path: Path, job: Any) -> None:
     (tmp_path / "in.txt").write_text("\n".join(SOURCES), "utf-8")
     assert job("in.txt").status == 0

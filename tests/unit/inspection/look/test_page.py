@@ -17,7 +17,7 @@ from tiny_models import tiny
 from tiny_sounds import audio_model, noise
 from transduce.errors import DataError, ModelError
 from transduce.inspection.look import Look, figure, look
-from transduce.inspection.look.page import as_json, page
+from transduce.inspection.look.page import page
 from transduce.tasks.audio_input import AudioSegment
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> & \u2028 \u2029 ]]>"
@@ -68,7 +68,8 @@ def test_a_hostile_token_and_title() -> None:
 
 
 def test_half_a_surrogate_pair_does_not_stop_it() -> None:
-    assert json.loads(as_json({"a": "x\ud800y"})) == {"a": "x?y"}
+    text = page({"inputs": [], "a": "x\ud800y"}, "x\ud800y")
+    assert text.count("x?y") == 2
 
 
 def test_the_policy_allows_the_one_script_and_style_alone(found: Look) -> None:

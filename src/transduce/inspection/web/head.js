@@ -108,15 +108,11 @@ class HeadPanel {
 
 /** How spread attention is, in words and numbers. */
 function describe(table) {
-  let [entropy, largest] = [0, 0];
+  let [entropy, sharpest] = [0, 0];
   for (let row = 0; row < table.rows; row++) {
-    let top = 0;
-    for (const weight of table.row(row)) {
-      if (weight > 0) entropy -= weight * Math.log(weight);
-      if (weight > top) top = weight;
-    }
-    largest += top;
+    for (const weight of table.row(row)) if (weight > 0) entropy -= weight * Math.log(weight);
+    sharpest += largest(table.row(row));
   }
   const rows = Math.max(1, table.rows);
-  return `entropy ${(entropy / rows).toFixed(2)} nats, largest weight ${(largest / rows).toFixed(2)}, on average over ${table.rows} rows`;
+  return `entropy ${(entropy / rows).toFixed(2)} nats, largest weight ${(sharpest / rows).toFixed(2)}, on average over ${table.rows} rows`;
 }

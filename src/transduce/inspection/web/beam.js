@@ -24,7 +24,7 @@ const WHY = {
 };
 
 /** The place of a hypothesis in the n-best list, and its score. */
-const standing = (node) => `${node.place + 1}: ${fixed(node.score)}`;
+const rankAndScore = (node) => `${node.place + 1}: ${fixed(node.score)}`;
 
 class BeamPlane extends Plane {
   constructor(beam) {
@@ -62,7 +62,7 @@ class BeamPlane extends Plane {
     this.left = [0, 14]; // of each column; that of the root is not drawn
     for (let depth = 1; depth < columns.length; depth++) {
       const ended = columns[depth].filter((node) => node.place !== null);
-      const scores = ended.length ? widest(ended.map(standing), 110) + 8 : 0;
+      const scores = ended.length ? widest(ended.map(rankAndScore), 110) + 8 : 0;
       this.left.push(this.left[depth] + widest(columns[depth].map((node) => node.token), 110) + Math.max(34, scores));
     }
   }
@@ -76,8 +76,6 @@ class BeamPlane extends Plane {
   at(node) { return [this.left[node.depth], node.line * LINE + 15]; }
 
   draw(context, x, y) {
-    context.fillStyle = theme.color("paper");
-    context.fillRect(0, 0, this.wide, this.high);
     context.textAlign = "left";
     for (const node of this.nodes) {
       if (!node.up) continue;
@@ -104,7 +102,7 @@ class BeamPlane extends Plane {
       const wide = context.measureText(text).width;
       if (faint) context.fillRect(px - x, py - y, wide, 1);
       if (node.fate === "banned") context.fillRect(px - x, py - y - 3, wide, 1);
-      if (node.place !== null) context.fillText(standing(node), px + wide + 8 - x, py - y);
+      if (node.place !== null) context.fillText(rankAndScore(node), px + wide + 8 - x, py - y);
       if (node === this.over) context.strokeRect(px - 3 - x, py - 9 - y, wide + 6, 18);
       context.globalAlpha = 1;
     }

@@ -19,16 +19,11 @@ function nbestPanel(look) {
 
 function nbestTable(hypotheses) {
   const head = ["", "output", "score", "log-probability", "tokens"];
-  const body = make("tbody");
-  hypotheses.forEach((one, place) => {
-    body.append(make("tr", {},
-      make("th", { scope: "row" }, String(place + 1)), make("td", { class: "wide" }, one.text),
-      make("td", { class: "number" }, fixed(one.score)),
-      make("td", { class: "number" }, fixed(one.log_probability)),
-      make("td", { class: "number" }, String(one.tokens.length))));
-  });
-  return make("table", {},
-    make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))), body);
+  return tableOf(head, hypotheses.map((one, place) => make("tr", {},
+    make("th", { scope: "row" }, String(place + 1)), make("td", { class: "wide" }, one.text),
+    make("td", { class: "number" }, fixed(one.score)),
+    make("td", { class: "number" }, fixed(one.log_probability)),
+    make("td", { class: "number" }, String(one.tokens.length)))));
 }
 
 /** Hypotheses that begin alike share a branch: {tokens, children, ends: [rank]}. */

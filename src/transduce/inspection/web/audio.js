@@ -111,8 +111,6 @@ class AudioPlane extends Plane {
   draw(context, x, y) {
     const { left, second, look } = this;
     const at = (seconds) => left + seconds * second - x;
-    context.fillStyle = theme.color("paper");
-    context.fillRect(0, 0, this.wide, this.high);
     context.save();
     context.beginPath();
     context.rect(left, 0, this.wide - left, this.high);
@@ -223,8 +221,7 @@ class Strip {
     const scale = wide / this.look.audio.seconds;
     context.clearRect(0, 0, wide, high);
     context.drawImage(spectrogram(this.look.audio), 0, BARS_HEIGHT, wide, high - BARS_HEIGHT);
-    let top = 0.05;
-    for (const weight of weights) if (weight > top) top = weight;
+    const top = largest(weights, 0.05);
     context.fillStyle = theme.color("accent");
     for (let place = 0; place < weights.length; place++) {
       const tall = (weights[place] / top) * (BARS_HEIGHT - 4);

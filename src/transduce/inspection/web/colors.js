@@ -23,6 +23,12 @@ const RAMPS = { light: ramp(LIGHT), dark: ramp(DARK) };
 const SIGNED = { light: ramp(LIGHT_SIGNED), dark: ramp(DARK_SIGNED) };
 const redraws = new Set(); // functions to call when the colours change
 
+/** Draw now, and again whenever the colours change. */
+function onColors(draw) {
+  draw();
+  redraws.add(draw);
+}
+
 const theme = {
   get name() {
     const chosen = document.documentElement.dataset.theme;
@@ -34,6 +40,7 @@ const theme = {
     document.documentElement.dataset.theme = name;
     theme.changed();
   },
+  toggle() { theme.set(theme.name === "dark" ? "light" : "dark"); },
   changed() {
     for (const redraw of redraws) redraw();
   },
@@ -43,22 +50,26 @@ const theme = {
 };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", theme.changed);
 
-function shadeIndex(share) {
+/** The place of a number from 0 to 1 in a ramp; `signed`: from -1 to 1. */
+function shadeIndex(share, signed) {
+  if (signed) share = (share + 1) / 2;
   return 3 * Math.max(0, Math.min(SHADES - 1, Math.round(share * (SHADES - 1))));
 }
 
-function shade(share) {
-  const colors = RAMPS[theme.name];
-  const i = shadeIndex(share);
-  return `rgb(${colors[i]} ${colors[i + 1]} ${colors[i + 2]})`;
+/** Red, green and blue of a number. */
+function colorOf(share, signed) {
+  const i = shadeIndex(share, signed);
+  return (signed ? SIGNED : RAMPS)[theme.name].subarray(i, i + 3);
 }
 
-/** Ink that can be read on a shade. */
-function inkOn(share) {
-  const colors = RAMPS[theme.name];
-  const i = shadeIndex(share);
-  const lightness = 0.2126 * colors[i] + 0.7152 * colors[i + 1] + 0.0722 * colors[i + 2];
-  return lightness > 130 ? "#14171f" : "#ffffff";
+function shade(share) { return `rgb(${colorOf(share, false).join(" ")})`; }
+
+/** Colour an element by a number, with ink that can be read on it; null: no colour. */
+function tint(element, share, signed = false) {
+  const color = share === null ? null : colorOf(share, signed);
+  const dark = color && 0.2126 * color[0] + 0.7152 * color[1] + 0.0722 * color[2] <= 130;
+  element.style.backgroundColor = color ? `rgb(${color.join(" ")})` : "";
+  element.style.color = color ? (dark ? "#ffffff" : "#14171f") : "";
 }
 
 /** A picture with one pixel a number; `top` is the number of the strongest colour. */
@@ -70,8 +81,7 @@ function picture(rows, columns, valueAt, top, signed = false) {
   const image = context.createImageData(columns, rows);
   const colors = (signed ? SIGNED : RAMPS)[theme.name];
   for (let i = 0; i < rows * columns; i++) {
-    const share = valueAt(i) / top;
-    const from = shadeIndex(signed ? (share + 1) / 2 : share);
+    const from = shadeIndex(valueAt(i) / top, signed);
     image.data[4 * i] = colors[from];
     image.data[4 * i + 1] = colors[from + 1];
     image.data[4 * i + 2] = colors[from + 2];
@@ -84,12 +94,10 @@ function picture(rows, columns, valueAt, top, signed = false) {
 /** The scale from 0, or from -`top`, to `top`: to be read beside a map. */
 function legend(top, signed = false) {
   const canvas = make("canvas", { width: 120, height: 10, "aria-hidden": "true" });
-  const draw = () => {
+  onColors(() => {
     const context = canvas.getContext("2d");
     context.imageSmoothingEnabled = false;
     context.drawImage(picture(1, SHADES, (i) => (signed ? 2 * i : i) / (SHADES - 1) - (signed ? 1 : 0), 1, signed), 0, 0, 120, 10);
-  };
-  draw();
-  redraws.add(draw);
+  });
   return make("span", { class: "legend" }, signed ? (top === 1 ? "-1" : (-top).toFixed(3)) : "0", canvas, top === 1 ? "1" : top.toFixed(3));
 }

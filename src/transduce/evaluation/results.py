@@ -1,22 +1,81 @@
-"""Results item by item, as JSON Lines: what was asked, what came, how good it is."""
+"""What an evaluation has found, and its files: metrics.json and the hypotheses in a model folder,
+results item by item as JSON Lines."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transduce.checksums import is_ours, write_listed
 from transduce.data.tokens.tokenizer import UNKNOWN
 from transduce.decoding.output import Output
 from transduce.errors import DataError
 from transduce.evaluation.items import Item
-from transduce.evaluation.metrics import Measured
-from transduce.evaluation.result import Evaluation
-from transduce.evaluation.slices import Slices, plain_source
+from transduce.evaluation.metrics import Measured, Metric
+from transduce.evaluation.slices import Slices, SliceScores, plain_source
 from transduce.storage import make_folder, write_text
 from transduce.tasks import LanguageModel
+from transduce.tasks.folder import update_metrics
 from transduce.tasks.transduce import Model
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    metrics: dict[str, Metric]
+    items: list[Item]
+    outputs: list[Output]
+    groups: dict[str, dict[str, Metric]] = field(default_factory=dict)
+    """The same for the items of each group, if there are several."""
+    mean: dict[str, Metric] = field(default_factory=dict)
+    """The macro average over the groups."""
+    name: str = ""
+    """The key of this result in metrics.json."""
+    skipped: int = 0
+    """Pairs that were skipped: with different numbers of labels and words."""
+    warning: str = ""
+    """A warning about a metric that means little here."""
+    rows: dict[str, Measured] = field(default_factory=dict)
+    """What each metric counted in every item."""
+    slices: Slices | None = None
+    """The items cut as was asked for, and the scores of each slice."""
+    by_slice: SliceScores | None = None
+
+
+def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **metadata: Any) -> None:
+    """Write the metrics to metrics.json under `split`, the hypotheses to SPLIT.hypotheses.txt."""
+    if evaluation.groups:
+        metadata["mean"] = {name: metric.to_json() for name, metric in evaluation.mean.items()}
+        metadata["groups"] = {
+            group: {name: _shortly(metric) for name, metric in metrics.items()}
+            for group, metrics in evaluation.groups.items()
+        }
+    if evaluation.by_slice is not None:
+        metadata["slices"] = evaluation.by_slice.to_json()
+    write_metrics(folder, split, evaluation.metrics, len(evaluation.items), **metadata)
+    # One hypothesis in each line: line breaks inside would shift all that follow.
+    lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
+    path = folder / f"{split}.hypotheses.txt"
+    if path.exists() and not is_ours(path):
+        raise DataError(
+            f"{path} was changed since transduce wrote it, and is not replaced: move it away to "
+            f"get the new hypotheses; the metrics are in metrics.json"
+        )
+    write_listed(path, "\n".join(lines) + "\n")
+
+
+def _shortly(metric: Metric) -> dict[str, Any]:
+    return {"value": metric.value, "low": metric.low, "high": metric.high}
+
+
+def write_metrics(
+    folder: Path, split: str, metrics: dict[str, Metric], items: int, **metadata: Any
+) -> None:
+    """Put metrics and what else is known of a measurement into metrics.json."""
+    measured = {name: metric.to_json() for name, metric in metrics.items()}
+    update_metrics(folder, split, {"items": items, **metadata, "metrics": measured})
 
 
 def item_scores(rows: Mapping[str, Measured], items: int) -> dict[str, list[float]]:

@@ -50,8 +50,6 @@ class Lines extends Plane {
   }
 
   draw(context, x, y) {
-    context.fillStyle = theme.color("paper");
-    context.fillRect(0, 0, this.wide, this.high);
     const { table } = this;
     const seen = (at) => at > y - 30 && at < y + this.high + 30;
     const left = (place) => 6 + (place + 0.5) * this.pitchLeft;
@@ -101,12 +99,12 @@ class Lines extends Plane {
       if (across > this.across - this.other && places[1] >= 0 && places[1] < this.table.rows) this.over = ["right", places[1]];
     }
     if (String(this.over) === before) return;
-    this.say(this.over ? this.told() : "");
+    this.say(this.over ? this.strongestText() : "");
     this.later();
   }
 
   /** The three strongest weights of the token that is pointed at. */
-  told() {
+  strongestText() {
     const [side, place] = this.over;
     const { table } = this;
     const count = side === "right" ? table.columns : table.rows;

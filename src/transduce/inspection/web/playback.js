@@ -138,13 +138,10 @@ class StepPanel {
       this.columns = group.columnNames;
       this.read.replaceChildren(...this.columns.map((name) => make("span", { class: "token" }, name)));
     }
-    let top = 0;
-    for (const weight of weights) if (weight > top) top = weight;
+    const top = largest(weights, 0.25);
     const tokens = this.read.children;
     for (let place = 0; place < tokens.length; place++) {
-      const share = weights[place] / Math.max(top, 0.25);
-      tokens[place].style.backgroundColor = shade(share);
-      tokens[place].style.color = inkOn(share);
+      tint(tokens[place], weights[place] / top);
       tokens[place].title = `weight ${weights[place].toFixed(3)}`;
     }
   }

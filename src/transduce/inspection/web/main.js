@@ -6,48 +6,36 @@ class Page {
   constructor(inputs) {
     this.inputs = inputs;
     this.root = document.getElementById("look");
-    this.tabs = make("div", { role: "tablist", "aria-label": "Views", class: "tabs" });
     this.main = make("main");
     this.summary = make("div", { class: "summary" });
     const chosen = inputs.length > 1
       ? choice("Input", "input", inputs.map((one, place) => [place, one.looks[0].source.slice(0, 80) || "(empty)"]), 0, (place) => this.input(Number(place)))
       : null;
+    this.bar = make("div");
     this.root.append(
       make("header", {},
         make("div", { class: "top" },
-          make("h1", {}, "transduce look"), chosen,
-          button("◐", "Switch between light and dark (t)", () => theme.set(theme.name === "dark" ? "light" : "dark"))),
-        this.summary, this.tabs),
+          make("h1", {}, "transduce look"), chosen, button("◐", "Switch between light and dark (t)", theme.toggle)),
+        this.summary, this.bar),
       this.main,
       make("footer", {}, "Keys: 1 to 9 views, t light or dark. Playback: ← → steps, space plays. Head view: [ ] head, { } layer. Arrows in a focused map read its cells."));
     document.addEventListener("keydown", (event) => this.pressed(event));
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
-    this.active = null;
     this.input(0);
   }
 
   /** Show another input. */
   input(place) {
-    this.active?.view.left?.(this.shared);
+    const before = this.tabs?.active;
+    this.tabs?.leave();
     redraws.clear();
     this.looks = this.inputs[place].looks;
-    this.shared = { open: (panel, kind, layer, head) => this.open(panel, kind, layer, head) };
     this.summarise();
-    const before = this.active?.view.id;
-    this.views = VIEWS.filter((view) => view.when(this.looks)).map((view) => ({ view, element: null }));
-    this.tabs.replaceChildren(...this.views.map((one, number) => {
-      one.tab = make("button", {
-        type: "button", role: "tab", id: `tab-${one.view.id}`, "aria-controls": `view-${one.view.id}`,
-        // The mouse has chosen: from here the arrow keys are the view's own.
-        onclick: (event) => { this.show(one); if (event.detail) one.element.focus({ preventScroll: true }); },
-        onkeydown: (event) => this.along(event, number),
-      }, one.view.title);
-      return one.tab;
-    }));
-    this.main.replaceChildren();
-    this.active = null;
-    this.show(this.views.find((one) => one.view.id === before) || this.views[0]);
+    this.tabs = new Tabs(VIEWS, this.looks);
+    this.bar.replaceChildren(this.tabs.list);
+    this.main.replaceChildren(this.tabs.body);
+    this.tabs.show(before?.id);
   }
 
   summarise() {
@@ -63,49 +51,14 @@ class Page {
     ])));
   }
 
-  show(one) {
-    if (!one || this.active === one) return;
-    this.active?.view.left?.(this.shared);
-    if (!one.element) {
-      one.element = make("div", { role: "tabpanel", tabindex: "-1", id: `view-${one.view.id}`, "aria-labelledby": `tab-${one.view.id}` }, one.view.build(this.looks, this.shared));
-      this.main.append(one.element);
-    }
-    this.active = one;
-    for (const other of this.views) {
-      const chosen = other === one;
-      other.tab.setAttribute("aria-selected", String(chosen));
-      other.tab.tabIndex = chosen ? 0 : -1;
-      if (other.element) other.element.hidden = !chosen;
-    }
-    one.view.shown?.(this.shared);
-  }
-
-  /** Enlarge a head of one of the panels. */
-  open(panel, kind, layer, head) {
-    this.show(this.views.find((one) => one.view.id === "head"));
-    this.shared.heads[panel].chooser.choose(kind, layer, head);
-    this.active.tab.focus();
-  }
-
-  /** Arrow keys along the tabs. */
-  along(event, number) {
-    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!move) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const next = this.views[(number + move + this.views.length) % this.views.length];
-    this.show(next);
-    next.tab.focus();
-  }
-
   pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { tagName, type } = event.target;
     if (tagName === "SELECT" || tagName === "AUDIO" || (tagName === "INPUT" && type === "range" && event.key.startsWith("Arrow"))) return;
     if (event.key === " " && tagName === "BUTTON") return;
-    if (event.key === "t") theme.set(theme.name === "dark" ? "light" : "dark");
-    else if (/^[1-9]$/.test(event.key)) this.show(this.views[Number(event.key) - 1]);
-    else if (!this.active.view.pressed?.(event, this.shared)) return;
+    if (event.key === "t") theme.toggle();
+    else if (/^[1-9]$/.test(event.key)) { if (this.tabs.views[event.key - 1]) this.tabs.show(this.tabs.views[event.key - 1].id); }
+    else if (!this.tabs.active.pressed?.(event, this.tabs.shared)) return;
     event.preventDefault();
   }
 
@@ -120,7 +73,7 @@ class Page {
       delete document.documentElement.dataset.theme;
       theme.changed();
     }
-    this.active.view.shown?.(this.shared);
+    this.tabs.shown();
   }
 }
 
@@ -130,7 +83,7 @@ async function start() {
     for (const look of input.looks) await openLook(look);
     const names = input.looks.map((look) => look.model);
     input.looks.forEach((look, place) => {
-      look.label = names.indexOf(look.model) !== names.lastIndexOf(look.model) ? `${look.model} (${place + 1})` : look.model;
+      if (names.indexOf(look.model) !== names.lastIndexOf(look.model)) look.label = `${look.model} (${place + 1})`;
     });
   }
   new Page(data.inputs);

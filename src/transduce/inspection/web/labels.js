@@ -16,28 +16,18 @@ function labelBars(look) {
     const weights = pool.table(0, -1).row(0);
     const top = Math.max(...weights, 2 / weights.length); // an even share is half as dark as can be
     const tokens = pool.columnNames.map((name, at) => make("span", { class: "token", title: `weight ${weights[at].toFixed(3)}` }, name));
-    const color = () => tokens.forEach((token, at) => {
-      token.style.backgroundColor = shade(weights[at] / top);
-      token.style.color = inkOn(weights[at] / top);
-    });
-    color();
-    redraws.add(color);
+    onColors(() => tokens.forEach((token, at) => tint(token, weights[at] / top)));
     place.append(make("h3", {}, "What was pooled"), make("div", { class: "tokens" }, ...tokens));
   }
   return place;
 }
 
 function tagTable(look) {
-  const body = make("tbody");
-  look.steps.forEach((step, at) => {
+  return tableOf(["word", "tag", "probability", "alternatives"], look.steps.map((step, at) => {
     const [[tag, share], ...others] = step.alternatives;
     const nearly = others.filter(([, p]) => p >= 0.005).slice(0, 4).map(([name, p]) => `${name} ${percent(p)}`).join(", ");
     const cell = make("td", { class: "number" }, percent(share));
-    const color = () => { cell.style.backgroundColor = shade(share); cell.style.color = inkOn(share); };
-    color();
-    redraws.add(color);
-    body.append(make("tr", {}, make("th", { scope: "row" }, look.axes.source[at]), make("td", {}, tag), cell, make("td", { class: "wide" }, nearly)));
-  });
-  const head = ["word", "tag", "probability", "alternatives"];
-  return make("table", {}, make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))), body);
+    onColors(() => tint(cell, share));
+    return make("tr", {}, make("th", { scope: "row" }, look.axes.source[at]), make("td", {}, tag), cell, make("td", { class: "wide" }, nearly));
+  }));
 }

@@ -16,12 +16,8 @@ const embeddingView = {
             make("h3", {}, `${one.title}: nearest by cosine`), neighbourTable(one.neighbours));
         }
         if (one.positions) {
-          place.append(make("h3", {}, `${one.title}: ${one.positions.title}`));
-          if (one.positions.table) {
-            const matrix = new Matrix("positions");
-            shared.embedding.push(() => matrix.show(one.positions.table, one.positions.table.largest));
-            place.append(make("div", { class: "controls" }, legend(one.positions.table.largest, true)), matrix.element);
-          }
+          const title = `${one.title}: ${one.positions.title}`;
+          place.append(one.positions.table ? titledMatrix(title, one.positions.table, shared.embedding) : make("h3", {}, title));
           if (one.positions.note) place.append(make("p", { class: "note" }, one.positions.note));
         }
       }
@@ -54,8 +50,6 @@ class TokenMap extends Plane {
   }
 
   draw(context) {
-    context.fillStyle = theme.color("paper");
-    context.fillRect(0, 0, this.wide, this.high);
     context.textAlign = "center";
     const order = this.map.names.map((_, place) => place).reverse(); // those at hand come last, on top
     for (const place of order) {

@@ -1,4 +1,4 @@
-"""Outputs judged against references, by the metrics of a task."""
+"""Outputs scored against references, by the metrics of a task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
         return cls(output.text, output.tokens, output.probabilities)
 
 
-def judge(
+def score(
     model: Model,
     items: Sequence[Item],
     answers: Sequence[Answer],
@@ -35,7 +35,7 @@ def judge(
     bootstrap: int = 1000,
 ) -> dict[str, Metric]:
     """Measure answers against the items' references, as text or as labels: see the task."""
-    return summed(judged_rows(model, items, answers, metrics), len(items), bootstrap)
+    return summed(scored_rows(model, items, answers, metrics), len(items), bootstrap)
 
 
 def summed(rows: Mapping[str, Measured], items: int, bootstrap: int = 1000) -> dict[str, Metric]:
@@ -46,14 +46,14 @@ def summed(rows: Mapping[str, Measured], items: int, bootstrap: int = 1000) -> d
     }
 
 
-def judged_rows(
+def scored_rows(
     model: Model,
     items: Sequence[Item],
     answers: Sequence[Answer],
     metrics: Sequence[str],
     recipe: Recipe | None = None,
 ) -> dict[str, Measured]:
-    """What `judge` sums up, a row an item. BLEU's tokenizer is the recipe's, if one is given."""
+    """What `score` sums up, a row an item. BLEU's tokenizer is the recipe's, if one is given."""
     if TASK_RULES[model.recipe.task].labels == "none":
         references = [item.references for item in items]
         tokenizer = bleu_tokenizer(recipe or model.recipe)
@@ -64,7 +64,7 @@ def judged_rows(
 def _labelled(
     model: Model, items: Sequence[Item], answers: Sequence[Answer], metrics: Sequence[str]
 ) -> list[Labelled]:
-    judged = []
+    labelled = []
     for item, answer in zip(items, answers, strict=True):
         reference = item.references[0]
         by_word = TASK_RULES[model.recipe.task].labels == "words"
@@ -72,8 +72,8 @@ def _labelled(
         words = item.source.split() if {"known", "unknown"} & set(metrics) else []
         encoded = model.source_tokens.encode_batch(words)
         known = [ids[:1] not in ([], [UNKNOWN]) for ids in encoded]
-        judged.append(Labelled(answer.labels, right, answer.probabilities, known))
-    return judged
+        labelled.append(Labelled(answer.labels, right, answer.probabilities, known))
+    return labelled
 
 
 def check_bleu(recipe: Recipe, metrics: Sequence[str], items: Sequence[Item]) -> str:

@@ -1,8 +1,10 @@
-"""Prompt comparison as tables on a terminal."""
+"""Prompt comparison, shown: as tables on a terminal, and as a page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.cells import cell_len
@@ -10,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from transduce.inspection.page import Markup, html_page
 from transduce.inspection.prompts import Comparison, Likely, PromptContinuation, ScoredContinuation
+from transduce.storage import make_folder, write_text
 from transduce.terminal import console as make_console
 from transduce.terminal import plain
 
@@ -23,7 +27,7 @@ def print_comparison(comparison: Comparison) -> None:
     the next tokens that each prompt predicts, and the divergence between prompts.
     """
     console = make_console(highlight=False)
-    continuations, followed = comparison.continuations, comparison.followed[0]
+    continuations, scored = comparison.continuations, comparison.scored[0]
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in ("", "prompt and continuation", "log-prob.", "perplexity"):
         table.add_column(column, justify="right" if "-" in column or "x" in column else "left")
@@ -36,8 +40,8 @@ def print_comparison(comparison: Comparison) -> None:
     console.print("Each prompt with the continuation of prompt 1: the most probable next tokens")
     several = len(continuations) > 1
     fits = console.width >= BESIDE + COLUMN * len(continuations) + several * 5 * len(continuations)
-    (_print_beside if fits else _print_below)(console, continuations, followed)
-    if any(SPACE in token for token in followed.tokens):
+    (_print_beside if fits else _print_below)(console, continuations, scored)
+    if any(SPACE in token for token in scored.tokens):
         console.print(f"{SPACE} is a space.")
     if not several:
         return
@@ -46,14 +50,14 @@ def print_comparison(comparison: Comparison) -> None:
     mean.add_column("mean bits apart")
     for number in range(len(continuations)):
         mean.add_column(f"{number + 1}", justify="right")
-    for number, (one, row) in enumerate(zip(continuations, followed.mean_PP, strict=True)):
+    for number, (one, row) in enumerate(zip(continuations, scored.mean_PP, strict=True)):
         values = ["" if other == number else f"{bits:.3f}" for other, bits in enumerate(row)]
         mean.add_row(Text(f"{number + 1} {_short(one.prompt)}"), *values)
     console.print(mean)
 
 
 def _print_beside(
-    console: Console, continuations: Sequence[PromptContinuation], followed: ScoredContinuation
+    console: Console, continuations: Sequence[PromptContinuation], scored: ScoredContinuation
 ) -> None:
     """A row for each step, a column for each prompt."""
     steps = Table(box=box.SIMPLE, pad_edge=False)
@@ -63,20 +67,20 @@ def _print_beside(
         steps.add_column(column, justify="left" if column == "token" else "right", no_wrap=True)
     for number, one in enumerate(continuations, start=1):
         steps.add_column(Text(f"{number} {_short(one.prompt)}"), no_wrap=True, overflow="ellipsis")
-    room = console.width - 20 - several * max(len(bits), 5 * len(continuations) - 6)
+    width = console.width - 20 - several * max(len(bits), 5 * len(continuations) - 6)
     shown = max(
-        1, min(3, room // (10 * len(continuations)))
+        1, min(3, width // (10 * len(continuations)))
     )  # tokens of each prompt that a line holds
-    for step, token in enumerate(followed.tokens):
-        apart = "/".join(f"{bits:.2f}" for bits in followed.divergence_KPP[step][0, 1:])
-        likely = [_likely(of_one[step][:shown]) for of_one in followed.top]
+    for step, token in enumerate(scored.tokens):
+        apart = "/".join(f"{bits:.2f}" for bits in scored.divergence_KPP[step][0, 1:])
+        likely = [_likely(of_one[step][:shown]) for of_one in scored.top]
         between = [apart] if several else []
         steps.add_row(f"{step + 1}", Text(plain(token)), *between, *map(Text, likely))
     console.print(steps)
 
 
 def _print_below(
-    console: Console, continuations: Sequence[PromptContinuation], followed: ScoredContinuation
+    console: Console, continuations: Sequence[PromptContinuation], scored: ScoredContinuation
 ) -> None:
     """A row for each prompt at each step, if the terminal is too narrow for columns."""
     steps = Table(box=box.SIMPLE, pad_edge=False)
@@ -85,18 +89,18 @@ def _print_below(
         Text(f"{number} {_short(one.prompt, 18)}")
         for number, one in enumerate(continuations, start=1)
     ]
-    first = min(12, max(cell_len(token) for token in [*followed.tokens, "token"]))
+    first = min(12, max(cell_len(token) for token in [*scored.tokens, "token"]))
     widths = {"step": 4, "token": first, "prompt": max(name.cell_len for name in names)}
     widths |= {"bits": 4} if several else {}
-    room = max(10, console.width - sum(widths.values()) - 3 * (len(widths) + 1))
-    for name, width in [*widths.items(), ("most probable next tokens", room)]:
+    remaining = max(10, console.width - sum(widths.values()) - 3 * (len(widths) + 1))
+    for name, width in [*widths.items(), ("most probable next tokens", remaining)]:
         right = name in ("step", "bits")
         steps.add_column(name, justify="right" if right else "left", width=width, no_wrap=True)
-    for step, token in enumerate(followed.tokens):
-        for number, (prompt, of_one) in enumerate(zip(names, followed.top, strict=True)):
+    for step, token in enumerate(scored.tokens):
+        for number, (prompt, of_one) in enumerate(zip(names, scored.top, strict=True)):
             counted = [f"{step + 1}", Text(plain(token))] if number == 0 else ["", ""]
-            apart = f"{followed.divergence_KPP[step][0, number]:.2f}" if number else ""
-            counts = [n for n in (3, 2) if cell_len(_likely(of_one[step][:n])) <= room]
+            apart = f"{scored.divergence_KPP[step][0, number]:.2f}" if number else ""
+            counts = [n for n in (3, 2) if cell_len(_likely(of_one[step][:n])) <= remaining]
             steps.add_row(
                 *counted,
                 prompt,
@@ -117,3 +121,45 @@ def _short(prompt: str, most: int = 24) -> str:
     """A prompt as the name of a column: its end differs from others more than its start."""
     shown = plain(prompt.replace("\n", "↵")) or "(nothing)"
     return shown if len(shown) <= most else f"…{shown[1 - most :]}"
+
+
+# ------------------------------------------------------------------------------------- as a page
+
+
+def write_prompts(comparison: Comparison, path: Path) -> None:
+    """Write the comparison as an HTML page: the steps of every continuation."""
+    continuations = [
+        {
+            "prompt": one.prompt,
+            "tokens": one.tokens,
+            "texts": one.texts,
+            "log_probability": one.log_probability,
+            "perplexity": one.perplexity,
+            "probabilities": _rounded(scored.probabilities_PK.tolist()),
+            "divergence": _rounded(scored.divergence_KPP.tolist()),
+            "mean": _rounded(scored.mean_PP.tolist()),
+            "top": _rounded(scored.top),
+        }
+        for one, scored in zip(comparison.continuations, comparison.scored, strict=True)
+    ]
+    data = {
+        "model": comparison.model,
+        "how": comparison.how,
+        "continuations": continuations,
+    }
+    make_folder(path.parent)
+    page = html_page(
+        f"Prompts: {comparison.model}",
+        Markup('<div id="prompts"></div>'),
+        styles=("prompts.css",),
+        scripts=("controls.js", "colors.js", "prompts.js"),
+        data=data,
+    )
+    write_text(path, page)
+
+
+def _rounded(values: Any) -> Any:
+    """Numbers to four digits, in nested lists, to keep the page small."""
+    if isinstance(values, float):
+        return float(f"{values:.4g}")
+    return [_rounded(value) for value in values] if isinstance(values, list | tuple) else values

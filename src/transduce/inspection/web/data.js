@@ -27,6 +27,13 @@ async function unpackSigned(packed, rowNames, columnNames, about) {
   return table;
 }
 
+/** The largest of some numbers, at least `least`. */
+function largest(values, least = 0) {
+  let found = least;
+  for (const value of values) if (value > found) found = value;
+  return found;
+}
+
 /** A table of numbers from 0 to 1 with names for its rows and columns. */
 class Table {
   constructor(values, rowNames, columnNames, about) {
@@ -36,13 +43,12 @@ class Table {
     this.rows = rowNames.length;
     this.columns = columnNames.length;
     this.about = about;
-    this.largest = 0;
-    for (const value of values) if (value > this.largest) this.largest = value;
+    this.largest = largest(values);
   }
 
   /** The largest weight of nine rows in ten is at most this: one sharp row does not pale the others. */
   get usual() {
-    const tops = Array.from({ length: this.rows }, (_, row) => this.row(row).reduce((a, b) => Math.max(a, b), 0));
+    const tops = Array.from({ length: this.rows }, (_, row) => largest(this.row(row)));
     tops.sort((a, b) => a - b);
     return tops[Math.floor(0.9 * (tops.length - 1))] || this.largest;
   }
@@ -125,5 +131,6 @@ async function openLook(raw) {
     .filter((parts) => parts.length)
     .map((parts) => new Group(parts[0].kind, parts, raw.axes));
   raw.audible = raw.times.length > 0;
+  raw.label = raw.model;
   return raw;
 }

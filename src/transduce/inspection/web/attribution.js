@@ -9,11 +9,7 @@ const attributionView = {
     return panels(looks, (look) => {
       const place = make("div");
       for (const one of look.attribution) {
-        const matrix = new Matrix("attribution");
-        shared.attribution.push(() => matrix.show(one.table, one.table.largest));
-        place.append(
-          make("h3", {}, one.columns === "source" ? "To the source" : "To the prefix"),
-          make("div", { class: "controls" }, legend(one.table.largest, true)), matrix.element);
+        place.append(titledMatrix(one.columns === "source" ? "To the source" : "To the prefix", one.table, shared.attribution));
       }
       const [first] = look.attribution;
       if (first) {

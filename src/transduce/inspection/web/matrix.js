@@ -53,6 +53,8 @@ class Plane {
     context.scale(ratio, ratio);
     context.font = FONT;
     context.textBaseline = "middle";
+    context.fillStyle = theme.color("paper");
+    context.fillRect(0, 0, this.wide, this.high);
     this.draw(context, this.scroller.scrollLeft, this.scroller.scrollTop);
   }
 
@@ -126,8 +128,6 @@ class Matrix extends Plane {
   draw(context, x, y) {
     const { table, left, above, cellX, cellY } = this;
     const ink = theme.color("ink");
-    context.fillStyle = theme.color("paper");
-    context.fillRect(0, 0, this.wide, this.high);
     const first = [Math.floor(y / cellY), Math.floor(x / cellX)];
     const last = [
       Math.min(table.rows, Math.ceil((y + this.high - above) / cellY)),
@@ -232,4 +232,12 @@ class Matrix extends Plane {
     if (at < scrolled) return at;
     return at + size > scrolled + room ? at + size - room : scrolled;
   }
+}
+
+/** A heat map under its title, with its scale where numbers have signs; `shown` draws it. */
+function titledMatrix(title, table, shown) {
+  const matrix = new Matrix(table.about);
+  shown.push(() => matrix.show(table, table.signed ? table.largest : 1));
+  const scale = table.signed ? make("div", { class: "controls" }, legend(table.largest, true)) : null;
+  return make("div", {}, make("h3", {}, title), scale, matrix.element);
 }

@@ -52,12 +52,10 @@ function thumb(group, layer, head, seen, open) {
   one.paint = () => {
     const size = rows * columns;
     const values = part.values.subarray(head * size, (head + 1) * size);
-    let top = 1;
-    for (const value of values) if (value > top) top = value;
     const [small, smallRows, smallColumns] = pooled(values, rows, columns);
     const context = canvas.getContext("2d");
     context.imageSmoothingEnabled = false;
-    context.drawImage(picture(smallRows, smallColumns, (i) => small[i], top), 0, 0, canvas.width, canvas.height);
+    context.drawImage(picture(smallRows, smallColumns, (i) => small[i], largest(values, 1)), 0, 0, canvas.width, canvas.height);
   };
   seen.observe(one);
   redraws.add(() => { if (one.inSight) one.paint(); });

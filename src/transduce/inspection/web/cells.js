@@ -10,9 +10,7 @@ const cellsView = {
       const place = make("div");
       if (!look.cells.length) place.append(make("p", { class: "note" }, "This model has no recurrent cells."));
       for (const one of look.cells) {
-        const matrix = new Matrix("gates");
-        shared.cells.push(() => matrix.show(one.table, 1));
-        place.append(make("h3", {}, one.columns === "source" ? "Encoder, along the source" : "Decoder, step by step"), matrix.element);
+        place.append(titledMatrix(one.columns === "source" ? "Encoder, along the source" : "Decoder, step by step", one.table, shared.cells));
       }
       return place;
     });

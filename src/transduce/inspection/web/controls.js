@@ -37,20 +37,23 @@ function slider(text, name, { min, max, step, value }, changed) {
   return make("label", { class: "control" }, make("span", {}, text), box);
 }
 
+/** What a row of bars consists of: a name, its bar, and its share. */
+function barOf(name, share) {
+  const bar = make("span", { class: "bar" });
+  bar.style.width = `${Math.max(0.5, 100 * share)}%`;
+  return [make("span", { class: "name", title: name }, name), make("span", { class: "track" }, bar), make("span", { class: "share" }, percent(share))];
+}
+
 /** Bars for [name, share] rows; `chosen` is the place of the one to mark. */
 function bars(rows, chosen) {
-  const list = make("ol", { class: "bars" });
-  rows.forEach(([name, share], place) => {
-    const bar = make("span", { class: "bar" });
-    bar.style.width = `${Math.max(0.5, 100 * share)}%`;
-    const marked = place === chosen;
-    list.append(
-      make("li", { class: marked ? "chosen" : "", "aria-current": marked ? "true" : null },
-        make("span", { class: "name", title: name }, name),
-        make("span", { class: "track" }, bar),
-        make("span", { class: "share" }, percent(share))));
-  });
-  return list;
+  return make("ol", { class: "bars" }, ...rows.map(([name, share], place) =>
+    make("li", { class: "row", "aria-current": place === chosen ? "true" : null }, ...barOf(name, share))));
+}
+
+/** A table with the names of its columns, and rows that are elements. */
+function tableOf(head, rows) {
+  const names = head.map((text) => make("th", { scope: "col" }, text));
+  return make("table", {}, make("thead", {}, make("tr", {}, ...names)), make("tbody", {}, ...rows));
 }
 
 function percent(share) {
