@@ -135,14 +135,14 @@ def test_a_warning_where_the_model_is_unsure(tmp_path: Path) -> None:
     (output,) = model.run([samples], rate=RATE)
     assert output.confidence is not None
     assert output.warning == ""  # nobody has told what is usual
-    model.calibration = Calibration(1.0, min(1.0, output.confidence * 1.01))
+    model.calibration = Calibration(output.confidence * 1.02, output.confidence * 1.01)
     assert "low confidence" in model.run([samples], rate=RATE)[0].warning
     model.save(tmp_path)
     again = load(tmp_path)
     assert isinstance(again, SpeechModel)
     assert again.calibration is not None
     assert "low confidence" in again.run([samples], rate=RATE)[0].warning
-    model.calibration = Calibration(1.0, output.confidence * 0.99)
+    model.calibration = Calibration(output.confidence, output.confidence * 0.99)
     assert model.run([samples], rate=RATE)[0].warning == ""
 
 
@@ -153,6 +153,6 @@ def test_some_stretches_of_which_it_is_unsure() -> None:
     (output,) = model.run([talk], rate=RATE, min_length=2)
     low, high = sorted(one.confidence for one in output.segments)
     assert low < output.confidence < high
-    model.calibration = Calibration(1.0, (low + output.confidence) / 2)
+    model.calibration = Calibration(output.confidence, (low + output.confidence) / 2)
     (told,) = model.run([talk], rate=RATE, min_length=2)
     assert "low confidence in 1 of 2 segments (" in told.warning
