@@ -121,9 +121,10 @@ def _run(path: Path, made: Path, partial: bool) -> bool:
     damaged = bool(ended.returncode or lines)
     nothing = made.stat().st_size == 0
     if nothing or (damaged and not partial):
-        # Without the part of ffmpeg that says it, and where in memory that is.
+        # Without the part of ffmpeg that says it, where in memory that is, and the file, which the
+        # sentence around it names.
         last = re.sub(r"^\[[^]]*\] ", "", lines[-1]) if lines else "there is no audio"
-        why = last.replace(f"file:{path.resolve()}", path.name)
+        why = last.replace(f"file:{path.resolve()}: ", "").replace(f"file:{path.resolve()}", "it")
         if nothing:
             raise Unreadable(why[:200])
         raise DataError(
