@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -22,7 +22,8 @@ T = TypeVar("T")
 class Batch:
     """A padded batch. The decoder reads target_BT[:, :-1] and predicts target_BT[:, 1:].
 
-    Lengths stay on the CPU, so that reading them does not synchronise with a device.
+    Lengths stay on the CPU, so that reading them does not synchronise with a device; `on_device`
+    moves them too, for passes that a CUDA graph replays: there nothing can read them.
 
     Source rows end with END; target rows start with BEGIN and end with END (labels have no END on
     either side, blocks of running text none in the target). `target_lengths_B` counts predicted
@@ -47,6 +48,8 @@ class Batch:
     transcript_lengths_B: Tensor | None = None
     tags_BG: Tensor | None = None
     """Tags of audio sources, one-hot."""
+    ready: Any = None
+    """The batch as an update reads it, where that was made ahead of time."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -67,6 +70,45 @@ class Batch:
             transcript_BT=None if self.transcript_BT is None else moved(self.transcript_BT),
             tags_BG=None if self.tags_BG is None else moved(self.tags_BG),
         )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by the names of their fields, lengths included."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def with_tensors(self, tensors: Mapping[str, Any]) -> Batch:
+        """The same batch in other memory, or on another device."""
+        return replace(self, **tensors)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Of all tensors: what a CUDA graph is captured for."""
+        return tuple((name, *tensor.shape) for name, tensor in self.tensors().items())
+
+    def rounded(self, longest: int | None = None) -> Batch:
+        """The batch filled up to one of few shapes: longer rows, and more of them.
+
+        The rows added have length 0, and nothing is predicted in them; `lines` and `rows` do not
+        count them. longest: what no row of tokens is made longer than.
+        """
+        tensors, widths = self.tensors(), dict[str, int]()
+        for name in ("source_BS", "target_BT", "transcript_BT"):
+            if name in tensors:
+                # Of a target, BEGIN is not counted: a decoder reads it, but not the last token.
+                first = int(name == "target_BT")
+                length = tensors[name].shape[1] - first
+                if tensors[name].dtype == torch.int16:
+                    widths[name] = round_up(length, 4)
+                else:
+                    made = 2 * round_up(-(-length // 2), 3)
+                    widths[name] = first + max(length, min(made, longest or made))
+        rows = round_up(len(self), 4)
+        filled: dict[str, Any] = {
+            name: _filled(tensor, rows, widths.get(name)) for name, tensor in tensors.items()
+        }
+        real, places = int(self.source_lengths_B.sum()), filled["source_BS"].numel()
+        if "target_BT" in filled:
+            real, places = real + self.target_tokens, places + filled["target_BT"][:, 1:].numel()
+        return replace(self, padding_share=1 - real / places, **filled)
 
     def twice(self) -> Batch:
         """The batch repeated, for the two passes of R-Drop."""
@@ -116,6 +158,21 @@ class Batch:
             else self.transcript_lengths_B[rows],
             tags_BG=None if self.tags_BG is None else self.tags_BG[rows],
         )
+
+
+def round_up(number: int, bits: int) -> int:
+    """Rounded up to so many significant bits: with 3, at most a quarter too much, with 4 an
+    eighth."""
+    step = 1 << max(number.bit_length() - bits, 0)
+    return -(-number // step) * step
+
+
+def _filled(tensor: Tensor, rows: int, width: int | None) -> Tensor:
+    """More rows, and longer ones, of PAD; of lengths, 0."""
+    shape = (rows, *tensor.shape[1:]) if width is None else (rows, width)
+    filled = tensor.new_full(shape, 0 if width is None else PAD)
+    filled[tuple(slice(size) for size in tensor.shape)] = tensor
+    return filled
 
 
 Row = Sequence[int] | NDArray[np.int32] | NDArray[np.int16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -124,7 +125,7 @@ class Batches:
 
     def _pools(self, start: Position) -> Iterator[tuple[Encoded, bool]]:
         if isinstance(self.corpus, Stream):
-            return _prefetched(self.corpus.pools(start.pool, start.epoch))
+            return prefetched(self.corpus.pools(start.pool, start.epoch))
         return iter([(self.corpus, True)][start.pool :])
 
     def _plan(
@@ -157,19 +158,19 @@ def _after(position: Position, last: bool) -> Position:
     return Position(position.epoch + 1) if last else Position(position.epoch, position.pool + 1)
 
 
-def _prefetched(items: Iterator[T]) -> Iterator[T]:
-    """Prefetching: the next item is made in a thread while one is used.
+def prefetched(items: Iterator[T], ahead: int = 1) -> Iterator[T]:
+    """Prefetching: the next items are made in a thread while one is used.
 
-    The Rust tokenizers release Python's lock (GIL).
+    Copies of numpy and the Rust tokenizers release Python's lock (GIL).
     """
 
     def following() -> list[T]:
         return list(islice(items, 1))
 
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="pools") as thread:
-        waiting = thread.submit(following)
-        while got := waiting.result():
-            waiting = thread.submit(following)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ahead") as thread:
+        waiting = deque(thread.submit(following) for _ in range(ahead))
+        while got := waiting.popleft().result():
+            waiting.append(thread.submit(following))
             yield got[0]
 
 

@@ -7,7 +7,8 @@ each shape. They are filled with sequences of PAD, in which nothing is predicted
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches.batch import Batch
+from transduce.data.batches.batch import Batch, round_up
 from transduce.data.tokens.tokenizer import PAD
 
 ROUND = 128  # the number of tokens in a row is a multiple of this
+COARSE = 512  # few tokens are rounded up to at most this
 
 
 class Shape(NamedTuple):
@@ -34,6 +36,12 @@ class Packed:
 
     flat: Tensor
     shape: Shape
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"flat": self.flat}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Packed:
+        return replace(self, flat=tensors["flat"])
 
     @property
     def source_1S(self) -> Tensor:
@@ -69,7 +77,7 @@ def _sizes(shape: Shape) -> list[int]:
 def packed_padding(batch: Batch) -> float:
     """The share of padding that is left after packing."""
     real = int(batch.source_lengths_B.sum()), batch.target_tokens
-    return 1.0 - sum(real) / sum(_round(count, ROUND) for count in real)
+    return 1.0 - sum(real) / sum(map(_round_tokens, real))
 
 
 def pack(batch: Batch, copies: int = 1) -> Packed:
@@ -82,10 +90,10 @@ def pack(batch: Batch, copies: int = 1) -> Packed:
     source_lengths = batch.source_lengths_B.numpy()
     target_lengths = batch.target_lengths_B.numpy()
     longest = _class_of_length(int(max(source_lengths.max(), target_lengths.max())))
-    sources, targets = (_round(int(n.sum()), ROUND) for n in (source_lengths, target_lengths))
+    sources, targets = (_round_tokens(int(n.sum())) for n in (source_lengths, target_lengths))
     source_offsets = _offsets(source_lengths, sources)
     target_offsets = _offsets(target_lengths, targets)
-    sequences = _round_count(max(len(source_offsets), len(target_offsets)) - 1)
+    sequences = round_up(max(len(source_offsets), len(target_offsets)) - 1, 3)
     target_BT = batch.target_BT.numpy()
     flat = np.concatenate(
         [
@@ -134,10 +142,13 @@ def _class_of_length(length: int) -> int:
     return next((limit for limit in (16, 32, 64) if length <= limit), _round(length, 128))
 
 
+def _round_tokens(count: int) -> int:
+    """A graph is captured for each size: of many tokens at most a sixteenth is added, and of few,
+    which do not keep a GPU busy, up to a quarter."""
+    bits = count.bit_length()
+    step = max(1 << max(bits - 5, 0), min(1 << max(bits - 3, 0), COARSE), ROUND)
+    return _round(count, step)
+
+
 def _round(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
-
-
-def _round_count(count: int) -> int:
-    """Round up to three significant bits: few different counts, at most a quarter too many."""
-    return _round(count, 1 << max(count.bit_length() - 3, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import islice
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
-from transduce.data.batches.bucketing import Batches, Position, ordered
+from transduce.data.batches.bucketing import Batches, Position, ordered, prefetched
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.sides import train_tokens
@@ -332,3 +333,32 @@ def test_updates_count_labels_as_their_batches_do() -> None:
         rows = [row for batch in portion.batches for row in batch.rows]
         assert total == sum(len(corpus.target(row)) + ends for row in rows)
     assert sum(b.target_tokens for b in ordered(corpus, 40, ends=False)) == len(corpus.target_ids)
+
+
+# ------------------------------------------------------------------------------------- ahead
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_what_is_made_ahead_comes_in_order_and_no_further(ahead: int) -> None:
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(6):
+            made.append(number)
+            yield number
+
+    coming = prefetched(items(), ahead)
+    assert next(coming) == 0
+    assert len(made) <= 1 + ahead
+    assert list(coming) == [1, 2, 3, 4, 5]
+
+
+def test_what_fails_ahead_fails_where_it_is_used() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    coming = prefetched(items(), 2)
+    assert next(coming) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(coming)
