@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from transduce.nn.masks import Mask, padding
+from transduce.nn.masks import Mask, padding, readable
 from transduce.nn.recurrent.cells import State
 
 
@@ -15,7 +15,8 @@ from transduce.nn.recurrent.cells import State
 class Memory:
     """The source as the decoder sees it.
 
-    `lengths_B` stays on the CPU, so that nothing waits for the device to learn it.
+    `lengths_B` stays on the CPU, so that nothing waits for the device to learn it; where a CUDA
+    graph replays the pass, they are on the device, and nothing reads them.
     `mask` hides the padding; it is None where there is none, which is faster.
     `final` is a recurrent encoder's last state of each layer, both directions joined.
     `values_BSD` is what a convolutional decoder averages; None: the states.
@@ -40,8 +41,11 @@ class Memory:
 
 
 def padding_mask(lengths_B: Tensor, length: int, device: torch.device) -> Mask | None:
-    """Hides what is beyond each length; None where every sequence is `length` long."""
-    if int(lengths_B.min()) >= length:
+    """Hides what is beyond each length; None where every sequence is `length` long.
+
+    Where lengths are not to be read, there is always a mask.
+    """
+    if readable(lengths_B) and int(lengths_B.min()) >= length:
         return None
     return padding(lengths_B.to(device, non_blocking=True), length)
 

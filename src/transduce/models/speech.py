@@ -20,7 +20,8 @@ from transduce.models.memory import Memory, padding_mask
 from transduce.nn.ctc.loss import ctc_loss
 from transduce.nn.linear import linear
 from transduce.nn.loss import Loss
-from transduce.nn.positions import Places, Positioned
+from transduce.nn.masks import readable
+from transduce.nn.positions import Learned, Places, Positioned
 from transduce.nn.residual import dropped
 from transduce.nn.speech.background_noise import BackgroundNoise
 from transduce.nn.speech.feature_norm import GlobalNorm, Statistics, normalise_utterances
@@ -88,10 +89,11 @@ class SpeechFrontEnd(nn.Module):
         tags_BG: Tensor | None = None,
         places: Places | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Samples [B, W] to vectors [B, S, D] and how many these are, on the CPU.
+        """Samples [B, W] to vectors [B, S, D] and how many these are, where lengths_B is.
 
         Samples are integers of 16 bits, or floating-point numbers within ±1. lengths_B stays on
-        the CPU, so that nothing waits for the device to learn it. tags_BG: 1 where a source has a
+        the CPU, so that nothing waits for the device to learn it; on the device nothing reads it,
+        and S is what W samples become. tags_BG: 1 where a source has a
         tag, else 0; one row for all sources, or one for each; None: they have none. places: the
         positions of the vectors, where the samples are parts of longer sources.
         """
@@ -111,8 +113,10 @@ class SpeechFrontEnd(nn.Module):
             mel_BTM = self.augment(mel_BTM, there_B)
         x_BSD, _ = self.subsampling(mel_BTM, there_B)
         states_B = self._states(lengths_B)
+        if readable(states_B):
+            x_BSD = x_BSD[:, : int(states_B.max())]
         # Of half precision under autocast; the stream that all blocks add to is not.
-        x_BSD = x_BSD[:, : int(states_B.max())].to(mel_BTM.dtype) * self.scale
+        x_BSD = x_BSD.to(mel_BTM.dtype) * self.scale
         if self.tags is not None:
             if tags_BG is None:
                 tags_BG = x_BSD.new_zeros(1, self.tags.in_features)
@@ -136,6 +140,13 @@ class SpeechFrontEnd(nn.Module):
     def _states(self, lengths_B: Tensor) -> Tensor:
         """An audio too short for one vector has one, of what there is and of zeros."""
         return self.subsampling.count_frames(self.mel.count_frames(lengths_B)).clamp(min=1)
+
+    @property
+    def any_length(self) -> bool:
+        """Whether longer audio has positions too, or all audio is made of one length."""
+        fixed = isinstance(self.mel, WhisperMel) and self.mel.samples is not None
+        learned = self.positions is not None and isinstance(self.positions.positions, Learned)
+        return fixed or not learned
 
     def states_of(self, samples: int) -> int:
         """How many vectors so many samples become."""

@@ -11,6 +11,7 @@ from transduce.data.tokens.tokenizer import BEGIN, PAD, SPECIALS, UNKNOWN
 from transduce.nn.embedding.characters import LETTERS, ConvolvedLetters, RecurrentLetters
 from transduce.nn.embedding.ngrams import NGrams
 from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.masks import readable
 from transduce.nn.positions import Places, Positioned
 from transduce.nn.residual import dropped
 
@@ -93,11 +94,8 @@ class WordEmbedding(TokenEmbedding):
             known_BT = known_BT.masked_fill(dropped_BT & (known_BT != PAD), UNKNOWN)
         x_BTD = self.table(known_BT) * self.scale
         if self.letters is not None:
-            # A word that comes ten times in a batch is read once.
-            words_N, which_BT = torch.unique(tokens_BT, return_inverse=True)
             spelled_VC = self._with(words) if words else self.spelled_VC
-            features_ND = self.letters(spelled_VC[words_N])
-            x_BTD = torch.cat((x_BTD, features_ND[which_BT]), dim=-1)
+            x_BTD = torch.cat((x_BTD, self._read(spelled_VC, tokens_BT)), dim=-1)
         if self.ngrams is not None:
             # Of the words as they are seen here: a hidden word is hidden in its n-grams too.
             counted_T = torch.arange(known_BT.shape[1], device=known_BT.device)
@@ -106,6 +104,17 @@ class WordEmbedding(TokenEmbedding):
         if self.positions is not None:
             x_BTD = self.positions(x_BTD, start)
         return dropped(x_BTD, self.dropout, self.training)
+
+    def _read(self, spelled_VC: Tensor, tokens_BT: Tensor) -> Tensor:
+        """Features of the letters of each word."""
+        assert self.letters is not None
+        if not readable(tokens_BT):  # how many words differ, one would have to wait for
+            features_ND: Tensor = self.letters(spelled_VC[tokens_BT.flatten()])
+            return features_ND.view(*tokens_BT.shape, -1)
+        # A word that comes ten times in a batch is read once.
+        words_N, which_BT = torch.unique(tokens_BT, return_inverse=True)
+        read_BTD: Tensor = self.letters(spelled_VC[words_N])[which_BT]
+        return read_BTD
 
     @property
     def spelled(self) -> int:

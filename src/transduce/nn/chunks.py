@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.masks import Mask
+from transduce.nn.masks import READABLE, Mask
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,12 @@ class ChunkSizes:
             None if share < self.whole else self.least + int(place * (self.most - self.least + 1))
         )
 
+    def draw_on(self, device: torch.device, S: int) -> Tensor:
+        """The same drawn on a device, without waiting for it; S for whole sequences."""
+        share, place = torch.rand(2, dtype=torch.float64, device=device).unbind()
+        size = self.least + (place * (self.most - self.least + 1)).long()
+        return torch.where(share < self.whole, S, size)
+
 
 class Chunked(nn.Module):
     """An encoder that can be divided into chunks: of the size that a call asks for, else in
@@ -57,16 +63,18 @@ class Chunked(nn.Module):
             if size is not None:
                 raise ValueError("This encoder was not built for chunks.")
             return mask
+        drawn: int | Tensor | None = size
         if size is None and self.training:
-            size = self.chunk_sizes.draw()
-        if size is None:
+            sizes = self.chunk_sizes
+            drawn = sizes.draw() if device.type in READABLE else sizes.draw_on(device, S)
+        if drawn is None:
             return mask
-        chunks = Mask(visible_BTS=visible_chunks(S, size, self.chunk_sizes.left_chunks, device))
+        chunks = Mask(visible_BTS=visible_chunks(S, drawn, self.chunk_sizes.left_chunks, device))
         return chunks if mask is None else mask & chunks
 
 
 def visible_chunks(
-    S: int, size: int, left_chunks: int, device: torch.device | str | None = None
+    S: int, size: int | Tensor, left_chunks: int, device: torch.device | str | None = None
 ) -> Tensor:
     """bool [1, S, S]: whether the state of a row sees that of a column."""
     chunk_S = torch.arange(S, device=device) // size

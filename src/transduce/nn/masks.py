@@ -9,6 +9,16 @@ from torch import Tensor
 
 from transduce.nn.positions import Places
 
+READABLE = ("cpu",)  # devices whose numbers can be read without waiting
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether the host may read numbers, such as lengths. Elsewhere it would wait for the device;
+    and when a pass is captured as a CUDA graph, there are no numbers yet: what follows from lengths
+    is then computed on the device, for as many steps as there could be.
+    """
+    return tensor.device.type in READABLE
+
 
 @dataclass(frozen=True, eq=False)
 class Segments:

@@ -8,11 +8,13 @@ blank; the labels of a sequence are those of its frames with repetitions merged 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from transduce.nn.masks import readable
 
 
 class CtcLoss(NamedTuple):
@@ -35,8 +37,8 @@ def ctc_loss(
 ) -> CtcLoss:
     """CTC loss: −log of the sum over all alignments of the targets with the frames.
 
-    Lengths are best on the CPU: torch needs them there and would otherwise synchronize with the
-    device.
+    Lengths are best on the CPU, where torch's kernel needs them. On a device nothing reads them, as
+    in a CUDA graph: the sums are then taken step by step, in small kernels.
 
     Args:
         logits_BSV: logits of each frame.
@@ -50,17 +52,109 @@ def ctc_loss(
         x_B.to(device, non_blocking=True) for x_B in (lengths_B, target_lengths_B)
     )
     fits_B = (frames_needed(targets_BT, labels_B) <= frames_B) & (frames_B > 0)
-    loss_B = F.ctc_loss(
-        logits_BSV.float().log_softmax(dim=-1).transpose(0, 1),
-        targets_BT,
-        lengths_B.clamp(min=1),  # zero frames are undefined on some devices
-        target_lengths_B,
-        blank,
-        reduction="none",
-        zero_infinity=True,  # of targets that do not fit: infinity would have a gradient of NaN
-    )
+    log_probs_BSV = logits_BSV.float().log_softmax(dim=-1)
+    if readable(lengths_B):
+        loss_B = F.ctc_loss(
+            log_probs_BSV.transpose(0, 1),
+            targets_BT,
+            lengths_B.clamp(min=1),  # zero frames are undefined on some devices
+            target_lengths_B,
+            blank,
+            reduction="none",
+            zero_infinity=True,  # of targets that do not fit: infinity has a gradient of NaN
+        )
+    else:
+        loss_B = stepwise_ctc(log_probs_BSV, frames_B, targets_BT, labels_B, blank)
     total = loss_B.where(fits_B, 0.0).sum()
     return CtcLoss(total, labels_B.where(fits_B, 0).sum(), (~fits_B).sum())
+
+
+def stepwise_ctc(
+    log_probs_BSV: Tensor, lengths_B: Tensor, targets_BT: Tensor, labels_B: Tensor, blank: int
+) -> Tensor:
+    """−ln p(targets) of each row, by torch's own operations; 0 where targets do not fit.
+
+    Nothing depends on the numbers in lengths_B and labels_B but the result: no kernel waits to
+    learn them.
+    """
+    loss_B: Tensor = _Stepwise.apply(  # type: ignore[no-untyped-call]
+        log_probs_BSV, lengths_B, targets_BT, labels_B, blank
+    )
+    return loss_B
+
+
+class _Stepwise(torch.autograd.Function):
+    """Forward and backward sums α and β (Graves et al. 2006, section 4.1), and from both the
+    gradient. β is α of the sequence read from its end, so that one loop computes them.
+
+    L places of the targets with a blank before, between and after: 2 T + 1.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        log_probs_BSV: Tensor,
+        lengths_B: Tensor,
+        targets_BT: Tensor,
+        labels_B: Tensor,
+        blank: int,
+    ) -> Tensor:
+        B, S, _ = log_probs_BSV.shape
+        T = targets_BT.shape[1]
+        place_L = torch.arange(2 * T + 1, device=targets_BT.device)
+        label_BL = targets_BT.new_full((B, 2 * T + 1), blank)
+        label_BL[:, 1::2] = targets_BT
+        last_B1 = 2 * labels_B[:, None]
+        label_BL = label_BL.masked_fill(place_L >= last_B1, blank)
+        # As they are, and from the end: rows of 2 B.
+        back_BL = (last_B1 - place_L).clamp(min=0)
+        label_2BL = torch.cat((label_BL, label_BL.gather(1, back_BL).where(back_BL > 0, blank)))
+        frame_S = torch.arange(S, device=targets_BT.device)
+        back_BS = (lengths_B[:, None] - 1 - frame_S).clamp(min=0)
+        said_BSL = log_probs_BSV.gather(2, label_BL[:, None].expand(B, S, -1))
+        turned_BSV = log_probs_BSV.gather(1, back_BS[..., None].expand_as(log_probs_BSV))
+        turned_BSL = turned_BSV.gather(2, label_2BL[B:, None].expand(B, S, -1))
+        alpha_2BSL = _forward_sums(torch.cat((said_BSL, turned_BSL)), label_2BL, blank)
+        # β in the order of α again: frame s is frame length − 1 − s from the end, and so on.
+        beta_BSL = alpha_2BSL[B:].gather(1, back_BS[..., None].expand(B, S, 2 * T + 1))
+        beta_BSL = beta_BSL.gather(2, back_BL[:, None].expand(B, S, -1))
+        both_BSL = alpha_2BSL[:B] + beta_BSL - said_BSL
+        there_BL = place_L <= last_B1
+        never_BSL = ~there_BL[:, None] | (said_BSL == -torch.inf)
+        both_BSL = both_BSL.masked_fill(never_BSL, -torch.inf)
+        total_B = both_BSL[:, 0].logsumexp(dim=1)  # the same at every frame
+        fits_B = total_B.isfinite() & (lengths_B > 0)
+        share_BSL = (both_BSL - total_B[:, None, None]).exp()
+        counted_BS = (frame_S < lengths_B[:, None]) & fits_B[:, None]
+        share_BSL = share_BSL.where(counted_BS[..., None], 0.0)
+        by_BSV = torch.zeros_like(log_probs_BSV)
+        by_BSV.scatter_add_(2, label_BL[:, None].expand(B, S, -1), -share_BSL)
+        ctx.save_for_backward(by_BSV)
+        return -total_B.where(fits_B, 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (by_BSV,) = ctx.saved_tensors
+        return by_BSV * gradients[0][:, None, None], None, None, None, None
+
+
+def _forward_sums(said_BSL: Tensor, label_BL: Tensor, blank: int) -> Tensor:
+    """α_s(l), the log-probability of the frames up to s on all paths that are at place l then."""
+    B, S, L = said_BSL.shape
+    # A blank may be skipped between two different labels.
+    skips_BL = (label_BL[:, 2:] != blank) & (label_BL[:, 2:] != label_BL[:, :-2])
+    skip_BL = F.pad(torch.zeros_like(said_BSL[:, 0, 2:]).where(skips_BL, -torch.inf), (2, 0))
+    skip_BL[:, :2] = -torch.inf
+    # Two places before the first, of probability 0.
+    padded_BSL = said_BSL.new_full((B, S, L + 2), -torch.inf)
+    alpha_BSL = padded_BSL[..., 2:]
+    alpha_BSL[:, 0, :2] = said_BSL[:, 0, :2]
+    for frame in range(1, S):
+        before_BL = padded_BSL[:, frame - 1]
+        sums_BL = torch.logaddexp(before_BL[:, 2:], before_BL[:, 1:-1])
+        sums_BL = torch.logaddexp(sums_BL, before_BL[:, :-2] + skip_BL)
+        torch.add(sums_BL, said_BSL[:, frame], out=alpha_BSL[:, frame])
+    return alpha_BSL
 
 
 def frames_needed(targets_BT: Tensor, target_lengths_B: Tensor) -> Tensor:

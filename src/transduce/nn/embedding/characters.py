@@ -23,7 +23,7 @@ class RecurrentLetters(nn.Module):
 
     def forward(self, letters_NC: Tensor) -> Tensor:
         """Characters [N, C], padded with 0, to features [N, D]; zeros for an empty word."""
-        lengths_N = (letters_NC != 0).sum(dim=1).cpu()
+        lengths_N = (letters_NC != 0).sum(dim=1)
         _, final = self.recurrent(self.table(letters_NC), None, lengths_N)
         return torch.cat([h_ND for h_ND, _ in final], dim=-1)
 

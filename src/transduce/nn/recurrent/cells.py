@@ -7,6 +7,7 @@ fast as the machine can. Both read the same weights and give the same numbers.
 
 from __future__ import annotations
 
+import warnings
 from typing import TypeVar
 
 import torch
@@ -14,9 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from transduce.nn.masks import readable
+
 # The state of a cell: (h_BD,) or (h_BD, c_BD). The batch is the first dimension of every part, so
 # that beam search reorders any state with one index_select per part.
 State = tuple[Tensor, ...]
+
+SHUT = 1e4  # σ(−SHUT) is 0 and σ(SHUT) is 1, exactly
+# An LSTM in a CUDA graph has one more column of weights, copied beside the others by intent.
+warnings.filterwarnings("ignore", message=".*weights are not part of single contiguous chunk")
 
 Steps = TypeVar("Steps", Tensor, PackedSequence)
 
@@ -72,11 +79,13 @@ class KernelCell(Cell):
             state = tuple(part_BD.to(x_BSD.dtype) for part_BD in state)
             if lengths_B is None:
                 return self._run_kernel(x_BSD, state)
-            return self._run_ragged(x_BSD, state, lengths_B)
+            if readable(lengths_B):
+                return self._run_ragged(x_BSD, state, lengths_B)
+            return self._run_held(x_BSD, state, lengths_B)
 
     def _run_ragged(self, x_BSD: Tensor, start: State, lengths_B: Tensor) -> tuple[Tensor, State]:
         steps = x_BSD.shape[1]
-        lengths_B = lengths_B.to("cpu", torch.int64)  # pack_padded_sequence wants them there
+        lengths_B = lengths_B.to(torch.int64)
         _check_lengths(x_BSD, lengths_B)
         if bool((lengths_B == steps).all()):
             return self._run_kernel(x_BSD, start)
@@ -92,6 +101,12 @@ class KernelCell(Cell):
             for before_BD, after_BD in zip(start, state, strict=True)
         )
         return outputs_BSD.masked_fill(empty_B1.unsqueeze(2), 0.0), state
+
+    def _run_held(self, x_BSD: Tensor, start: State, lengths_B: Tensor) -> tuple[Tensor, State]:
+        """The same without reading lengths: all steps are taken, also those beyond an end."""
+        outputs_BSD, _ = self._run_kernel(x_BSD, start)
+        h_BD = _after_last_step(outputs_BSD, start[0], lengths_B)
+        return zero_beyond(outputs_BSD, lengths_B), (h_BD,)
 
     def _run_kernel(self, steps: Steps, state: State) -> tuple[Steps, State]:
         # torch's modules want a leading axis of layers, and the LSTM alone wants a tuple.
@@ -179,6 +194,32 @@ class LSTM(KernelCell):
             bias_x[width : 2 * width] = 1.0
             bias_h[width : 2 * width] = 0.0
 
+    def _run_held(self, x_BSD: Tensor, start: State, lengths_B: Tensor) -> tuple[Tensor, State]:
+        """The kernel tells c_t of the last step alone, so that steps beyond an end must keep it.
+
+        There, one more input is 1, and its weights shut the input gate and open the forget gate:
+        c_t = 1 c_{t-1} + 0, exactly.
+        """
+        place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
+        beyond_BS1 = (place_S >= lengths_B[:, None]).unsqueeze(2).to(x_BSD.dtype)
+        W_x, *others = self.weights()
+        holding = torch.zeros_like(W_x[:, :1])
+        holding[: self.width] = -SHUT
+        holding[self.width : 2 * self.width] = SHUT
+        outputs_BSD, _, c_1BD = torch.lstm(
+            torch.cat((x_BSD, beyond_BS1), dim=2),
+            [part_BD.unsqueeze(0).contiguous() for part_BD in start],
+            [torch.cat((W_x, holding), dim=1), *others],
+            has_biases=True,
+            num_layers=1,
+            dropout=0.0,
+            train=self.training,
+            bidirectional=False,
+            batch_first=True,
+        )
+        h_BD = _after_last_step(outputs_BSD, start[0], lengths_B)
+        return zero_beyond(outputs_BSD, lengths_B), (h_BD, c_1BD.squeeze(0))
+
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         W_x, W_h, bias_x, bias_h = self.weights()
         h_BD, c_BD = state
@@ -229,7 +270,7 @@ class PeepholeLSTM(Cell):
     def forward(
         self, x_BSD: Tensor, state: State | None = None, lengths_B: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        if lengths_B is not None and not lengths_B.is_cuda:  # on a GPU the check would synchronise
+        if lengths_B is not None and readable(lengths_B):
             _check_lengths(x_BSD, lengths_B)
         start = self.zeros(len(x_BSD), x_BSD) if state is None else state
         h_BD, c_BD = start
@@ -275,8 +316,8 @@ def zero_beyond(x_BSD: Tensor, lengths_B: Tensor) -> Tensor:
 
 
 def _after_last_step(every_BSD: Tensor, before_BD: Tensor, lengths_B: Tensor) -> Tensor:
-    rows_B = torch.arange(len(lengths_B), device=every_BSD.device)
-    last_BD = every_BSD[rows_B, (lengths_B - 1).clamp(min=0)]
+    last_B1D = (lengths_B - 1).clamp(min=0)[:, None, None].expand(-1, 1, every_BSD.shape[2])
+    last_BD = every_BSD.gather(1, last_B1D).squeeze(1)
     return torch.where((lengths_B == 0).unsqueeze(1), before_BD, last_BD)
 
 

@@ -77,8 +77,6 @@ class Recurrent(nn.Module):
         Raises ValueError when a length is negative or more than S.
         """
         state = self._checked(state, x_BSD)
-        if lengths_B is not None:
-            lengths_B = lengths_B.cpu()  # once here, not in every cell
         new_state: list[State] = []
         outputs: list[Tensor] = []
         for layer in range(self.layers):

@@ -14,6 +14,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.masks import readable
+
 BROWN = 2.0  # the greatest exponent
 SILENT = 0.1  # share of the changed recordings that get digital silence, as of a muted microphone
 
@@ -50,23 +52,27 @@ class BackgroundNoise(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Waveforms [B, W] with noise, and their lengths, which may stay on the CPU.
 
-        `generator`, on the CPU, draws how much noise there is; the noise itself is drawn on the
-        device of the samples.
+        `generator`, where the lengths are, draws how much noise there is; the noise itself is drawn
+        on the device of the samples. Where lengths are not to be read, waveforms have room for
+        all the noise there may be.
         """
         if not self.training:
             return samples_BW, lengths_B
         device = samples_BW.device
-        draws_6B = torch.rand(6, len(samples_BW), generator=generator, dtype=torch.float64)
+        draws_6B = torch.rand(
+            6, len(samples_BW), generator=generator, dtype=torch.float64, device=lengths_B.device
+        )
         changed_B = draws_6B[0] < self.share
         before_B = (draws_6B[1] * (self.before + 1)).long() * changed_B
         after_B = (draws_6B[2] * (self.after + 1)).long() * changed_B
         ratio_B = self.snr[0] + draws_6B[3] * (self.snr[1] - self.snr[0])
         gain_B = 10 ** (-ratio_B / 20) * (changed_B & (draws_6B[4] >= SILENT))
-        after_B, before_B = after_B.to(lengths_B.device), before_B.to(lengths_B.device)
         longer_B = before_B + lengths_B + after_B
-        moved_BW = _moved(
-            samples_BW, lengths_B.to(device), before_B.to(device), int(longer_B.max())
-        )
+        if readable(lengths_B):
+            size = int(longer_B.max())
+        else:
+            size = samples_BW.shape[1] + self.before + self.after
+        moved_BW = _moved(samples_BW, lengths_B.to(device), before_B.to(device), size)
         power_B = moved_BW.square().sum(dim=1) / lengths_B.to(device).clamp(min=1)
         scale_B = gain_B.to(moved_BW) * power_B.sqrt()
         noise_BW = coloured_noise(BROWN * draws_6B[5].to(moved_BW), moved_BW.shape[1], self.rate)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from transduce.nn.masks import readable
 
 SPEEDS = (0.9, 1.0, 1.1)
 CROSSINGS = 24  # zero crossings of the sinc filter on each side: how steep it is
@@ -43,7 +45,7 @@ def change_speed(samples_BW: Tensor, lengths_B: Tensor, speed: float) -> tuple[T
     # product: cuDNN would plan a convolution for each new batch size, and there are many.
     heard_BNA = padded_BW.unfold(1, filters.shape[1], ratio.numerator)
     with torch.autocast(samples_BW.device.type, enabled=False):
-        made_BNP = heard_BNA @ filters.to(samples_BW).t()
+        made_BNP = heard_BNA @ _on_device(filters, samples_BW).t()
     made_BW = made_BNP.flatten(1)[:, :size]
     place_W = torch.arange(size, device=device)
     beyond_BW = place_W >= lengths_after_B.to(device)[:, None]
@@ -56,11 +58,23 @@ def perturb_speed(
     generator: torch.Generator | None = None,
     speeds: Sequence[float] = SPEEDS,
 ) -> tuple[Tensor, Tensor]:
-    """Each waveform at one of the speeds, drawn at random; `generator` is on the CPU."""
-    drawn_B = torch.randint(len(speeds), (len(samples_BW),), generator=generator)
+    """Each waveform at one of the speeds, drawn at random; `generator` is where the lengths are.
+
+    Each waveform is resampled once; where the speeds drawn are not to be read, to all of them.
+    """
+    drawn_B = torch.randint(
+        len(speeds), (len(samples_BW),), generator=generator, device=lengths_B.device
+    )
     size = math.ceil(samples_BW.shape[1] / min(speeds)) + 1
     made_BW = samples_BW.new_zeros(len(samples_BW), size)
     lengths_after_B = torch.zeros_like(lengths_B)
+    if not readable(lengths_B):
+        for number, speed in enumerate(speeds):
+            here_B = drawn_B == number
+            all_BW, all_lengths_B = change_speed(samples_BW, lengths_B, speed)
+            made_BW[:, : all_BW.shape[1]] += all_BW * here_B[:, None]
+            lengths_after_B += all_lengths_B * here_B
+        return made_BW, lengths_after_B
     for number, speed in enumerate(speeds):
         rows = (drawn_B == number).nonzero().flatten()
         if len(rows):
@@ -71,7 +85,18 @@ def perturb_speed(
     return made_BW, lengths_after_B
 
 
-@lru_cache
+_ON_DEVICE: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
+
+
+def _on_device(filters: Tensor, like: Tensor) -> Tensor:
+    """Filters as they were copied the first time: a CUDA graph cannot copy from the CPU."""
+    key = (id(filters), like.device, like.dtype)  # of `_filters`, which keeps them
+    if key not in _ON_DEVICE:
+        _ON_DEVICE[key] = filters.to(like)
+    return _ON_DEVICE[key]
+
+
+@cache
 def _filters(before: int, after: int) -> tuple[Tensor, int]:
     """Resampling filters from `before` samples to `after`: one for each output [after, taps], and
     the reach.

@@ -48,10 +48,17 @@ class WhisperMel(nn.Module):
         # On the CPU also where a network is built on the meta device: the two do not mix.
         with torch.device("cpu"):
             self._tables = Tables(torch.hann_window(WINDOW), slaney_filters(rate, WINDOW, bands))
+        self._copies: dict[torch.device, Tables] = {}
 
     @property
     def window_A(self) -> Tensor:
         return self._tables.window_A
+
+    def _on(self, device: torch.device) -> Tables:
+        """The tables on a device, copied once: a CUDA graph cannot copy from the CPU."""
+        if device not in self._copies:
+            self._copies[device] = self._tables.to(device)
+        return self._copies[device]
 
     def count_frames(self, lengths_B: Tensor) -> Tensor:
         """The number of frames of waveforms of these lengths, in samples."""
@@ -71,7 +78,7 @@ class WhisperMel(nn.Module):
         frames_B = self.count_frames(lengths_B)
         half = WINDOW // 2
         with torch.autocast(samples_BW.device.type, enabled=False):
-            tables = self._tables.to(samples_BW.device)
+            tables = self._on(samples_BW.device)
             samples_BW = samples_BW.float()
             real_BW = torch.arange(W, device=samples_BW.device) < lengths_B[:, None]
             samples_BW = samples_BW.masked_fill(~real_BW, 0.0)
