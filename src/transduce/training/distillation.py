@@ -1,4 +1,4 @@
-"""Word-level knowledge distillation: an update that learns from a trained model too."""
+"""Word-level knowledge distillation: an objective that learns from a trained model too."""
 
 from __future__ import annotations
 
@@ -13,38 +13,36 @@ from transduce.models import EncoderDecoder, TrainableNetwork
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.weights import fingerprint_of, weights_of
 from transduce.nn.loss import Loss, Output, distillation_loss
-from transduce.recipe import Recipe
+from transduce.recipe import Recipe, Train
 from transduce.recipe.model import max_length_of, max_source_length
 from transduce.tasks.transduce import load
-from transduce.training.update import Update
 
 
 @dataclass
-class DistilledUpdate(Update):
-    """The loss is partly the divergence from the distribution of a teacher, which is in eval mode
-    and has no gradient.
+class Distillation:
+    """An objective that is partly the divergence from the distribution of a teacher, which is in
+    eval mode and has no gradient.
     """
 
-    teacher: TrainableNetwork | None = None
+    network: TrainableNetwork
+    teacher: TrainableNetwork
+    settings: Train
 
     @property
     def fingerprint(self) -> str:
         """Of the teacher's weights."""
-        assert self.teacher is not None
         return fingerprint_of(weights_of(self.teacher))
 
-    def loss(self, batch: Batch) -> Loss:
+    def __call__(self, batch: Batch) -> Loss:
         settings = self.settings
         assert settings.teacher is not None
-        assert self.teacher is not None
-        moved = batch.to(self.device)
-        assert moved.target_BT is not None
+        assert batch.target_BT is not None
         with torch.no_grad():
-            taught = _output(self.teacher, moved)
+            taught = _output(self.teacher, batch)
         return distillation_loss(
-            _output(self.network, moved),
+            _output(self.network, batch),
             taught,
-            moved.target_BT[:, 1:],
+            batch.target_BT[:, 1:],
             settings.teacher.weight,
             settings.teacher.temperature,
             settings.label_smoothing,

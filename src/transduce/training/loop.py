@@ -10,14 +10,14 @@ from typing import Any
 
 from torch import Tensor
 
-from transduce.data.batches.bucketing import RankBatches
+from transduce.data.batches.bucketing import RankBatches, prefetched
 from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.nn.checkpointing import set_checkpointing
 from transduce.recipe import Recipe, dump_recipe
 from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
-from transduce.training.distillation import DistilledUpdate, load_teacher
+from transduce.training.distillation import Distillation, load_teacher
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
 from transduce.training.distributed.processes import Processes
 from transduce.training.fine_tuning.start import StartModel
@@ -36,12 +36,13 @@ from transduce.training.run_directory.best_model import BestModel, is_better
 from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
 from transduce.training.run_directory.kept_checkpoints import KeptCheckpoints, choose
 from transduce.training.run_directory.signals import StopSignals
-from transduce.training.update import Update, build_update, padding_notice
+from transduce.training.update import Update, build_update, capture_notice
 from transduce.training.validate import validate
 from transduce.training.warnings import TrainingMonitor, changes, long_warmup
 
 wall_clock = time.monotonic
 SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
+AHEAD = 4  # updates whose batches are made ahead, on other devices
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Run:
             corpus=self.prepared.extent,
             changed=self.model.changed,
             start=self.tuning.facts,
-            teacher=self.update.fingerprint if isinstance(self.update, DistilledUpdate) else "",
+            teacher="" if self.distillation is None else self.distillation.fingerprint,
         )
         self._corpus_before, self._teacher_before = self.state.corpus, self.state.teacher
         self._kept_before: list[tuple[int, float]] = []
@@ -116,12 +117,16 @@ class Run:
             seed_everything(self.ranks.seed(recipe.seed, 0))
 
     def _build_update(self) -> Update:
-        parts = (self.network, self.optimizer, self.recipe.train, self.precision, self.ranks)
-        if self.recipe.train.teacher is not None:
+        settings = self.recipe.train
+        parts = (self.network, self.optimizer, settings, self.precision, self.ranks)
+        self.distillation: Distillation | None = None
+        if settings.teacher is not None:
             tokens = (self.prepared.source_tokens, self.prepared.target_tokens)
             teacher = load_teacher(self.recipe, tokens, self.device)
-            return DistilledUpdate(*parts, teacher=teacher)
-        return ShardedUpdate(*parts) if self.sharded else build_update(*parts)
+            self.distillation = Distillation(self.network, teacher, settings)
+        if self.sharded:
+            return ShardedUpdate(*parts, average=self.average)
+        return build_update(*parts, average=self.average, objective=self.distillation)
 
     @property
     def batches_an_update(self) -> int:
@@ -143,7 +148,7 @@ class Run:
                 gone = self._elapsed()
                 left = f"{duration(max(60 * settings.minutes - gone, 0.0))} of train.minutes"
                 messages.append(f"{left} are left: {duration(gone)} went before the first update.")
-        messages += padding_notice(self.network, self.recipe, self.precision, self.sharded)
+        messages += capture_notice(self.network, settings, self.sharded)
         messages += changes(
             settings,
             corpus=(self._corpus_before, self.state.corpus),
@@ -177,6 +182,8 @@ class Run:
         updates = self.prepared.train.updates(
             self.batches_an_update, self.state.position, ranks.rank, ranks.count
         )
+        if self.device.type not in SYNCHRONOUS:
+            updates = prefetched(map(self._lay_out, updates), AHEAD)
         self.network.train()
         with StopSignals() as interrupt, ranks.together():
             while not self._ended() and not self.interrupted:
@@ -217,6 +224,12 @@ class Run:
 
     # ------------------------------------------------------------------------- one update
 
+    def _lay_out(self, portion: RankBatches) -> RankBatches:
+        """Batches in the shape and memory that the update copies to the device; in a thread."""
+        for batch in portion.batches:
+            batch.ready = self.update.lay_out(batch)
+        return portion
+
     def _update(self, updates: Iterator[RankBatches]) -> None:
         began = time.perf_counter()
         portion = next(updates)
@@ -225,12 +238,12 @@ class Run:
         self.rate = learning_rate(state.step + 1, settings, state.elapsed + state.validation)
         self.rate *= state.guard.factor
         set_learning_rate(self.optimizer, self.rate)
+        if self.average is not None:
+            self.average.set_step(state.step + 1)
         passed = self.update(portion.batches)
         self.update.apply()
         state.step += 1
         state.position = portion.position
-        if self.average is not None:
-            self.average.update(self.network, state.step, self.update.applied)
         self._count_out_of_memory()
         seconds = time.perf_counter() - began
         state.seconds += seconds

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import increment_version
 
 from transduce.nn.torch_private import Uncompiled, add_all, copy_all, multiply_all
 
@@ -23,7 +22,6 @@ ITERATIONS = 5
 MOMENTUM = 0.95
 RMS = 0.2  # of AdamW's updates, roughly
 OUTPUTS = ("head.", "ctc.")  # output layers
-WARM_UP = 3  # updates before a CUDA graph is captured, which initialise libraries and momentum
 FUSED = "in_projection.weight"  # queries, keys and values in one matrix: each is one of its own
 
 
@@ -32,10 +30,6 @@ class Muon(Uncompiled):
 
     found_inf: Tensor | None = None
     """1.0 where the gradients are NaN or infinite: nothing is changed, as with AdamW."""
-
-    same_gradients = False
-    """Whether gradients are the same tensors in all updates, on a GPU: matrices are then updated by
-    one CUDA graph, as launching its kernels takes longer than running them."""
 
     def __init__(
         self,
@@ -58,41 +52,19 @@ class Muon(Uncompiled):
         ]
         super().__init__(groups, {"weight_decay": weight_decay})
         self.own, self.others = len(groups), others
-        self.rates: list[Tensor] = []
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.updates = 0
         # One list of groups and one state, for the learning rate and for checkpoints.
         self.param_groups += others.param_groups
         others.state = self.state
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        groups = self.param_groups[: self.own]
-        weights = [weight for group in groups for weight in group["params"]]
-        if weights and weights[0].is_cuda:  # a graph reads learning rates from the device
-            self.rates = self.rates or [weights[0].new_zeros(()) for _ in groups]
-            for rate, group in zip(self.rates, groups, strict=True):
-                rate.fill_(group["lr"])
-        if self.same_gradients and self.graph is None and self.updates >= WARM_UP:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self._update_matrices()
-        if self.graph is None:
-            self._update_matrices()
-        else:
-            self.graph.replay()
-            increment_version(weights)  # which a replay does not: others see that weights changed
-        self.updates += 1
+        for group in self.param_groups[: self.own]:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if weights:
+                self._update_group(weights, group["lr"], group["weight_decay"])
         if self.found_inf is not None:
             self.others.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.others.step()
-
-    def _update_matrices(self) -> None:
-        for number, group in enumerate(self.param_groups[: self.own]):
-            weights = [weight for weight in group["params"] if weight.grad is not None]
-            if weights:
-                lr = self.rates[number] if self.rates else group["lr"]
-                self._update_group(weights, lr, group["weight_decay"])
 
     def _update_group(
         self, weights: list[nn.Parameter], lr: Tensor | float, weight_decay: float

@@ -111,15 +111,21 @@ class MovingAverage:
 
     def __init__(self, network: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.weights = {n: p.detach().clone() for n, p in network.named_parameters()}
+        self._followed = dict(network.named_parameters())
+        self.weights = {n: p.detach().clone() for n, p in self._followed.items()}
+        # On the device: a CUDA graph would keep a number.
+        self._pace = next(iter(self.weights.values())).new_ones(())
+
+    def set_step(self, step: int) -> None:
+        """How far the next `move` goes: that of update `step`, from 1."""
+        self._pace.fill_(1.0 - min(self.decay, (1 + step) / (10 + step)))
 
     @torch.no_grad()
-    def update(self, network: nn.Module, step: int, share: Tensor | float = 1.0) -> None:
+    def move(self, share: Tensor | float = 1.0) -> None:
         """Move towards the weights; `share` is 0, on the device, if the update was skipped."""
-        decay = min(self.decay, (1 + step) / (10 + step))
         own = list(self.weights.values())
-        away = differences([p.detach() for p in network.parameters()], own)
-        multiply_all(away, (1.0 - decay) * share)
+        away = differences([p.detach() for p in self._followed.values()], own)
+        multiply_all(away, self._pace * share)
         add_all(own, away)
 
 

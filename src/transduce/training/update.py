@@ -1,35 +1,48 @@
 """One update of the weights: gradient accumulation over its batches, clipping, optimizer step.
 
-On a GPU, launching each of a few thousand small kernels takes longer than running it. Packed
-batches are filled up to round sizes, so the same shapes recur: the second time a shape comes, its
-forward and backward pass are captured as a CUDA graph, and from then on replayed by one call.
+On a GPU, launching each of a few thousand small kernels takes longer than running it. Batches,
+packed or padded, are filled up to round sizes, so the same shapes recur: the second time a shape
+comes, its forward and backward pass are captured as a CUDA graph, and from then on replayed by one
+call. So is what follows the passes: the mean and the clipping of gradients, and the optimizer with
+the moving average.
 """
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from transduce.data.batches.batch import Batch
-from transduce.data.batches.packing import Packed, Shape, pack, packed_padding
+from transduce.data.batches.packing import Packed, pack, packed_padding
 from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
+from transduce.models.hooks import is_watched
+from transduce.models.speech import SpeechFrontEnd
+from transduce.nn.attention.attention import Location
 from transduce.nn.loss import Loss
 from transduce.nn.mixed_precision import CastCopies
+from transduce.nn.positions import Learned
 from transduce.nn.torch_private import AdamW, add_all, copy_all, multiply_all
-from transduce.recipe import Recipe, Train
+from transduce.recipe import Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
 from transduce.training.memory.out_of_memory import BatchSplitter
 from transduce.training.muon import Muon
 from transduce.training.nan_guard import nonfinite
+from transduce.training.optimizer import MovingAverage
 
 MOST_GRAPHS = 256
+OWN = ("transduce", "torch")  # packages whose modules do not wait for a GPU in training
+WARM_UP = 3  # calls before a CUDA graph is captured, which initialise libraries and moments
 
 
 @dataclass
@@ -42,11 +55,18 @@ class Update:
     precision: torch.dtype
     ranks: Processes = field(default_factory=Processes)
     splitter: BatchSplitter = field(default_factory=BatchSplitter)
+    average: MovingAverage | None = None
+    """Follows the weights at every `apply`."""
+    objective: Callable[[Batch], Loss] | None = None
+    """The loss of a batch that is where the network is; None: the network's own."""
     _weights: list[Tensor] = field(default_factory=list, init=False)
     _casts: CastCopies | None = field(default=None, init=False)
     """bfloat16 copies of the weights, on a GPU."""
 
     def __post_init__(self) -> None:
+        # Once: walking along all modules takes longer than launching the kernels of a step.
+        self._weights = [p for p in self.network.parameters() if p.requires_grad]
+        self.device = next(self.network.parameters()).device
         self.skip = torch.zeros((), device=self.device)
         """1.0 if the current gradients are NaN or infinite and must not be applied."""
         # AdamW's own way to skip an update, without synchronising with the device. A plugin's
@@ -54,13 +74,8 @@ class Update:
         self._skips_by_itself = isinstance(self.optimizer, AdamW | Muon)
         if self._skips_by_itself:
             self.optimizer.found_inf = self.skip  # type: ignore[attr-defined]
-        self._weights = [p for p in self.network.parameters() if p.requires_grad]
         if self.precision == torch.bfloat16 and self.device.type == "cuda":
             self._casts = CastCopies(self._weights, self.precision)
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.network.parameters()).device
 
     def __call__(self, batches: list[Batch]) -> UpdateResult:
         """The summed losses of the batches and the gradient norm, without synchronising.
@@ -86,10 +101,10 @@ class Update:
         objective, cross_entropy, tokens = total
         # An update of no tokens has no mean: NaN, and it is skipped.
         objective = torch.where(tokens > 0, objective, math.nan)
-        gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
+        gradients = [p.grad for p in self._weights if p.grad is not None]
         if gradients:
             multiply_all(gradients, (1 / (share * tokens)).to(gradients[0].dtype))
-        norm = self.clip().to(self.device)
+        norm = self.clip().to(self.device).double()
         self.skip.copy_(nonfinite(objective, norm))
         return UpdateResult(objective, norm, cross_entropy, tokens)
 
@@ -110,18 +125,17 @@ class Update:
 
     def all_reduce(self, total: Tensor) -> None:
         """All-reduce gradients and losses over the ranks; a rank without batches adds zeros."""
-        parameters = [p for p in self.network.parameters() if p.requires_grad]
         if self.ranks.count > 1:
-            for parameter in parameters:
+            for parameter in self._weights:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-        self.ranks.all_reduce([p.grad for p in parameters if p.grad is not None])
+        self.ranks.all_reduce([p.grad for p in self._weights if p.grad is not None])
         self.ranks.all_reduce([total])
 
     def clip(self) -> Tensor:
         """Gradient clipping; returns the norm before it."""
         largest = self.settings.clip_norm or math.inf
-        return torch.nn.utils.clip_grad_norm_(self.network.parameters(), largest)
+        return torch.nn.utils.clip_grad_norm_(self._weights, largest)
 
     @property
     def applied(self) -> Tensor | float:
@@ -129,10 +143,15 @@ class Update:
         return 1.0 - self.skip
 
     def apply(self) -> None:
-        """Optimizer step, unless the gradients are NaN or infinite."""
+        """Optimizer step and moving average, unless the gradients are NaN or infinite."""
+        self._step()
+        self.zero_gradients()
+
+    def _step(self) -> None:
         if self._skips_by_itself or not bool(self.skip):
             self.optimizer.step()
-        self.zero_gradients()
+        if self.average is not None:
+            self.average.move(self.applied)
 
     def zero_gradients(self) -> None:
         """Discard the gradients."""
@@ -158,7 +177,14 @@ class Update:
         """The objective of one batch."""
         settings = self.settings
         moved = (batch.twice() if settings.r_drop else batch).to(self.device)
+        if self.objective is not None:
+            return self.objective(moved)
         return self.network.batch_loss(moved, settings.label_smoothing, settings.r_drop)
+
+    def lay_out(self, batch: Batch) -> Packed | Batch:
+        """The batch as `gradients` reads it, in memory from which a GPU copies by itself: work that
+        another thread can do ahead (`Batch.ready`)."""
+        return batch
 
     def padding_share(self, batch: Batch) -> float:
         """Share of padding among the computed positions."""
@@ -173,25 +199,66 @@ class Update:
         return torch.autocast(self.device.type, dtype=self.precision, enabled=half)
 
 
-@dataclass
-class _CapturedGraph:
-    """A captured CUDA graph, and the tensors it reads and writes."""
+class Replayed:
+    """Work on tensors that stay the same: the first calls run it, then it is captured as a CUDA
+    graph, and replayed by all further calls.
+    """
 
-    graph: torch.cuda.CUDAGraph
-    packed: Packed
-    loss: Tensor
+    def __init__(self, work: Callable[[], Any], warm_up: int = WARM_UP, pool: Any = None) -> None:
+        """pool: of memory, which graphs share that run one after the other."""
+        self.work, self.warm_up, self.pool = work, warm_up, pool
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self._result: Any = None
+
+    def __call__(self) -> Any:
+        """What the work returns: of a replay, the same tensors every time."""
+        if self.warm_up:
+            self.warm_up -= 1
+            return self.work()
+        if self.graph is None:
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            # thread_local: another thread may pin memory meanwhile. Capturing computes nothing.
+            how = torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local")
+            with _no_garbage_collection(), how:
+                self._result = self.work()
+            self.graph = graph
+        self.graph.replay()
+        return self._result
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """It might free another graph, which ends a capture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@dataclass
+class _CapturedPass:
+    """A forward and backward pass as a CUDA graph, and the tensors it reads and writes."""
+
+    replayed: Replayed
+    inputs: dict[str, Tensor]
     buffers: list[Tensor]
     """Kept alive: a growing table of positions is replaced, but the graph reads the old one."""
 
 
 @dataclass
-class PackedUpdate(Update):
-    """The same without padding (sequence packing), with a CUDA graph for each shape."""
+class CapturedUpdate(Update):
+    """The same with batches of few shapes, and a CUDA graph for each; packed (sequence packing)
+    where the network can be, else padded.
+    """
 
-    _seen: Counter[tuple[Shape, bool]] = field(default_factory=Counter)
-    _graphs: dict[tuple[Shape, bool], _CapturedGraph] = field(default_factory=dict)
+    _seen: Counter[Hashable] = field(default_factory=Counter)
+    _graphs: dict[Hashable, _CapturedPass] = field(default_factory=dict)
     _packable: dict[int, bool] = field(default_factory=dict)
-    _pool: object | None = None
+    _pool: Any = None
     """Graphs run one after the other, so they share one memory pool."""
 
     def __post_init__(self) -> None:
@@ -200,8 +267,11 @@ class PackedUpdate(Update):
         self._gradients = [torch.zeros_like(weight) for weight in self._weights]
         for weight, gradient in zip(self._weights, self._gradients, strict=True):
             weight.grad = gradient
-        if isinstance(self.optimizer, Muon):
-            self.optimizer.same_gradients = True
+        self._total = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self._rates = [torch.zeros((), device=self.device) for _ in self.optimizer.param_groups]
+        self._captured_mean = Replayed(lambda: Update._mean(self, self._total, 1.0))
+        self._captured_step = Replayed(lambda: Update._step(self))
+        self._longest = longest_row(self.network)
         self._empty = True
         """Whether the next pass is the first of its update."""
 
@@ -225,39 +295,72 @@ class PackedUpdate(Update):
         self._pool = None
         super().free()
 
+    def _mean(self, total: Tensor, share: float) -> UpdateResult:
+        self._total.copy_(total)
+        return UpdateResult(*torch.stack(self._captured_mean()).unbind())
+
+    def _step(self) -> None:
+        if not self._skips_by_itself:  # it asks whether to skip, which a graph cannot
+            super()._step()
+            return
+        with rates_on_device(self.optimizer, self._rates):
+            self._captured_step()
+        # Which a replay does not: others see that weights changed.
+        increment_version(self._weights)
+
+    def lay_out(self, batch: Batch) -> Packed | Batch:
+        inputs: Packed | Batch | None = None
+        if self.precision == torch.bfloat16 and self.objective is None:
+            packed = pack(batch, copies=2 if self.settings.r_drop else 1)
+            inputs = packed if self._packs(packed.shape.longest) else None
+        inputs = batch.rounded(self._longest) if inputs is None else inputs
+        with torch.cuda.device(self.device):
+            pinned = {name: tensor.pin_memory() for name, tensor in inputs.tensors().items()}
+        return inputs.with_tensors(pinned)
+
+    def _laid_out(self, batch: Batch) -> Packed | Batch:
+        if batch.ready is None:
+            batch.ready = self.lay_out(batch)
+        ready: Packed | Batch = batch.ready
+        return ready
+
     def gradients(self, batch: Batch, weight: float = 1.0) -> Tensor:
-        packed = pack(batch, copies=2 if self.settings.r_drop else 1)
-        if not self._packs(packed.shape.longest):
-            self._zero()
-            return super().gradients(batch, weight)
-        kind = (packed.shape, self._empty)
-        self._seen[kind] += 1
-        flat = packed.flat.pin_memory().to(self.device, non_blocking=True)
+        inputs = self._laid_out(batch)
+        kind = (type(inputs), inputs.shape, self._empty)
         captured = self._graphs.get(kind)
         if captured is None:
-            full = len(self._graphs) >= MOST_GRAPHS
-            if full or self._seen[kind] < 2:
-                return self._backward(replace(packed, flat=flat))
-            captured = self._graphs[kind] = self._capture(packed)
+            self._seen[kind] += 1
+            if self._seen[kind] < 2 or len(self._graphs) >= MOST_GRAPHS:
+                tensors = inputs.tensors().items()
+                moved = {n: tensor.to(self.device, non_blocking=True) for n, tensor in tensors}
+                return self._backward(inputs.with_tensors(moved))
+            captured = self._graphs[kind] = self._capture(inputs)
+        for name, tensor in inputs.tensors().items():
+            captured.inputs[name].copy_(tensor, non_blocking=True)
+        loss: Tensor = captured.replayed()
         self._empty = False
-        captured.packed.flat.copy_(flat)
-        captured.graph.replay()
-        return captured.loss.clone()
+        return loss.clone()
 
     def padding_share(self, batch: Batch) -> float:
-        return packed_padding(batch)
+        inputs = self._laid_out(batch)
+        return packed_padding(batch) if isinstance(inputs, Packed) else inputs.padding_share
 
     def _packs(self, longest: int) -> bool:
         if longest not in self._packable:
             self._packable[longest] = self.network.packs(longest)
         return self._packable[longest]
 
-    def _backward(self, packed: Packed) -> Tensor:
+    def _backward(self, inputs: Packed | Batch) -> Tensor:
+        settings = self.settings
         with self._casting(), self._autocast():
-            loss = self.network.packed_loss(
-                packed, self.settings.label_smoothing, self.settings.r_drop
-            )
-        found = torch.autograd.grad(loss.total, self._weights)
+            if isinstance(inputs, Packed):
+                how = (settings.label_smoothing, settings.r_drop)
+                loss = self.network.packed_loss(inputs, *how)
+            else:
+                loss = self.loss(inputs)
+        found = torch.autograd.grad(
+            loss.total, self._weights, allow_unused=True, materialize_grads=True
+        )
         if self._empty:
             copy_all(self._gradients, found)
         else:
@@ -265,15 +368,39 @@ class PackedUpdate(Update):
         self._empty = False
         return sums_of(loss)
 
-    def _capture(self, packed: Packed) -> _CapturedGraph:
-        """Capture a pass as a CUDA graph. Capturing computes nothing; the first replay does."""
-        still = replace(packed, flat=torch.empty_like(packed.flat, device=self.device))
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(self.device)
-        with torch.cuda.graph(graph, pool=self._pool):  # type: ignore[arg-type]
-            loss = self._backward(still)
-        self._pool = self._pool or graph.pool()
-        return _CapturedGraph(graph, still, loss, list(self.network.buffers()))
+    def _capture(self, inputs: Packed | Batch) -> _CapturedPass:
+        """A pass on inputs of this shape, not captured yet: the first call does it."""
+        empty = {n: torch.empty_like(t, device=self.device) for n, t in inputs.tensors().items()}
+        still, first = inputs.with_tensors(empty), self._empty
+
+        def work() -> Tensor:
+            self._empty = first
+            return self._backward(still)
+
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        replayed = Replayed(work, warm_up=0, pool=self._pool)
+        return _CapturedPass(replayed, empty, list(self.network.buffers()))
+
+
+@contextmanager
+def rates_on_device(optimizer: torch.optim.Optimizer, rates: list[Tensor]) -> Iterator[None]:
+    """Within, the learning rates are read from the device: a CUDA graph would keep numbers."""
+    groups = optimizer.param_groups
+    own = [(group["lr"], group.get("capturable", False)) for group in groups]
+    for group, rate in zip(groups, rates, strict=True):
+        rate.fill_(group["lr"])
+        group["lr"], group["capturable"] = rate, True
+    try:
+        yield
+    finally:
+        for group, (rate, capturable) in zip(groups, own, strict=True):
+            group["lr"], group["capturable"] = rate, capturable
+
+
+def longest_row(network: TrainableNetwork) -> int | None:
+    """How long a row of tokens may be at most, where positions are learned; None: any length."""
+    limited = [m.max_length for m in network.modules() if isinstance(m, Learned | Location)]
+    return min(limited, default=None)
 
 
 def sums_of(loss: Loss) -> Tensor:
@@ -281,35 +408,35 @@ def sums_of(loss: Loss) -> Tensor:
     return torch.stack([loss.total.detach().double(), loss.nll.double(), loss.tokens.double()])
 
 
-def why_padded(
-    network: TrainableNetwork, settings: Train, precision: torch.dtype, sharded: bool = False
+def why_not_captured(
+    network: TrainableNetwork, settings: Train, sharded: bool = False
 ) -> str | None:
-    """Why batches are padded on a GPU, and not packed and replayed as CUDA graphs; None where they
-    are packed, and on a CPU.
-    """
+    """Why passes on a GPU are not captured as CUDA graphs; None where they are, and on a CPU."""
     if not next(network.parameters()).is_cuda:
         return None
     if sharded:
         return "the weights are sharded (train.fsdp)"
-    if settings.teacher is not None:
-        return "a teacher reads them too (train.teacher)"
     if settings.checkpoint_activations:
+        # It restores random generators, which a CUDA graph cannot.
         return "activations are recomputed (train.checkpoint_activations)"
-    if precision != torch.bfloat16:
-        return f"the precision is {str(precision).removeprefix('torch.')}, and not bfloat16"
-    return None if network.packs(1) else "this network has no kernels for packed sequences"
+    modules = list(network.modules())
+    if is_watched(modules):
+        return "the network has a lens or forward hooks, which a replay would not call"
+    for module in modules:
+        kind = type(module)
+        if kind.__module__.partition(".")[0] not in OWN or "forward" in vars(module):
+            return f"{kind.__name__} is not one of transduce's own parts, and may wait for the GPU"
+        if isinstance(module, SpeechFrontEnd) and not module.any_length:
+            return "the audio's positions are learned, so it cannot be filled up"
+        if isinstance(module, Location) and any(isinstance(m, SpeechFrontEnd) for m in modules):
+            return "the attention knows a limited number of positions of the audio"
+    return None
 
 
-def padding_notice(
-    network: TrainableNetwork, recipe: Recipe, precision: torch.dtype, sharded: bool
-) -> list[str]:
-    """That batches are padded, and why, where other settings would pack them. Speech is always
-    padded: nobody could change that."""
-    if recipe.audio is not None:
-        return []
-    if why := why_padded(network, recipe.train, precision, sharded):
-        return [f"Batches are padded, which is slower than packing them: {why}."]
-    return []
+def capture_notice(network: TrainableNetwork, settings: Train, sharded: bool) -> list[str]:
+    """That updates are not captured as CUDA graphs, and why."""
+    why = why_not_captured(network, settings, sharded)
+    return [] if why is None else [f"Updates run without CUDA graphs, which is slower: {why}."]
 
 
 def build_update(
@@ -318,11 +445,14 @@ def build_update(
     settings: Train,
     precision: torch.dtype,
     ranks: Processes | None = None,
+    *,
+    average: MovingAverage | None = None,
+    objective: Callable[[Batch], Loss] | None = None,
 ) -> Update:
-    """Packed, with CUDA graphs, where possible; else one padded batch after the other.
-
-    Activation checkpointing restores random generators, which a CUDA graph cannot.
-    """
-    packs = next(network.parameters()).is_cuda and why_padded(network, settings, precision) is None
-    kind = PackedUpdate if packs else Update
-    return kind(network, optimizer, settings, precision, ranks or Processes())
+    """With CUDA graphs where possible; else one operation after the other."""
+    on_gpu = next(network.parameters()).is_cuda
+    captured = on_gpu and why_not_captured(network, settings) is None
+    kind = CapturedUpdate if captured else Update
+    ranks = ranks or Processes()
+    parts = (network, optimizer, settings, precision, ranks)
+    return kind(*parts, average=average, objective=objective)

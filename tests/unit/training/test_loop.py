@@ -234,13 +234,13 @@ def test_the_moving_average_is_what_is_measured_and_saved(
     plain = scored(*range(10, 16))
     train(make(), tmp_path / "plain")
     steps: list[dict[str, Tensor]] = []
-    update = loop.MovingAverage.update
+    move = loop.MovingAverage.move
 
-    def noted(self: loop.MovingAverage, network: torch.nn.Module, *rest: Any) -> None:
-        steps.append({n: p.detach().clone() for n, p in network.named_parameters()})
-        update(self, network, *rest)
+    def noted(self: loop.MovingAverage, *rest: Any) -> None:
+        steps.append({n: p.detach().clone() for n, p in self._followed.items()})
+        move(self, *rest)
 
-    monkeypatch.setattr(loop.MovingAverage, "update", noted)
+    monkeypatch.setattr(loop.MovingAverage, "move", noted)
     scores = scored(*range(10, 16))
     train(make(train={"ema": 0.9}), tmp_path / "run")
     # The updates go on from the weights themselves, as if there were no average.

@@ -11,7 +11,6 @@ from torch import Tensor
 from transduce import recipe
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
-from transduce.nn.torch_private import version_of
 from transduce.training.muon import Muon, hidden_matrices, orthogonalize
 from transduce.training.optimizer import build_optimizer, set_learning_rate
 
@@ -113,36 +112,6 @@ def test_a_gradient_that_is_no_number_changes_nothing() -> None:
             for parameter, old in zip(made.parameters(), states, strict=True):
                 for part, value in optimizer.state[parameter].items():
                     assert torch.equal(value, old[part]), part
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_a_cuda_graph_makes_the_same_updates() -> None:
-    made: list[list[Tensor]] = []
-    for graphed in (False, True):
-        twin = network().float().cuda()
-        optimizer = build_optimizer(twin, settings(weight_decay=0.1))
-        assert isinstance(optimizer, Muon)
-        optimizer.same_gradients = graphed
-        optimizer.found_inf = torch.zeros((), device="cuda")
-        random = torch.Generator("cuda").manual_seed(4)
-        for parameter in twin.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        for step in range(8):
-            for parameter in twin.parameters():
-                assert parameter.grad is not None
-                parameter.grad.normal_(generator=random)
-            optimizer.found_inf.fill_(float(step == 6))
-            if step == 6:  # a gradient that is no number
-                next(hidden_matrices(twin))[1].grad.fill_(torch.nan)  # type: ignore[union-attr]
-            set_learning_rate(optimizer, 0.01 / (step + 1))
-            weight = next(hidden_matrices(twin))[1]
-            version = version_of(weight)
-            optimizer.step()
-            assert version_of(weight) != version
-        assert (optimizer.graph is not None) == graphed
-        made.append([parameter.detach().clone() for parameter in twin.parameters()])
-    for eager, replayed in zip(*made, strict=True):
-        assert torch.equal(eager, replayed)
 
 
 def test_muon_does_not_go_with_fsdp() -> None:

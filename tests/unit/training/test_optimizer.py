@@ -159,7 +159,8 @@ def test_a_moving_average_is_the_plain_loop() -> None:
         with torch.no_grad():
             for p in net.parameters():
                 p.add_(torch.randn_like(p))
-        average.update(net, step)
+        average.set_step(step)
+        average.move()
         decay = min(0.9, (1 + step) / (10 + step))
         for name, p in net.named_parameters():
             expected[name] = decay * expected[name] + (1 - decay) * p.detach().double().numpy()
@@ -174,7 +175,8 @@ def test_a_moving_average_does_not_move_the_weights() -> None:
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
     with torch.no_grad():
         average.weights["head.bias"].add_(1.0)
-    average.update(net, 1)
+    average.set_step(1)
+    average.move()
     for name, p in net.named_parameters():
         assert torch.equal(p, before[name]), name
     assert all(not w.requires_grad for w in average.weights.values())

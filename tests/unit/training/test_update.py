@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,13 +15,13 @@ from transduce.data.tokens.tokenizer import UNKNOWN
 from transduce.models import EncoderDecoder, Labeller
 from transduce.models.build import Vocabulary, build, build_labeller
 from transduce.nn.loss import Loss
-from transduce.recipe import Audio, Train
+from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
 from transduce.training.nan_guard import nonfinite
 from transduce.training.optimizer import MovingAverage, build_optimizer
-from transduce.training.update import PackedUpdate, Update, padding_notice, why_padded
+from transduce.training.update import CapturedUpdate, Update
 
 PAIRS = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9, 4, 5], [4]), ([7, 8], [5, 6, 7])]
 
@@ -84,7 +82,7 @@ def test_packed_and_recorded_gradients_are_the_same(positions: str, r_drop: floa
         loss, norm, plain, _ = exactly(cut)
         expected.append((loss, norm, plain, gradients(made)))
         optimizer.zero_grad()
-    packed = PackedUpdate(made, optimizer, settings, torch.bfloat16)
+    packed = CapturedUpdate(made, optimizer, settings, torch.bfloat16)
     for cut, (loss, norm, plain, exact) in zip(cuts, expected, strict=True):
         my_loss, my_norm, my_plain, _ = packed(cut)
         assert float(my_plain) == pytest.approx(float(plain), rel=1e-2)
@@ -114,10 +112,12 @@ def test_an_update_without_finite_numbers_changes_nothing(bad: float, clip: floa
                 norm = torch.nn.utils.clip_grad_norm_(made.parameters(), 1.0)
                 update.skip.copy_(nonfinite(torch.ones(()), norm))
                 update.apply()
-                average.update(made, 7, 1.0 - update.skip)
+                average.set_step(7)
+                average.move(1.0 - update.skip)
             update([batch(*rows)])
             update.apply()
-            average.update(made, number + 1, 1.0 - update.skip)
+            average.set_step(number + 1)
+            average.move(1.0 - update.skip)
         state = [v for p in made.parameters() for v in update.optimizer.state[p].values()]
         found.append([*made.parameters(), *state, *average.weights.values()])
     assert all(torch.equal(p, q) for p, q in zip(*found, strict=True))
@@ -135,7 +135,7 @@ def test_a_loss_that_is_not_finite_sets_the_flag() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("kind", [Update, PackedUpdate])
+@pytest.mark.parametrize("kind", [Update, CapturedUpdate])
 def test_on_a_gpu_an_update_without_finite_numbers_changes_nothing(kind: type[Update]) -> None:
     made = network(64).cuda()
     update = kind(made, build_optimizer(made, Train()), Train(), torch.bfloat16)
@@ -155,7 +155,8 @@ def test_on_a_gpu_an_update_without_finite_numbers_changes_nothing(kind: type[Up
     made.head.bias.data.copy_(kept)
     assert float(nonfinite(loss, norm)) == float(update.skip) == 1.0
     update.apply()
-    average.update(made, 3, 1.0 - update.skip)
+    average.set_step(3)
+    average.move(1.0 - update.skip)
     assert all(torch.equal(p, q) for p, q in zip(everything(), before, strict=True))
     update([batch(0, 1)])
     update.apply()
@@ -164,7 +165,7 @@ def test_on_a_gpu_an_update_without_finite_numbers_changes_nothing(kind: type[Up
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("kind", [Update, PackedUpdate])
+@pytest.mark.parametrize("kind", [Update, CapturedUpdate])
 def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]) -> None:
     """Three times: seen first, recorded, replayed."""
     rows = 2048
@@ -239,36 +240,6 @@ def test_the_packed_loss_has_both_passes() -> None:
         assert both.target_BT is not None
         right = made.loss(both.source_BS, both.source_lengths_B, both.target_BT, 0.1)
         torch.testing.assert_close(found.total, right.total)
-
-
-@pytest.mark.parametrize(
-    ("settings", "precision", "reason"),
-    [
-        ({"teacher": {"model": "x"}}, torch.bfloat16, "a teacher"),
-        ({"checkpoint_activations": True}, torch.bfloat16, "checkpoint_activations"),
-        ({}, torch.float32, "float32"),
-        ({}, torch.bfloat16, None),
-    ],
-)
-def test_padded_batches_on_a_gpu_are_told(
-    settings: dict[str, Any], precision: torch.dtype, reason: str | None
-) -> None:
-    class OnGpu:
-        def parameters(self) -> Iterator[Any]:
-            yield SimpleNamespace(is_cuda=True)
-
-        def packs(self, longest: int) -> bool:
-            return True
-
-    given = Train.model_validate(settings)
-    found = why_padded(OnGpu(), given, precision)  # type: ignore[arg-type]
-    assert (found is None) == (reason is None)
-    assert (reason or "") in (found or "")
-    assert why_padded(torch.nn.Linear(1, 1), given, precision) is None  # type: ignore[arg-type]
-    for audio in (None, Audio()):
-        recipe: Any = SimpleNamespace(train=given, audio=audio)
-        told = padding_notice(OnGpu(), recipe, precision, False)  # type: ignore[arg-type]
-        assert len(told) == (reason is not None and audio is None)  # speech: nothing can be done
 
 
 # ------------------------------------------------------ only tokens that were scored are counted
@@ -355,3 +326,25 @@ def test_a_pair_left_out_on_one_rank_is_in_no_rank_s_mean(monkeypatch: pytest.Mo
         assert bool(passed.objective.isfinite())
         for found, theirs in zip([p.grad for p in made.parameters()], expected, strict=True):
             torch.testing.assert_close(found, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_walks_along_no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes longer than launching the kernels of a step."""
+    settings = Train(ema=0.9)
+    made = network()
+    average = MovingAverage(made, 0.9)
+    parts = (made, build_optimizer(made, settings), settings, torch.float32)
+    update = Update(*parts, average=average)
+    walks: list[Any] = []
+    walk = torch.nn.Module.named_modules
+
+    def noted(self: torch.nn.Module, *rest: Any, **more: Any) -> Any:
+        walks.append(self)
+        return walk(self, *rest, **more)
+
+    monkeypatch.setattr(torch.nn.Module, "named_modules", noted)
+    for step in (1, 2):
+        average.set_step(step)
+        update([batch(0, 1), batch(2)])
+        update.apply()
+    assert walks == []

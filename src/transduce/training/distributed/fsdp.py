@@ -79,6 +79,8 @@ class ShardedUpdate(Update):
     """
 
     def __post_init__(self) -> None:
+        self._weights = [p for p in self.network.parameters() if p.requires_grad]
+        self.device = self._weights[0].device
         self.skip = torch.zeros((), device=self.device)  # AdamW's flag must not be sharded
 
     def __call__(self, batches: list[Batch]) -> UpdateResult:
@@ -102,7 +104,8 @@ class ShardedUpdate(Update):
     def applied(self) -> float:
         return 1.0 - float(self.skip)
 
-    def apply(self) -> None:
+    def _step(self) -> None:
         if self.applied:
             self.optimizer.step()
-        self.zero_gradients()
+            if self.average is not None:
+                self.average.move()

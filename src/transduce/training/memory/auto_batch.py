@@ -18,7 +18,7 @@ from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import UNKNOWN
 from transduce.memory import free_memory, out_of_memory
-from transduce.training.update import PackedUpdate, Update
+from transduce.training.update import CapturedUpdate, Update
 
 STEP = 256  # batch sizes are multiples of it
 PROBES = (1024, 2048)
@@ -50,7 +50,7 @@ def fitting_budget(update: Update, longest: tuple[int, int], free: int | None = 
     most = MOST.get(update.device.type, MOST["cpu"])
     free = free_memory(update.device) if free is None else free
     room = int(SHARE * free) - _state_bytes(update)
-    if isinstance(update, PackedUpdate):
+    if isinstance(update, CapturedUpdate):
         room //= 2  # CUDA graphs and passes not yet captured each keep memory of their own
     training = update.network.training
     devices = [update.device] if update.device.type == "cuda" else []

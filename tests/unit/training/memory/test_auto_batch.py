@@ -19,7 +19,7 @@ from transduce.recipe.presets import PRESETS
 from transduce.training.memory import auto_batch as budget
 from transduce.training.memory.auto_batch import fitting_budget, largest
 from transduce.training.optimizer import build_optimizer
-from transduce.training.update import PackedUpdate, Update
+from transduce.training.update import CapturedUpdate, Update
 
 MIB = 2**20
 
@@ -153,7 +153,7 @@ def test_the_longest_pair_of_a_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("kind", [Update, PackedUpdate])
+@pytest.mark.parametrize("kind", [Update, CapturedUpdate])
 def test_on_a_gpu_the_budget_fits_and_leaves_no_trace(kind: type[Update]) -> None:
     torch.manual_seed(1)
     shape = {**PRESETS["transformer-tiny"], "width": 256, "dropout": 0.1}

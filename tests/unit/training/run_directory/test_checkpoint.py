@@ -86,7 +86,8 @@ class Run:
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average is not None:
-            self.average.update(self.network, self.step)
+            self.average.set_step(self.step)
+            self.average.move()
         return loss.item()
 
     def save(self, folder: Path, state: TrainingState = STANDING) -> None:
