@@ -62,7 +62,7 @@ def train_speed(model: SpeechModel, folder: Path, updates: int, rounds: int) -> 
 
     def learn(some: list[Any]) -> None:
         for portion in some:
-            update(portion.batches, portion.tokens)
+            update(portion.batches)
             update.apply()
 
     learn(portions[:WARM])

@@ -138,7 +138,7 @@ def ours(
 
     def step(batch: Batch) -> Tensor:
         set_learning_rate(optimizer, RATE)
-        loss, norm, _ = update([batch])
+        loss, norm, *_ = update([batch])
         if device.type == "cpu" and not math.isfinite(float(norm)):
             raise FloatingPointError("the gradient is no longer finite")
         update.apply()

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("*.py"))
 # What a script needs to run in seconds. MODEL, SOURCE, TARGET and OUT are put in by the test.
 QUICK: dict[str, str] = {
+    "busy.py": "copy --device cpu --seconds 0.2 --warm 0 --override train.batch_tokens=64 "
+    "--out OUT",
     "checkpointing.py": "--rounds 1 --steps 1 --json OUT",
     "decode_speed.py": "--quick --device cpu --out OUT --systems ours;float32,hf --only greedy,;1",
     "engine_speed.py": "MODEL --rounds 1 --lines 4 --beams 1 --quantize float32 --out OUT",

@@ -1,0 +1,200 @@
+"""How busy a GPU is while shipped recipes train: tokens a second, and its share of busy time.
+
+    python benchmarks/busy.py [RECIPE...] [--device cuda] [--seconds 15] [--before SRC]
+
+Each recipe trains in a process of its own, with its own batches and without validation, for
+`--warm` seconds (and `--updates` updates), in which kernels are compiled and graphs captured, and
+then for `--seconds`.
+`busy` is the share of that time in which a kernel ran, as nvidia-smi samples it. `first` is from
+the start of the process to its first update, reading and tokenising included (the second process
+finds the tokenised corpus). `loss` is the mean over the first `--updates` updates, which must not
+change. With --before, the same is measured with another checkout's package, in turns: SRC is its
+folder `src`. Prints a table and writes benchmarks/results/busy_DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+BEGAN = time.perf_counter()
+RESULTS = Path(__file__).parent / "results"
+RECIPES = [
+    "multi30k-en-de",
+    "multi30k-en-de-lstm",
+    "multi30k-en-de-conv",
+    "sigmorphon",
+    "cmudict",
+    "cmudict-lstm",
+    "shakespeare",
+    "ewt-tagger",
+    "asterisk",
+]
+
+
+class Ended(Exception):
+    """The measurement is complete."""
+
+
+class Clock:
+    """Takes the place of a run's progress: counts, and ends it."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked = asked
+        self.first: float | None = None
+        self.began: float | None = None
+        self.tokens = self.updates = 0
+        self.losses: list[float] = []
+        self.sampler: subprocess.Popen[str] | None = None
+
+    def step(self, record: Any) -> None:
+        import torch
+
+        on_gpu = self.asked.device != "cpu"
+        now = time.perf_counter()
+        if self.first is None:
+            if on_gpu:
+                torch.cuda.synchronize()
+            self.first = time.perf_counter()
+        elif self.began is None:
+            if now - self.first >= self.asked.warm and record.step >= self.asked.updates:
+                if on_gpu:
+                    torch.cuda.synchronize()
+                    self.sampler = sampler()
+                self.began = time.perf_counter()
+        else:
+            self.tokens += record.tokens
+            self.updates += 1
+            if now - self.began >= self.asked.seconds:
+                if on_gpu:
+                    torch.cuda.synchronize()
+                raise Ended
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        if record["step"] <= self.asked.updates:
+            self.losses.append(record["loss"])
+
+    def print_line(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr)
+
+    def result(self) -> dict[str, Any]:
+        assert self.first is not None
+        assert self.began is not None
+        seconds = time.perf_counter() - self.began
+        busy = None
+        if self.sampler is not None:
+            self.sampler.terminate()
+            said = self.sampler.communicate()[0].split()
+            samples = [int(number) for number in said if number.isdigit()]
+            busy = statistics.mean(samples) / 100 if samples else None
+        return {
+            "tokens_per_second": self.tokens / seconds,
+            "updates_per_second": self.updates / seconds,
+            "busy": busy,
+            "first": self.first - BEGAN,
+            "loss": statistics.mean(self.losses) if self.losses else math.nan,
+        }
+
+
+def sampler() -> subprocess.Popen[str]:
+    """Prints how busy the GPU was, several times a second."""
+    query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    return subprocess.Popen([*query, "-lms", "200"], stdout=subprocess.PIPE, text=True)
+
+
+def measure(asked: argparse.Namespace) -> dict[str, Any]:
+    """In a process of its own: one recipe."""
+    from transduce.recipe import load_recipe
+    from transduce.training.distributed.processes import Processes
+    from transduce.training.loop import Run
+    from transduce.training.prepare import prepare
+
+    never = 10**9
+    overrides = [f"train.device={asked.device}", f"train.steps={never}", "train.log_every=50"]
+    overrides += [f"validation.every={never}", "train.minutes=null", "validation.patience=null"]
+    overrides += [f"train.save_every={never}", "train.schedule=constant", *asked.override]
+    recipe = load_recipe(asked.recipes[0], overrides)
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = prepare(recipe, None, lambda sentence: None, Processes())
+        run = Run(recipe, Path(folder), prepared)
+        for sentence in run.about():
+            print(sentence, file=sys.stderr)
+        clock = Clock(asked)
+        with suppress(Ended):
+            run.run(clock)  # type: ignore[arg-type]
+    found = clock.result()
+    found["shapes"] = len(getattr(run.update, "_graphs", {}))
+    return found
+
+
+def child(asked: argparse.Namespace, name: str, source: Path | None) -> dict[str, Any] | None:
+    environment = dict(os.environ)
+    if source is not None:
+        environment["PYTHONPATH"] = str(source.resolve())
+    options = [name, "--alone", "--device", asked.device]
+    for key in ("seconds", "warm", "updates"):
+        options += [f"--{key}", str(getattr(asked, key))]
+    for one in asked.override:
+        options += ["--override", one]
+    made = subprocess.run(
+        [sys.executable, __file__, *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        print(f"{name} failed", file=sys.stderr)
+        return None
+    found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("recipes", nargs="*", default=RECIPES)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--warm", type=float, default=15.0)
+    parser.add_argument("--updates", type=int, default=100)
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--override", action="append", default=[])
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    if asked.alone:
+        print(json.dumps(measure(asked)))
+        return
+    rows: dict[str, Any] = {}
+    print(f"{'recipe':24} {'':6} {'tokens/s':>10} {'updates/s':>9} {'busy':>5} {'first':>6} loss")
+    for name in asked.recipes:
+        for when, source in (("before", asked.before), ("now", None)):
+            if when == "before" and source is None:
+                continue
+            found = child(asked, name, source)
+            rows.setdefault(name, {})[when] = found
+            if found is not None:
+                busy = "" if found["busy"] is None else f"{found['busy']:.0%}"
+                print(
+                    f"{name:24} {when:6} {found['tokens_per_second']:10,.0f} "
+                    f"{found['updates_per_second']:9.1f} {busy:>5} {found['first']:5.1f}s "
+                    f"{found['loss']:.4f}",
+                    flush=True,
+                )
+    out = asked.out or RESULTS / f"busy_{asked.device}.json"
+    out.write_text(json.dumps({"seconds": asked.seconds, "recipes": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
