@@ -317,7 +317,7 @@ def test_bad_events_get_openais_errors_and_the_session_goes_on(
         ("/", "no json", "not JSON"),
         ("/", b"\x00\x01\x02", "16 bits"),
         ("/", {"config": {"sample_rate": 0.5}}, "sample_rate"),
-        ("/", {"config": {"sample_rate": -8000}}, "sample rate"),
+        ("/", {"config": {"sample_rate": -8000}}, "from 1,000 to 768,000"),
         ("/", {"config": {"model": "nobody"}}, "nobody"),
         ("/", {"hello": 1}, "config, eof or reset"),
         ("/api/live?rate=16", None, "sample rate of 16"),

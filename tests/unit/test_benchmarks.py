@@ -57,6 +57,7 @@ NEED_CORPORA = {
     "live_load.py",
     "sound_speed.py",
     "toy_tasks.py",
+    "inflection.py",
     "whisper.py",
     "whisper_fine_tuning.py",
     "whisper_profile.py",

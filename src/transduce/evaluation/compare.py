@@ -142,7 +142,7 @@ def compare_models(
     first.recipe = with_overrides(first.recipe, overrides, FREE)
     corpus, pairs = _pairs(first, folder, split, files)
     pairs = pairs[:limit]
-    known = TASK_RULES[task].metrics
+    known = TASK_RULES[task].known_metrics
     names = metric_names(metrics, known) if metrics is not None else list(first.recipe.metrics)
     notes = _notes(models, corpus, split, any(files))
     if isinstance(first, LanguageModel):

@@ -141,7 +141,7 @@ def evaluate_folder(
     model.recipe = with_overrides(model.recipe, overrides, FREE)
     data = model.recipe.data
     corpus: Corpus
-    known = TASK_RULES[model.recipe.task].metrics
+    known = TASK_RULES[model.recipe.task].known_metrics
     names = metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
     of: dict[str, list[str]] = {}  # what distinguishes results of the same name
     if any(files):

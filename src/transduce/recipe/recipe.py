@@ -131,8 +131,8 @@ class Recipe(Section):
                     f"data.tokens.{side}.level", f"is {tokens.level}; for {it} it must be {level}"
                 )
         for name in self.metrics:
-            if name not in rules.metrics:
-                known = ", ".join(rules.metrics)
+            if name not in rules.known_metrics:
+                known = ", ".join(rules.known_metrics)
                 raise InvalidValue(
                     "metrics", f"has {name}, which is not for {it}; choose among {known}"
                 )

@@ -24,7 +24,7 @@ class TaskRules:
     unused_keys: tuple[str, ...] = ()
     """Keys without a meaning for the task: they may not be set; such encoders or decoders are
     null."""
-    own_metrics: tuple[str, ...] = TEXT_METRICS
+    metrics: tuple[str, ...] = TEXT_METRICS
     """The metrics that come with transduce."""
     default_metrics: tuple[str, ...] = ("bleu", "chrf")
     """The metrics of a recipe that lists none."""
@@ -34,9 +34,9 @@ class TaskRules:
     """The level that the tokens of the source must have; None: any."""
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """The metrics that can be computed; registered ones compare texts."""
-        return (*self.own_metrics, *(register.metric if self.own_metrics == TEXT_METRICS else ()))
+    def known_metrics(self) -> tuple[str, ...]:
+        """The metrics that can be computed; those of plugins compare texts."""
+        return (*self.metrics, *(register.metric if self.metrics == TEXT_METRICS else ()))
 
     @property
     def target_level(self) -> str | None:
@@ -59,14 +59,14 @@ TASK_RULES: dict[str, TaskRules] = {
             "model.characters",
             *TEXT_OUTPUT_KEYS,
         ),
-        own_metrics=("accuracy", "f1", "calibration"),
+        metrics=("accuracy", "f1", "calibration"),
         default_metrics=("accuracy", "f1", "calibration"),
         labels="whole",
     ),
     "tag": TaskRules(
         "tagger",
         unused_keys=("model.decoder", *HEAD_KEYS, "model.pooling", *TEXT_OUTPUT_KEYS),
-        own_metrics=("accuracy", "known", "unknown", "f1", "calibration", "exact"),
+        metrics=("accuracy", "known", "unknown", "f1", "calibration", "exact"),
         default_metrics=("accuracy", "known", "unknown", "f1"),
         labels="words",
         source_level="symbol",
@@ -83,7 +83,7 @@ TASK_RULES: dict[str, TaskRules] = {
             "decode.max_ratio",
             *LABELLER_KEYS,
         ),
-        own_metrics=LANGUAGE_MODEL_METRICS,
+        metrics=LANGUAGE_MODEL_METRICS,
         default_metrics=LANGUAGE_MODEL_METRICS,
     ),
 }

@@ -119,7 +119,7 @@ class Transducer(GenerativeModel, task="transduce"):
         if target_language is not None:
             given = [prefix or ""] if isinstance(prefix, str | None) else list(prefix)
             in_language(["x"], self.target_tokens, target_language, "target")
-            given = [with_tags(text, [target_language]) if text.strip() else "" for text in given]
+            given = [with_tags(text, [target_language]) for text in given]
             prefix = given[0] if isinstance(prefix, str | None) else given
         return super()._run(sources, call, own, prefix=prefix, **settings)
 

@@ -322,7 +322,7 @@ def test_a_source_beyond_the_table_is_cut_with_a_warning(tmp_path: Path) -> None
 
 
 def test_a_missing_package_is_one_sentence() -> None:
-    with pytest.raises(ModelError, match=r"pip install 'transduce\[ctranslate2\]'"):
+    with pytest.raises(ModelError, match=r"pip install '\.\[ctranslate2\]'"):
         packages.load_package("no_such_package", "ctranslate2")
 
 

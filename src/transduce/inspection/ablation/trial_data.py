@@ -38,7 +38,9 @@ def make_trial(
     model.recipe = with_overrides(model.recipe, overrides, FREE)
     task, data = model.recipe.task, model.recipe.data
     text = isinstance(model, LanguageModel)
-    metric = metric_names(metric, ("loss",) if text else ("loss", *TASK_RULES[task].metrics))[0]
+    metric = metric_names(metric, ("loss",) if text else ("loss", *TASK_RULES[task].known_metrics))[
+        0
+    ]
     if any(files):
         corpus, _ = given_files(model, *files)
     else:

@@ -84,5 +84,8 @@ class OwnConversation(Conversation):
 
 
 def _kind(text: str, limits: Limits) -> Any:
-    value: Any = parse_json(text, limits, what="the message")
+    try:
+        value: Any = parse_json(text, limits)
+    except BadRequest:
+        return None
     return value.get("type") if isinstance(value, dict) else None

@@ -16,13 +16,13 @@ def test_prompts_of_a_file(
     assert (ended.status, ended.err) == (0, "")
     assert "(nothing)" in ended.out
     assert f"The page is {page}" in ended.out.replace("\n", "")
-    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
     page.write_text("mine")
     again = ("prompts", speaker, tmp_path / "prompts", "--length", 3, "--output", page)
     assert f"{page} exists already and would be replaced" in sentence(transduce(*again))
     assert page.read_text("utf-8") == "mine"
     assert transduce(*again, "--overwrite").status == 0
-    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
     said = sentence(transduce("prompts", folder, tmp_path / "prompts"))
     assert "prompts need a language model" in said
     (tmp_path / "empty").write_text("")

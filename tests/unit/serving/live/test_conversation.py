@@ -131,6 +131,7 @@ def test_nothing_is_sent_after_the_end(capfd: pytest.CaptureFixture[str]) -> Non
         await own.run()
         with pytest.raises(WebSocketDisconnect):
             await own.send({"type": "partial"})
+        own.live.limits = Limits(live_idle_seconds=0.1)
         await own.run()  # it fails at once, without a traceback
 
     asyncio.run(use())
