@@ -217,7 +217,7 @@ def test_the_figure_of_the_layers_is_up_to_date(
     monkeypatch.setattr(sys, "argv", ["make_layers.py", "--check"])
     main()  # or it says: run python tools/make_layers.py
     # A figure that does not exist, and one with a package of another layer.
-    drawn = (script.parent / "figures" / "layers.svg").read_text("utf-8")
+    drawn = (script.parents[1] / "docs" / "figures" / "layers.svg").read_text("utf-8")
     figure = tmp_path / "layers.svg"
     monkeypatch.setitem(main.__globals__, "FIGURE", figure)
     with pytest.raises(SystemExit, match="is out of date"):

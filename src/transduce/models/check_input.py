@@ -33,12 +33,12 @@ def check_lengths(source_BS: Tensor, lengths_B: Tensor) -> None:
             f"lengths_B has the shape {tuple(lengths_B.shape)}, but there are {B} sources: it must "
             f"have the length of each"
         )
-    least, most = (int(one) for one in lengths_B.aminmax()) if B else (1, 1)
-    if least < 1 or most > S:
-        wrong = least if least < 1 else most
+    least, most = (int(one) for one in lengths_B.aminmax()) if B else (0, 0)
+    if least < 0 or most > S:
+        wrong = least if least < 0 else most
         raise ModelError(
             f"lengths_B has the length {wrong}; source_BS is {S} long, so that each length must be "
-            f"from 1 to {S}"
+            f"from 0 to {S}"
         )
 
 
