@@ -5,6 +5,9 @@ Gulati et al. 2020, https://arxiv.org/abs/2005.08100.
 
 from __future__ import annotations
 
+import os
+import platform
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -20,6 +23,11 @@ from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.residual import normalise
 from transduce.nn.transformer import FeedForward, Past, Residual, Resumed, build_norm
 from transduce.nn.watchable import Watchable
+
+ARM = platform.machine() in ("aarch64", "arm64")
+_TURN = [threading.Lock()]
+if hasattr(os, "register_at_fork"):  # while a thread of the parent has its turn, perhaps
+    os.register_at_fork(after_in_child=lambda: _TURN.__setitem__(0, threading.Lock()))
 
 
 class MaskedBatchNorm(nn.Module):
@@ -63,6 +71,20 @@ class MaskedBatchNorm(nn.Module):
         return mean_D, variance_D
 
 
+class DepthwiseConvolution(nn.Conv1d):
+    """A depthwise convolution that several threads may call at once.
+
+    On ARM CPUs the kernel that torch 2.13 takes for it (oneDNN's, by the Arm Compute Library) gives
+    wrong numbers while two threads are in it: there, one waits for the other.
+    """
+
+    def forward(self, x_BDS: Tensor) -> Tensor:
+        if not ARM or x_BDS.device.type != "cpu":
+            return super().forward(x_BDS)
+        with _TURN[0]:
+            return super().forward(x_BDS)
+
+
 class Convolution(Watchable):
     """Conformer convolution module W_2 silu(norm(depthwise(glu(W_1 x)))): Gulati et al. 2020,
     section 2.2.
@@ -86,7 +108,7 @@ class Convolution(Watchable):
         self.expand = nn.Linear(width, 2 * width)
         self.past = kernel - 1 if causal else 0
         padding = 0 if causal else kernel // 2
-        self.depthwise = nn.Conv1d(width, width, kernel, padding=padding, groups=width)
+        self.depthwise = DepthwiseConvolution(width, width, kernel, padding=padding, groups=width)
         self.norm = MaskedBatchNorm(width) if norm == "batch" else build_norm("layer", width)
         self.contract = nn.Linear(width, width)
 
