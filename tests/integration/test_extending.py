@@ -17,7 +17,10 @@ from forked import Forked
 from transduce import load, register, train
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import PluginError
-from transduce.recipe import load_recipe, parse_recipe
+from transduce.models import Transformer
+from transduce.recipe import Train, load_recipe, parse_recipe
+from transduce.registry import load_plugin, not_loaded
+from transduce.training.update import Update
 
 PAGE = ROOT / "docs" / "extending.md"
 BLOCKS = list(blocks_of(PAGE))
@@ -324,3 +327,28 @@ def test_entry_points_of_installed_packages(folder: Path) -> None:
         check=True,
     )
     assert found.stdout.strip() == "['syllables']"
+
+
+def test_a_name_belongs_to_one_plugin(folder: Path) -> None:
+    metric = PLUGINS["my_metrics.py"]
+    (folder / "other.py").write_text(metric)
+    load_plugin(folder / "my_metrics.py")
+    before = register.metric["first_letter"].part
+    with pytest.raises(PluginError, match=r"twice, by my_metrics\.py and by other\.py"):
+        load_plugin(folder / "other.py")
+    assert register.metric["first_letter"].part is before
+    assert not_loaded(["elsewhere/my_metrics.py", "other.py"]) == ["other.py"]
+
+
+def test_an_optimizer_of_ones_own_is_not_stepped_with_bad_gradients() -> None:
+    network = Transformer(9, 9, width=8, layers=1, heads=2, feed_forward=8)
+    before = [weight.detach().clone() for weight in network.parameters()]
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    update = Update(network, optimizer, Train(), torch.float32)
+    for skipped in (1.0, 0.0):
+        for weight in network.parameters():
+            weight.grad = torch.ones_like(weight)
+        update.skip.fill_(skipped)
+        update.apply()
+        same = [torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True)]
+        assert all(same) if skipped else not any(same)

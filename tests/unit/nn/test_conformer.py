@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,7 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from transduce.nn.attention.relative import RelativeAttention, by_key
-from transduce.nn.conformer import ConformerBlock, Convolution, MaskedBatchNorm
+from transduce.nn.conformer import (
+    ConformerBlock,
+    Convolution,
+    DepthwiseConvolution,
+    MaskedBatchNorm,
+)
 from transduce.nn.masks import Mask, Segments, padding, window
 from transduce.nn.positions import Rotary, Sinusoidal
 
@@ -275,3 +281,19 @@ def test_a_frozen_batch_norm_keeps_its_statistics() -> None:
     norm.requires_grad_(True)
     assert not torch.allclose(norm(x_BSD), expected)
     assert not torch.equal(norm.running_mean_D, torch.zeros(3))
+
+
+def test_threads_may_convolve_at_once() -> None:
+    """On ARM, torch's own kernel gives other numbers while two threads are in it."""
+    layers = [DepthwiseConvolution(16, 16, 5, padding=2, groups=16) for _ in range(2)]
+    x_BDS = torch.randn(2, 16, 40)
+
+    def outputs(_: int) -> list[Tensor]:
+        with torch.inference_mode():
+            return [layer(x_BDS) for layer in layers * 20]
+
+    expected = outputs(0)
+    with ThreadPoolExecutor(8) as threads:
+        for found in threads.map(outputs, range(64)):
+            for one_BDS, other_BDS in zip(found, expected, strict=True):
+                torch.testing.assert_close(one_BDS, other_BDS)
