@@ -23,16 +23,14 @@ Learned = TypeVar("Learned", bound=TrainableNetwork)
 def packed(network: Learned, kind: str) -> Learned:
     """A copy whose blocks and output layer multiply in float32, bfloat16 or int8.
 
-    Supports Transformer and convolutional blocks. Everything else stays as it is: with bfloat16 it
-    is cast to that type; with int8, embeddings, norms, biases and sums stay in float32; with
-    float32 it is shared with the network. Hooks and lens are shared.
+    Supports Transformer and convolutional blocks. Everything else (embeddings, norms, biases) is
+    shared with the network; with bfloat16 it is copied and cast to that type. Hooks and lens are
+    shared.
     """
-    kept = list(network.parameters()) if kind == "float32" else []
-    copied = copy_for_search(network, kept).eval()
-    if kind != "float32":
-        copied.requires_grad_(False)
     if kind == "bfloat16":
-        copied = copied.to(torch.bfloat16)
+        copied = copy_for_search(network).eval().requires_grad_(False).to(torch.bfloat16)
+    else:
+        copied = copy_for_search(network, network.parameters()).eval()
     for module in copied.modules():
         if isinstance(module, Block):
             _pack_block(module, kind)

@@ -24,7 +24,7 @@ from transduce.decoding.constraints.constraint import (
     Prefix,
 )
 from transduce.decoding.constraints.include import Include
-from transduce.decoding.cpu.pool import CpuSearch
+from transduce.decoding.cpu.pool import CpuSearch, decode_batch, has_search_in_c
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
@@ -330,6 +330,11 @@ class BatchDecoder:
         self, requests: Sequence[Request], observer: SearchObserver | None = None
     ) -> list[list[Hypothesis]]:
         settings, power = self.settings, self.settings.length_penalty or 0.0
+        chosen = None if observer is not None and observer.wanted else self.slot_settings
+        if chosen is not None and all(request.plain for request in requests):
+            steps = self.model
+            if has_search_in_c(steps, chosen):
+                return decode_batch(steps, list(map(self.job, requests)), chosen, observer)
         source, constraints = self.prepare(requests)
         if settings.draws:
             return search.sample(

@@ -1,4 +1,5 @@
-"""Continuous batching on a CPU: sentences enter and leave while others are decoded, in C.
+"""Search on a CPU in C: a batch at once, or continuous batching, where sentences enter and leave
+while others are decoded.
 
 The hypotheses are those of search/greedy.py and search/beam.py.
 """
@@ -6,6 +7,7 @@ The hypotheses are those of search/greedy.py and search/beam.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 
@@ -13,6 +15,7 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.search.continuous_batching import Job, Search, Shape, SlotSizes, shape_of
 from transduce.decoding.search.hypothesis import Hypothesis, penalty
+from transduce.decoding.search.observer import SearchObserver
 from transduce.models import EncoderDecoder
 from transduce.runtime.slots import CTransformerSlots
 from transduce.runtime.structures import MOST_BEAM
@@ -60,6 +63,33 @@ class CpuSlots:
     def close(self, slots: list[int]) -> None:
         """What is in these slots is no longer needed."""
         self._slots.open_B[slots] = 0
+
+
+def decode_batch(
+    steps: CTransformerSteps,
+    jobs: Sequence[Job],
+    settings: Search,
+    observer: SearchObserver | None = None,
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each job, best first; all begin together, and none that ends costs more.
+
+    observer: may cancel jobs; none of them is shown its tokens.
+    """
+    size = max(len(job.source) + 1 for job in jobs), max(job.limit for job in jobs)
+    pool = CpuSlots(steps, shape_of(settings, len(jobs), size))
+    every = list(range(len(jobs)))
+    pool.fill(every, jobs)
+    while any(pool.go()):
+        if observer is not None and (gone := observer.cancelled()):
+            pool.close(list(gone))
+    return pool.take(every)
+
+
+def has_search_in_c(steps: object, settings: Search) -> TypeGuard[CTransformerSteps]:
+    """Whether these steps can be searched in C with these settings."""
+    if not isinstance(steps, CTransformerSteps) or not steps.has_slots:
+        return False
+    return max(settings.beam, settings.nbest) <= MOST_BEAM
 
 
 class CpuSearch:

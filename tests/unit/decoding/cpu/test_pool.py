@@ -13,11 +13,12 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.constraints.constraint import MinLength
 from transduce.decoding.cpu import pool
-from transduce.decoding.cpu.pool import CpuSearch
+from transduce.decoding.cpu.pool import CpuSearch, decode_batch
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.continuous_batching import Job, Search, decode_feed
 from transduce.decoding.search.greedy import greedy
 from transduce.decoding.search.hypothesis import Hypothesis
+from transduce.decoding.search.observer import SearchObserver
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
 from transduce.runtime.structures import MOST_BEAM
@@ -117,6 +118,30 @@ def test_whoever_is_there_already(shape: str, size: int) -> None:
 @torch.inference_mode()
 def test_with_all_settings(settings: Search) -> None:
     check(steps(), settings)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize("settings", [Search(), Search(4, 2, 0.6, least=3, patience=1.0)])
+@torch.inference_mode()
+def test_a_batch_at_once(settings: Search, kind: str) -> None:
+    made, every = steps(kind), jobs(12)
+    found = decode_batch(made, every, settings)
+    assert found == [alone(made, job, settings) for job in every]
+
+
+@torch.inference_mode()
+def test_a_job_of_a_batch_is_cancelled() -> None:
+    """It ends at once, without an output; the others are as they were."""
+
+    class Cancels(SearchObserver):
+        def cancelled(self) -> list[int]:
+            return [1]
+
+    made, settings = steps(), Search(least=30)
+    every = [Job([5, 6, 7], 40), Job([8, 9], 40), Job([4], 35)]
+    first, gone, last = decode_batch(made, every, settings, Cancels())
+    assert gone == []
+    assert [first, last] == [alone(made, job, settings) for job in (every[0], every[2])]
 
 
 @torch.inference_mode()
