@@ -9,7 +9,7 @@ parameters, bytes, and seconds to translate the same sentences. Both models take
 process with one thread; seconds are of that thread's work, so what else the machine does counts
 little. FOLDER has the files of Multi30k (val.en.gz, test_2016_flickr.en.gz, the same in .de).
 Writes benchmarks/results/ablation.json and docs/figures/ablation.png, and prints the tables of
-docs/looking-inside.md.
+docs/guides/looking-inside.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The example of docs/fine-tuning.md, measured: exact match on American dates.
+"""The example of docs/guides/fine-tuning.md, measured: exact match on American dates.
 
     python benchmarks/fine_tuning.py [--seeds 3] [--steps-share 1.0] [--device auto]
 
@@ -26,7 +26,7 @@ from transduce import load
 from transduce.hardware import describe, pick_device
 from transduce.training import train
 
-PAGE = Path(__file__).parents[1] / "docs" / "fine-tuning.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guides" / "fine-tuning.md"
 RESULTS = Path(__file__).parent / "results" / "fine_tuning.json"
 NAMES = {
     "british": "the start model, on British dates",

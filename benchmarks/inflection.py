@@ -1,4 +1,4 @@
-"""Inflection with features as tags: the recipe of docs/words.md against one without dropout.
+"""Inflection with features as tags: the recipe of docs/guides/words.md against one without dropout.
 
     python benchmarks/inflection.py SIGMORPHON2022_FOLDER --language kat --steps 1000 --json FILE
 

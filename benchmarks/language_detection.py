@@ -38,7 +38,7 @@ WAYS: dict[str, Callable[[str], str]] = {
 
 def read_texts(folder: Path) -> dict[str, list[tuple[int, str]]]:
     """By language, the number of the article and the text; the preamble is article 0."""
-    sys.path.insert(0, str(ROOT / "docs"))
+    sys.path.insert(0, str(ROOT / "tools"))
     from make_language_profiles import VERSIONS
 
     codes = {

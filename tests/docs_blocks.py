@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Indented code has an empty line before it, and is no item of a list.
 BLOCK = re.compile(
     r"^```(?P<kind>\w*)\n(?P<fenced>.*?)^```$|(?<=\n\n)(?P<indented>(?:    [^\n]+\n|\n(?=    ))+)",
@@ -27,7 +27,7 @@ SHELL = ("", "sh", "bash")
 @dataclass(frozen=True)
 class Block:
     page: str
-    """The name of its file, without its ending."""
+    """The name of its file, without its ending; of `docs/lessons/README.md`, that of its folder."""
     kind: str
     """The language after the fence; none for indented blocks."""
     text: str
@@ -42,13 +42,17 @@ class Block:
         return [re.sub(r"\s+# .*$", "", line).rstrip() for line in found]
 
 
+def name_of(page: Path) -> str:
+    return page.parent.name if page.stem == "README" and page.parent != ROOT else page.stem
+
+
 def blocks_of(page: Path) -> Iterator[Block]:
-    text = page.read_text("utf-8")
+    text, name = page.read_text("utf-8"), name_of(page)
     for found in BLOCK.finditer(text):
         if found["fenced"] is not None:
-            yield Block(page.stem, found["kind"], found["fenced"])
+            yield Block(name, found["kind"], found["fenced"])
         elif not LIST.match(text[: found.start()].rstrip().rpartition("\n\n")[2]):
-            yield Block(page.stem, "", re.sub(r"^    ", "", found["indented"], flags=re.MULTILINE))
+            yield Block(name, "", re.sub(r"^    ", "", found["indented"], flags=re.MULTILINE))
 
 
 def all_blocks() -> list[Block]:

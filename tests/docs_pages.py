@@ -182,8 +182,8 @@ PAGES = {
         ),
     ),
     "batch": Page({"runs/multi30k-en-de": "translate"}, prepare=packed_lines),
-    "coming-from-espnet": Page(changes=(SPEECH,), prepare=speech_files),
-    "coming-from-joey-nmt": Page(files={"my.yaml": MINE}, fails=True),
+    "espnet": Page(changes=(SPEECH,), prepare=speech_files),
+    "joey-nmt": Page(files={"my.yaml": MINE}, fails=True),
     "corpora": Page(
         files={"pairs.tsv": PAIRS},
         changes=(

@@ -1,7 +1,6 @@
-"""Results of live speech, for docs/results.md and docs/live-speech.md: latency against error rate,
-streams in real time, memory.
+"""Results of live speech: latency against error rate, streams in real time, memory.
 
-    python tools/live_results.py      rewrites table and figures of docs/live-speech.md
+python tools/live_results.py      rewrites table and figures of docs/guides/live-speech.md
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"
-PAGE = DOCS / "live-speech.md"
+PAGE = DOCS / "guides" / "live-speech.md"
 START, END = "<!-- latency: made by live_results.py -->", "<!-- end of latency -->"
 COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#6e7781")
 STYLE = """<style>

@@ -1,4 +1,4 @@
-"""Rewrite the tables of docs/recipes.md from the code: python tools/make_recipes.py [--check]"""
+"""Write the tables of docs/reference/recipes.md: python tools/make_recipes.py [--check]"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transduce.recipe import (
 )
 from transduce.recipe.presets import PRESETS
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "recipes.md"
 DATA = "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}"
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/results.md from the raw figures under benchmarks/results/.
+"""Writes docs/reference/results.md from the raw figures under benchmarks/results/.
 
     python tools/make_results.py [--check]
 
@@ -18,14 +18,14 @@ import sound_results
 from result_tables import read, table
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "results.md"
+PAGE = ROOT / "docs" / "reference" / "results.md"
 
 HEAD = """# Results
 
 Made by `python tools/make_results.py` from the raw figures in `benchmarks/results/`, which the
 commands below write. Times depend on the machine; scores should not. Beam search continued
-while a better hypothesis was possible (`decode.patience: null`); [Decoding](decoding.md) says what
-the default changes.
+while a better hypothesis was possible (`decode.patience: null`);
+[Decoding](../guides/decoding.md) says what the default changes.
 """
 
 
@@ -354,7 +354,10 @@ def growth_table(found: dict[str, Any], device: str) -> list[str]:
     ]
     picture = ROOT / "docs" / "figures" / f"growth_{device}.png"
     if picture.exists():
-        lines += [f"![time and memory against length and vocabulary](figures/{picture.name})", ""]
+        lines += [
+            f"![time and memory against length and vocabulary](../figures/{picture.name})",
+            "",
+        ]
     for axis in ("length", "vocabulary"):
         own = [row for row in found["rows"] if row["axis"] == axis]
         rows = []
@@ -475,5 +478,7 @@ def page() -> str:
 
 if __name__ == "__main__":
     if "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text("utf-8") == page() else "docs/results.md is out of date")
+        sys.exit(
+            0 if PAGE.read_text("utf-8") == page() else "docs/reference/results.md is out of date"
+        )
     PAGE.write_text(page(), "utf-8")

@@ -27,17 +27,14 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOLS, DOCS = ROOT / "tools", ROOT / "docs"
 PACKAGE = Path(transduce.__file__).resolve().parent
 SOURCE, CACHE = ROOT / "build" / "site-source", ROOT / "build" / "lessons"
-# Files beside docs/ that have a page of the site.
-TOP_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
-TOP_PAGES["CHANGELOG.md"] = "changelog.md"
 LESSON = re.compile(r"\d\d_(\w+)\.py")
 FILES = "files"  # the folder of the site for files that pages link to and that are no pages
 
 
 def pages() -> dict[Path, str]:
     """Each Markdown file that is a page, and the page's name in the site."""
-    top = {ROOT / name: page for name, page in TOP_PAGES.items() if (ROOT / name).exists()}
-    return top | {path: path.name for path in sorted(DOCS.glob("*.md"))}
+    found = {*DOCS.rglob("*.md"), *(ROOT / name for name in navigation.PLACES)}
+    return {path: navigation.place(path.relative_to(ROOT)) for path in sorted(found)}
 
 
 def stage(folder: Path, lesson_names: set[str]) -> list[str]:
@@ -53,6 +50,7 @@ def stage(folder: Path, lesson_names: set[str]) -> list[str]:
             path.read_text("utf-8"),
             lambda target, path=path: _moved(path, target, known | made, folder),
         )
+        (folder / page).parent.mkdir(parents=True, exist_ok=True)
         (folder / page).write_text(text, "utf-8")
     return list(known.values())
 
@@ -63,8 +61,9 @@ def _moved(page: Path, target: str, known: dict[Path, str], folder: Path) -> str
     if not name:
         return target
     path = (page.parent / name).resolve()
+    here = Path(known[page]).parent
     if path in known:
-        return known[path] + mark + anchor
+        return os.path.relpath(known[path], here) + mark + anchor
     if not path.is_file():
         return target  # MkDocs says so
     if path.is_relative_to(DOCS):
@@ -74,7 +73,7 @@ def _moved(page: Path, target: str, known: dict[Path, str], folder: Path) -> str
         place = f"{FILES}/{path.relative_to(ROOT)}" + (".txt" if path.suffix == ".md" else "")
     (folder / place).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, folder / place)
-    return place + mark + anchor
+    return os.path.relpath(place, here) + mark + anchor
 
 
 def stage_api(folder: Path) -> list[str]:
@@ -112,8 +111,6 @@ def stage_lessons(folder: Path, *, full: bool) -> list[str]:
         found.append(f"{navigation.LESSONS}/{lesson.name}.md")
     if failed:
         raise SystemExit("\n".join(failed))
-    if known and not (folder / "lessons.md").exists():
-        (folder / "lessons.md").write_text(lessons.contents(known), "utf-8")
     return found
 
 
@@ -226,15 +223,13 @@ def build(output: Path, *, full: bool = False, with_lessons: bool = True) -> Non
     shutil.rmtree(SOURCE, ignore_errors=True)
     docs.mkdir(parents=True)
     found = stage(docs, {one.name for one in lessons.known_lessons()} if with_lessons else set())
-    made = {navigation.API: stage_api(docs)}
+    found += stage_api(docs)
     if with_lessons:
-        made[navigation.LESSONS] = stage_lessons(docs, full=full)
-    if made.get(navigation.LESSONS):
-        found = [*dict.fromkeys([*found, "lessons.md"])]
+        found += stage_lessons(docs, full=full)
     shutil.copyfile(TOOLS / "website" / "style.css", docs / "website.css")
     shutil.copyfile(TOOLS / "website" / "iframe-worker.js", docs / "iframe-worker.js")
     config = SOURCE / "mkdocs.yml"
-    tree = navigation.navigation(found, made)
+    tree = navigation.navigation(found)
     config.write_text(yaml.safe_dump(settings(tree, output), sort_keys=False), "utf-8")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(PACKAGE.parent)}
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--clean"]

@@ -1,5 +1,5 @@
-"""Writes the measured tables of docs/whisper.md and docs/training.md from benchmarks/results/, and
-the table of settings of docs/decoding.md from their declaration.
+"""Writes the measured tables of pages of docs/guides/ from benchmarks/results/, and the table of
+settings of docs/guides/decoding.md from their declaration.
 
     python tools/make_tables.py [--check]
 
@@ -18,7 +18,7 @@ from result_tables import RESULTS, read, table
 
 from transduce.decoding_settings import SETTINGS
 
-DOCS = Path(__file__).parents[1] / "docs"
+GUIDES = Path(__file__).parents[1] / "docs" / "guides"
 sys.path.insert(0, str(RESULTS.parent))
 OURS, THEIRS = "transduce", "faster-whisper"
 
@@ -213,7 +213,7 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
 def main() -> None:
     stale = []
     for name, (page, make) in TABLES.items():
-        path = DOCS / page
+        path = GUIDES / page
         text = path.read_text("utf-8")
         first, last = f"<!-- {name}: made by make_tables.py -->", f"<!-- end of {name} -->"
         before, _, rest = text.partition(first)

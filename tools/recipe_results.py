@@ -1,4 +1,4 @@
-"""The part of docs/results.md on shipped recipes: what `benchmarks/recipes.py` measured.
+"""The part of docs/reference/results.md on shipped recipes: what `benchmarks/recipes.py` measured.
 
 Groups and what is shown of them, with published figures and their sources, are in
 benchmarks/published.yaml. A group or a figure that no results hold is not in the page.

@@ -1,4 +1,4 @@
-"""The part of docs/results.md on audio: how fast it is learnt and transcribed, how well aligned."""
+"""Results on audio: how fast it is learnt and transcribed, how well aligned."""
 
 from __future__ import annotations
 

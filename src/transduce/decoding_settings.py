@@ -2,8 +2,9 @@
 
 `RunKeywords` is the declaration. Made from it are the `decode` section of a recipe, the checks and
 defaults of `transduce.tasks.DecodingSettings`, the options of the command line, the fields of a
-request to the server with their OpenAPI page, and the table of docs/decoding.md. A new setting is
-declared here; its type is repeated in `DecodingSettings` for type checkers, if it is one of search.
+request to the server with their OpenAPI page, and the table of docs/guides/decoding.md. A new
+setting is declared here; its type is repeated in `DecodingSettings` for type checkers, if it is one
+of search.
 """
 
 # Without `from __future__ import annotations`: annotations of this length, as texts, would have to

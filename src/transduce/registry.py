@@ -8,7 +8,7 @@
 
 A plugin is a Python file that a recipe names (`plugins: [my_metrics.py]`) or that `--plugin` names,
 or a module of an installed package with an entry point in the group `transduce.plugins`.
-docs/extending.md says what each kind of part has to be.
+docs/guides/extending.md says what each kind of part has to be.
 """
 
 from __future__ import annotations

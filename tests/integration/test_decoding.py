@@ -126,7 +126,7 @@ def test_a_better_model_finds_phrases_a_better_place(model: Transducer, words: l
 def test_the_examples_of_the_page_run(
     command: Command, model: Transducer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "decoding.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "decoding.md").read_text("utf-8")
     python = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     commands = re.findall(r"^transduce (.*)$", page, re.MULTILINE)
     assert (len(python), len(commands)) == (7, 4)

@@ -20,7 +20,7 @@ from transduce.tasks.folder import read_metrics
 from transduce.training import train
 from transduce.training.log import read_log
 
-PAGE = Path(__file__).parents[2] / "docs" / "distillation.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "distillation.md"
 
 
 def run(patch: pytest.MonkeyPatch, *typed: str) -> int:

@@ -1,4 +1,4 @@
-"""Parts of one's own: docs/extending.md as it stands; each kind of part, trained and used."""
+"""Parts of one's own: docs/guides/extending.md as it is; each kind of part, trained and used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from transduce.recipe import Train, load_recipe, parse_recipe
 from transduce.registry import load_plugin, not_loaded
 from transduce.training.update import Update
 
-PAGE = ROOT / "docs" / "extending.md"
+PAGE = ROOT / "docs" / "guides" / "extending.md"
 BLOCKS = list(blocks_of(PAGE))
 PLUGINS = {
     block.text.split("\n")[0].removeprefix("# "): block.text

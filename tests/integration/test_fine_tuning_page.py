@@ -1,4 +1,4 @@
-"""docs/fine-tuning.md: its example runs, shortened, and prints the tables that the page shows."""
+"""docs/guides/fine-tuning.md: its example runs, shortened, and prints the tables of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transduce.recipe import Train, load_recipe
 from transduce.tasks.transduce import load
 from transduce.training import train
 
-PAGE = Path(__file__).parents[2] / "docs" / "fine-tuning.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "fine-tuning.md"
 SHORT = ["train.steps=2", "validation.every=2", "validation.limit=2", "train.batch_tokens=400"]
 
 

@@ -15,7 +15,7 @@ from served import serving
 from transduce import load
 from transduce.cli import main as cli
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "guides"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PICTURE = b"\x89PNG"
 

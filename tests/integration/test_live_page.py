@@ -1,4 +1,4 @@
-"""The Python of docs/live-speech.md runs."""
+"""The Python of docs/guides/live-speech.md runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from fixtures.make_models import MODELS, in_noise
 from transduce.recipe import parse_recipe
 
-PAGE = Path(__file__).parents[2] / "docs" / "live-speech.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "live-speech.md"
 
 
 def blocks(kind: str) -> list[str]:

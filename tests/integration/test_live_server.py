@@ -143,7 +143,7 @@ def test_a_streaming_encoder_is_served_with_the_code_of_the_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     samples = to_int16(in_noise("abcd ab", random.Random(4)))
-    page = Path(__file__).parents[2] / "docs" / "live-speech.md"
+    page = Path(__file__).parents[2] / "docs" / "guides" / "live-speech.md"
     blocks = re.findall(
         r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
     )

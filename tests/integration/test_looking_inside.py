@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "looking-inside.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "looking-inside.md"
 
 
 def test_the_code_of_the_page_runs(

@@ -12,7 +12,7 @@ from torch import nn
 import transduce
 from transduce.errors import CheckpointError, ModelError
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "python.md"
 PLAIN = "Networks from plain numbers"
 
 

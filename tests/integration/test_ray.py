@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
-PAGE = Path(__file__).parents[2] / "docs" / "deploying.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "deploying.md"
 LETTERS = "abcdabcdabcd"
 
 pytestmark = [
@@ -31,7 +31,7 @@ def parts_in(folder: Path) -> dict[str, bytes]:
     reason="needs Ray Serve: pip install 'ray[serve]'",
 )
 def test_the_page_of_ray_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What docs/deploying.md deploys, with one replica on a CPU, answers."""
+    """What docs/guides/deploying.md deploys, with one replica on a CPU, answers."""
     import ray
     from ray import serve
 

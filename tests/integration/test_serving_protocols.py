@@ -20,7 +20,7 @@ from client_server import english_german, served, skip_without, write_wave
 
 skip_without("openai", "deepl", "libretranslatepy", "deep_translator", "soundfile")
 openai = optional.package("openai")
-PAGE = Path(__file__).parents[2] / "docs" / "serving-protocols.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "serving-protocols.md"
 ADDRESS = "http://127.0.0.1:5000"
 
 

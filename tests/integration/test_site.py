@@ -22,13 +22,15 @@ def test_the_site(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "tools" / "make_site.py"), "--output", str(site)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    sys.path.insert(0, str(ROOT / "docs"))
+    sys.path.insert(0, str(ROOT / "tools"))
     website = {
-        name: importlib.import_module(f"website.{name}") for name in ("api", "built", "lessons")
+        name: importlib.import_module(f"website.{name}")
+        for name in ("api", "built", "lessons", "navigation")
     }
     assert website["built"].complaints(site) == []
-    for page in (ROOT / "docs").glob("*.md"):
-        assert (site / f"{page.stem}.html").is_file()
+    for page in (ROOT / "docs").rglob("*.md"):
+        place = website["navigation"].place(page.relative_to(ROOT))
+        assert (site / place).with_suffix(".html").is_file()
     for package in website["api"].packages():
         reference = (site / "api" / f"{package}.html").read_text("utf-8")
         for one in website["api"].public_names(package):

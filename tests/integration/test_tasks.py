@@ -22,7 +22,7 @@ from transduce.tasks.folder import read_metrics
 from transduce.training import train
 from transduce.training.log import read_log
 
-PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "tasks.md"
 TRAIN = """
 train: {steps: 100, batch_tokens: 512, lr: 1e-2, schedule: constant, warmup: 10,
   label_smoothing: 0.0, log_every: 10, device: cpu}

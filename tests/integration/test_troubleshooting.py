@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md: the sentences that it shows are those that are printed."""
+"""docs/reference/troubleshooting.md: the sentences that it shows are those that are printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from transduce.cli import main as cli
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "troubleshooting.md").read_text("utf-8")
 SENTENCES = re.findall(r"^transduce: (.*)$", PAGE, re.MULTILINE)
 RECIPE = """
 name: numbers

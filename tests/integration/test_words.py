@@ -16,7 +16,7 @@ from transduce.data.tokens.tokenizer import UNKNOWN
 from transduce.tasks.folder import read_metrics
 
 pytestmark = pytest.mark.slow  # tags, features and levels have quicker tests of their own
-PAGE = Path(__file__).parents[2] / "docs" / "words.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "words.md"
 LEADS = {
     "나": "na",
     "무": "mu",

@@ -27,8 +27,10 @@ sys.path.insert(0, str(ROOT / "tools"))
 api, built, links, navigation = (
     importlib.import_module(f"website.{name}") for name in ("api", "built", "links", "navigation")
 )
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+OWN = Path(__file__)
+PAGE_NAME = re.compile(r"(?<![\w./])docs/[\w/-]+\.md\b")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTIONS = ("data", "audio", "model", "train", "validation", "decode")
 # Kinds of blocks: run by a test of the page, read here, or the configuration of another program.
@@ -48,6 +50,18 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 def test_no_link_is_dead() -> None:
     assert links.dead_links(PAGES) == []
+
+
+def test_every_page_that_the_code_names_exists() -> None:
+    """In help, error messages and docstrings of the package, in scripts and in tests."""
+    named: dict[str, Path] = {}
+    for folder in ("src", "tests", "tools", "benchmarks", "lessons"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".yaml", ".html", ".js", ".c", ".h"} and path != OWN:
+                for page in PAGE_NAME.findall(path.read_text("utf-8")):
+                    named[page] = path
+    assert len(named) > 10
+    assert [f"{path}: {page}" for page, path in named.items() if not (ROOT / page).exists()] == []
 
 
 def test_a_dead_link_is_found(tmp_path: Path) -> None:
@@ -75,8 +89,17 @@ def test_links_are_rewritten_outside_of_code() -> None:
 # ----------------------------------------------------------------------------------- navigation
 
 
+def test_every_page_is_in_the_contents() -> None:
+    """Those of a single benchmark are in results.md."""
+    listed = {ROOT / "docs" / "README.md"}
+    for page in (ROOT / "docs" / "README.md", ROOT / "docs" / "reference" / "results.md"):
+        targets = [target for _, target in links.links(page.read_text("utf-8"))]
+        listed |= {(page.parent / target.partition("#")[0]).resolve() for target in targets}
+    assert set(DOCS) - listed == set()
+
+
 def test_every_page_is_in_the_navigation() -> None:
-    names = [page.name for page in DOCS]
+    names = [navigation.place(page.relative_to(ROOT)) for page in DOCS]
     listed = navigation.listed(navigation.navigation(names))
     assert sorted(listed) == sorted({*names, navigation.HOME})
     # Those of this checkout have a place of their own, not among the rest.
@@ -85,12 +108,12 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_a_page_that_is_new_or_missing() -> None:
-    tree = navigation.navigation(["speech.md", "brand-new.md"], {"api": ["api/a.md", "api/b.md"]})
+    tree = navigation.navigation(["guides/speech.md", "guides/new.md", "api/a.md", "api/b.md"])
     assert navigation.for_mkdocs(tree) == [
         {"Home": "index.md"},
-        {"Guides": [{"Speech": "speech.md"}]},
+        {"Guides": [{"Speech": "guides/speech.md"}]},
         {"API": ["api/a.md", "api/b.md"]},
-        {"More": "brand-new.md"},
+        {"More": "guides/new.md"},
     ]
 
 
@@ -161,8 +184,10 @@ def commands(page: Path) -> Iterator[str]:
         yield " ".join(code.split())
 
 
-NEW = [page for page in DOCS if page.stem.startswith("coming-from-")]
-NEW += [ROOT / "docs" / f"{name}.md" for name in ("troubleshooting", "translation")]
+NEW = [page for page in DOCS if page.parent.name == "coming-from"]
+NEW += [
+    ROOT / "docs" / f"{name}.md" for name in ("reference/troubleshooting", "guides/translation")
+]
 
 
 @named(NEW)
@@ -171,7 +196,7 @@ def test_the_keys_of_a_page_exist(page: Path) -> None:
     known = {*dotted_keys(), *SECTIONS, "model.lens"}
     text = BLOCK.sub("", page.read_text("utf-8"))
     cells = re.findall(r"^\|[^|]*\|(.*)\|$", text, re.MULTILINE)
-    text = "\n".join(cells) if page.stem.startswith("coming-from-") else text
+    text = "\n".join(cells) if page.parent.name == "coming-from" else text
     found = re.findall(rf"`((?:{'|'.join(SECTIONS)})(?:\.[a-z_]+)+)[`:=]", text)
     assert found
     for key in found:
@@ -182,7 +207,9 @@ def test_the_keys_of_a_page_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("name", ["first-hour", "translation", "classification", "tagging"])
 def test_the_recipe_of_a_page_is_valid(name: str) -> None:
-    recipes = [text for kind, text in blocks(ROOT / "docs" / f"{name}.md") if kind == "yaml"]
+    recipes = [
+        text for kind, text in blocks(ROOT / "docs" / "guides" / f"{name}.md") if kind == "yaml"
+    ]
     for text in recipes:
         title = re.match(r"# (\S+)\.yaml\n", text)
         assert title is not None
@@ -205,7 +232,7 @@ def test_the_blocks_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
-    results = (ROOT / "docs" / "results.md").read_text("utf-8")
+    results = (ROOT / "docs" / "reference" / "results.md").read_text("utf-8")
     text = (ROOT / "README.md").read_text("utf-8").split("## Results")[1]
     measured = re.findall(r"(\d+\.\d+) ± (\d+\.\d+)", results)
     rounded = {f"{float(mean):.1f} ± {float(spread):.1f}" for mean, spread in measured}

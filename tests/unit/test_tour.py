@@ -1,4 +1,4 @@
-"""The tour of docs/architecture.md: its files exist, and have what a reader is told to look for."""
+"""The tour of docs/reference/architecture.md: its files exist, and have what it says they have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def names_of(tree: ast.Module) -> set[str]:
 
 
 def test_the_tour_leads_through_eight_files() -> None:
-    rows = ROW.findall((ROOT / "docs" / "architecture.md").read_text("utf-8"))
+    rows = ROW.findall((ROOT / "docs" / "reference" / "architecture.md").read_text("utf-8"))
     assert [number for number, *_ in rows] == list("12345678")
     for _, file, begin, _ in rows:
         path = ROOT / "src" / "transduce" / file

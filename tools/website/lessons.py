@@ -79,13 +79,5 @@ def _footer(lesson: Lesson, *, full: bool) -> str:
     )
 
 
-def contents(lessons: list[Lesson]) -> str:
-    """A table of the lessons' pages, for a site without a page of its own about them."""
-    rows = [
-        f"| {one.number} | [{one.title}](lessons/{one.name}.md) | {one.claim} |" for one in lessons
-    ]
-    return "\n".join(["# Lessons", "", "| | lesson | claim |", "| --- | --- | --- |", *rows, ""])
-
-
 if __name__ == "__main__":
     write_page(sys.argv[1], Path(sys.argv[2]), full="--full" in sys.argv)

@@ -3,79 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatch
+from pathlib import Path
 
 Tree = list[dict[str, "str | Tree"]]
 
 HOME = "index.md"
+# Pages that have another place in the site than in the repository.
+PLACES = {
+    "README.md": HOME,
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "docs/README.md": "contents.md",
+}
 LESSONS, API = "lessons", "api"
-# A section and its pages: a file of docs/ without its ending, or a section within.
+# A section and its pages: a page without its ending (`*` for all others of a folder), or a section
+# within.
 ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
-    ("First hour", ["first-hour"]),
+    ("Contents", ["contents"]),
+    ("First hour", ["guides/first-hour"]),
     (
         "Guides",
         [
-            ("Translation", ["translation", "corpora", "cleaning"]),
-            ("Pronunciation", ["words"]),
-            ("Speech", ["speech", "live-speech", "whisper", "udhr"]),
-            ("Classification", ["classification"]),
-            ("Tagging", ["tagging"]),
-            ("Language models", ["language-models"]),
+            (
+                "Tasks",
+                [
+                    "guides/translation",
+                    "guides/words",
+                    "guides/classification",
+                    "guides/tagging",
+                    "guides/language-models",
+                    "guides/tasks",
+                ],
+            ),
+            ("Speech", ["guides/speech", "guides/live-speech", "guides/whisper", "guides/udhr"]),
+            ("Data", ["guides/corpora", "guides/cleaning"]),
             (
                 "Training",
-                ["how-to-train", "training", "recipes", "tasks", "evaluation", "distillation"],
+                [
+                    "guides/how-to-train",
+                    "guides/training",
+                    "guides/fine-tuning",
+                    "guides/distillation",
+                    "guides/scaling",
+                ],
             ),
-            ("Fine-tuning", ["fine-tuning", "import", "import-other-formats"]),
-            ("Decoding", ["decoding", "batch"]),
-            ("Looking inside", ["looking-inside"]),
-            ("Scaling", ["scaling"]),
-            ("Deploying", ["deploying", "serving", "serving-protocols", "export", "model-folder"]),
-            ("Python", ["python", "extending"]),
+            (
+                "Using a model",
+                ["guides/decoding", "guides/evaluation", "guides/looking-inside", "guides/batch"],
+            ),
+            ("Serving", ["guides/serving", "guides/deploying"]),
+            ("Other toolkits", ["guides/import", "guides/export"]),
+            ("Python", ["guides/python", "guides/extending"]),
         ],
     ),
-    ("Lessons", [LESSONS]),
-    ("Results", ["results", "tried"]),
-    ("API", [API]),
+    (
+        "Reference",
+        [
+            "reference/recipes",
+            "reference/model-folder",
+            "reference/serving-protocols",
+            "reference/import-other-formats",
+            ("Results", ["reference/results", "reference/results/*", "reference/tried"]),
+            "reference/architecture",
+            "reference/troubleshooting",
+            "reference/glossary",
+        ],
+    ),
+    ("Lessons", ["lessons/index", f"{LESSONS}/*"]),
+    ("API", [f"{API}/*"]),
     (
         "Coming from",
         [
-            "coming-from-joey-nmt",
-            "coming-from-opennmt-py",
-            "coming-from-fairseq",
-            "coming-from-espnet",
-            "coming-from-hugging-face",
+            "coming-from/joey-nmt",
+            "coming-from/opennmt-py",
+            "coming-from/fairseq",
+            "coming-from/espnet",
+            "coming-from/hugging-face",
         ],
     ),
-    ("Architecture", ["architecture"]),
-    ("Troubleshooting", ["troubleshooting"]),
-    ("Glossary", ["glossary"]),
     ("Project", ["contributing", "changelog"]),
 ]
 REST = "More"
 
 
-def navigation(pages: Iterable[str], made: dict[str, list[str]] | None = None) -> Tree:
-    """MkDocs' `nav` of pages (`speech.md`); `made` has the pages of lessons and of the API."""
-    left = set(pages) - {HOME}
-    made = made or {}
+def place(page: Path) -> str:
+    """The place in the site of a page of the repository."""
+    if str(page) in PLACES:
+        return PLACES[str(page)]
+    page = page.relative_to("docs")
+    return str(page.with_name("index.md") if page.name == "README.md" else page)
+
+
+def navigation(pages: Iterable[str]) -> Tree:
+    """MkDocs' `nav` of pages (`guides/speech.md`)."""
+    left = [page for page in pages if page != HOME]
     tree: Tree = [{"Home": HOME}]
     for title, names in ORDER:
-        _add(tree, title, _section(names, left, made))
+        _add(tree, title, _section(names, left))
     _add(tree, REST, [{"": page} for page in sorted(left)])
     return tree
 
 
-def _section(
-    names: list[str | tuple[str, list[str]]], left: set[str], made: dict[str, list[str]]
-) -> Tree:
+def _section(names: list[str | tuple[str, list[str]]], left: list[str]) -> Tree:
+    """Takes what it lists from `left`."""
     found: Tree = []
     for name in names:
         if isinstance(name, tuple):
-            _add(found, name[0], _section(list(name[1]), left, made))
+            _add(found, name[0], _section(list(name[1]), left))
             continue
-        if f"{name}.md" in left:
-            left.remove(f"{name}.md")
-            found.append({"": f"{name}.md"})
-        found += [{"": page} for page in made.get(name, [])]
+        taken = [page for page in left if fnmatch(page, f"{name}.md")]
+        left[:] = [page for page in left if page not in taken]
+        found += [{"": page} for page in taken]
     return found
 
 

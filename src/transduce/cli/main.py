@@ -83,7 +83,7 @@ def transduce(
         list[Path] | None,
         typer.Option(
             help="A Python file with parts of your own (encoders, metrics, …), which is run first; "
-            "may be repeated. See docs/extending.md."
+            "may be repeated. See docs/guides/extending.md."
         ),
     ] = None,
 ) -> None:

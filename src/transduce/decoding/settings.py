@@ -17,7 +17,8 @@ FROM_RECIPE = tuple(name for name, setting in SETTINGS.items() if setting.in_rec
 class Settings:
     """Decoding settings: keywords of `model.run`. None: the value of the model's recipe.
 
-    What each does, its default and its limits: `transduce.decoding_settings`, docs/decoding.md.
+    What each does, its default and its limits: `transduce.decoding_settings` and
+    docs/guides/decoding.md.
     """
 
     beam: int | None = default("beam")

@@ -1,7 +1,7 @@
 """The recipe: the typed configuration of a run, validated as a whole before any work starts.
 
-`transduce recipes --keys` and docs/recipes.md print the description of every key, from here and
-from the modules of the sections.
+`transduce recipes --keys` and docs/reference/recipes.md print the description of every key, from
+here and from the modules of the sections.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Recipe(Section):
     )
     plugins: list[Annotated[str, "a file name"]] = Field(
         [],
-        description="Python files that register parts of your own (docs/extending.md), relative to "
-        "the recipe's folder; they are run when the recipe is read",
+        description="Python files that register parts of your own (docs/guides/extending.md), "
+        "relative to the recipe's folder; they are run when the recipe is read",
     )
     seed: NonNegativeInt = Field(
         1, description="random seed of weights, data order, dropout and sampling"

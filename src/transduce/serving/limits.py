@@ -1,8 +1,8 @@
 """Limits of the service: each size, count, length and time that a client controls, declared once.
 
 A limit is a field with its default, its command-line option and its help: `transduce serve` has an
-option for each, and the table of docs/serving.md is made from them. A request above one is refused
-before anything is done for it.
+option for each, and the table of docs/guides/serving.md is made from them. A request above one is
+refused before anything is done for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Trained models, one class for each task: transduce, classify, tag, continue (docs/tasks.md).
+"""Trained models, one class for each task: transduce, classify, tag, continue.
+
+docs/guides/tasks.md describes the tasks.
 
 `transduce.load` returns an object of one of these classes; for the task transduce over text it is
 `transduce.Transducer`. Common to all are `Model`'s methods. Those that write text have the methods

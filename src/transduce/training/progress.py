@@ -121,7 +121,7 @@ class Progress:
             self.print_line("  ".join(self._parts(record.step, record.lr, None).values()))
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Log the updates since the last line; docs/training.md has the fields."""
+        """Log the updates since the last line; docs/guides/training.md has the fields."""
         self._log.write("train", record)
         self._loss = record.get("loss", self._loss)
         self._objective = record.get("objective")

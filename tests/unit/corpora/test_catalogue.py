@@ -67,7 +67,7 @@ def test_listings_are_complete(listing: Listing) -> None:
 
 
 def test_the_page_of_corpora_names_them_all() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "corpora.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "corpora.md").read_text("utf-8")
     rows = {line.split("|")[1].strip(" `"): line for line in page.splitlines() if "|" in line}
     for name, listing in FETCHED.items():
         fetched = megabytes(listing.download) if listing.public else "with `--from`"

@@ -54,13 +54,13 @@ def test_numbers_count_up() -> None:
 def test_the_page_lists_them() -> None:
     script = Path(__file__).parents[3] / "tools" / "make_lessons.py"
     page = runpy.run_path(str(script))
-    text = (script.parents[1] / "docs" / "lessons.md").read_text("utf-8")
+    text = (script.parents[1] / "docs" / "lessons" / "README.md").read_text("utf-8")
     assert page["page"](text) == text, "run python tools/make_lessons.py"
 
 
 def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[3] / "docs" / "lessons.md"
+    page = Path(__file__).parents[3] / "docs" / "lessons" / "README.md"
     (block,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     exec(block, {})
     assert [path.name for path in Path("figures").iterdir()] == ["convex_average.svg"]

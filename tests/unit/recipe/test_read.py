@@ -463,7 +463,7 @@ def test_the_page_of_keys_is_up_to_date() -> None:
 
 
 def test_the_example_of_the_page_is_valid() -> None:
-    page = (TOOLS.parent / "docs" / "recipes.md").read_text("utf-8")
+    page = (TOOLS.parent / "docs" / "reference" / "recipes.md").read_text("utf-8")
     examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert examples
     for example in examples:

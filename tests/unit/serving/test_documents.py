@@ -1,4 +1,4 @@
-"""The examples of docs/serving.md, as they are written there."""
+"""The examples of docs/guides/serving.md, as they are written there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def test_every_example_works(tmp_path: Path) -> None:
     soundfile = pytest.importorskip("soundfile", reason="needs the extra speech")
     import numpy as np
 
-    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/serving.md").read_text("utf-8"), re.S)
+    blocks = re.findall(
+        r"```bash\n(.*?)```", (ROOT / "docs/guides/serving.md").read_text("utf-8"), re.S
+    )
     commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) >= 12
     wave = (0.1 * np.sin(np.arange(16000) / 10)).astype(np.float32)

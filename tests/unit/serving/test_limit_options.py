@@ -17,14 +17,14 @@ from transduce.cli.commands.options import expanded
 from transduce.serving.errors import TooLarge
 from transduce.serving.limits import Limits, options, shown
 
-DOCS = Path(__file__).parents[3] / "docs" / "serving.md"
+DOCS = Path(__file__).parents[3] / "docs" / "guides" / "serving.md"
 
 
 def test_the_table_of_the_docs_is_that_of_the_declaration() -> None:
     rows = [f"| `{one.flag}` | {one.help} | {shown(one.default)} |" for one in options()]
     text = DOCS.read_text("utf-8")
     found = re.findall(r"^\| `--(?:max|min|live)-.*$", text, re.MULTILINE)
-    assert found == rows, "\n".join(["put this into docs/serving.md:", *rows])
+    assert found == rows, "\n".join(["put this into docs/guides/serving.md:", *rows])
 
 
 def test_every_limit_is_set_by_its_option() -> None:

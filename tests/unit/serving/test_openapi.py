@@ -24,7 +24,7 @@ from transduce.serving.openapi import openapi
 from transduce.serving.request import RUN_BODY, parse_run
 from transduce.serving.settings import ServiceSettings
 
-DOCS = Path(__file__).parents[3] / "docs" / "serving.md"
+DOCS = Path(__file__).parents[3] / "docs" / "guides" / "serving.md"
 OF_REQUESTS = {name: setting for name, setting in SETTINGS.items() if setting.request}
 OWN = {"model", "input", "inputs", "stream", "alternatives"}
 WRONG = {bool: "1", int: "1.5", float: '"a"', str: "1"}

@@ -56,7 +56,9 @@ def find_format(source: Path) -> Format:
             return found
     if (source / "recipe.yaml").is_file():
         raise ModelError(f"{source} is a model of transduce already: use it as it is")
-    raise ModelError(f"{source} is in no format that can be imported; docs/import.md lists them")
+    raise ModelError(
+        f"{source} is in no format that can be imported; docs/guides/import.md lists them"
+    )
 
 
 def _formats() -> Iterator[Format]:
