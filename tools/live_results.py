@@ -1,6 +1,6 @@
 """Results of live speech: latency against error rate, streams in real time, memory.
 
-python tools/live_results.py      rewrites table and figures of docs/guides/live-speech.md
+Run by itself it rewrites the table and the figures of docs/guides/live-speech.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sections() -> list[str]:
             path = RESULTS / f"live_{what}_{device}.json"
             if path.exists():
                 lines += section(json.loads(path.read_text("utf-8")))
-    return ["## Live speech", "", *lines] if lines else []
+    return ["# Live speech", "", *lines] if lines else []
 
 
 def _told(found: dict[str, Any]) -> str:

@@ -1,8 +1,9 @@
-"""Writes docs/reference/results.md from the raw figures under benchmarks/results/.
+"""Writes docs/reference/results.md and the pages of docs/reference/results/ from the raw figures
+under benchmarks/results/.
 
     python tools/make_results.py [--check]
 
-Nothing in the page is typed in: a figure that no file holds is not there.
+Nothing in the pages is typed in: a figure that no file holds is not there.
 """
 
 from __future__ import annotations
@@ -19,14 +20,8 @@ from result_tables import read, table
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "results.md"
-
-HEAD = """# Results
-
-Made by `python tools/make_results.py` from the raw figures in `benchmarks/results/`, which the
-commands below write. Times depend on the machine; scores should not. Beam search continued
-while a better hypothesis was possible (`decode.patience: null`);
-[Decoding](../guides/decoding.md) says what the default changes.
-"""
+FOLDER = PAGE.with_suffix("")
+HEAD = "<!-- made by python tools/make_results.py -->"
 
 
 def demo() -> list[str]:
@@ -49,7 +44,7 @@ def demo() -> list[str]:
     pers = [run["test"]["metrics"]["per"]["value"] for run in found["rows"]]
     first = found["rows"][0]
     return [
-        "## The demo: spelling to phones on CMUdict",
+        "# The demo: spelling to phones on CMUdict",
         "",
         f"`{found['facts']['command']}`, {first['training']['device']}, "
         f"torch {first['training']['torch']}, {first['training']['parameters']:,} parameters, "
@@ -89,7 +84,7 @@ def toy_tasks() -> list[str]:
         cells += [f"{own[0]['parameters']:,}", f"{max(r['updates'] for r in own):,}"]
         rows.append(cells)
     return [
-        "## Toy tasks: copying and reversing unseen strings",
+        "# Toy tasks: copying and reversing unseen strings",
         "",
         "`python benchmarks/toy_tasks.py`: strings of 1 to 12 letters, 20,000 for training, 1,000 "
         "test strings that are in no other split, greedy search; the share of correct strings. "
@@ -131,7 +126,7 @@ def train_speed() -> list[str]:
     if not found:
         return []
     lines = [
-        "## Training speed",
+        "# Training speed",
         "",
         "Target tokens per second of whole training steps: forward, backward, clipping, fused "
         "AdamW, label smoothing and dropout 0.1, the same shape and batches for all, embeddings "
@@ -191,7 +186,7 @@ def speed_table(section: dict[str, Any]) -> list[str]:
             ]
         )
     return [
-        f"### Transformer-{section['size']}, {section['kind']} batches, "
+        f"## Transformer-{section['size']}, {section['kind']} batches, "
         f"{section['facts']['hardware']}",
         "",
         f"{SHAPES[section['size']]}. {kind}. {rounds} rounds. Matmul ceiling: {ceilings}. "
@@ -205,18 +200,30 @@ def speed_table(section: dict[str, Any]) -> list[str]:
     ]
 
 
-def ratio(measured: list[dict[str, Any]]) -> list[str]:
+def fastest(rows: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Our fastest row and that of the peers; nothing where either has none."""
+    measured = [row for row in rows if "tokens_per_second" in row]
     mine = [row for row in measured if row["system"] == "ours"]
     others = [row for row in measured if row["system"] != "ours"]
     if not mine or not others:
-        return []
-    ours, peer = (max(rows, key=lambda r: r["tokens_per_second"]) for rows in (mine, others))
-    times = ours["tokens_per_second"] / peer["tokens_per_second"]
-    # The worst and the best that the spread of both allows.
+        return ()
+    return tuple(max(some, key=lambda row: row["tokens_per_second"]) for some in (mine, others))
+
+
+def times(ours: dict[str, Any], peer: dict[str, Any]) -> tuple[float, float, float]:
+    """How many times as fast ours is; the worst and the best that the spread of both allows."""
     low, high = ours["slowest"] / peer["fastest"], ours["fastest"] / peer["slowest"]
+    return ours["tokens_per_second"] / peer["tokens_per_second"], low, high
+
+
+def ratio(measured: list[dict[str, Any]]) -> list[str]:
+    if not (both := fastest(measured)):
+        return []
+    ours, peer = both
+    usual, low, high = times(ours, peer)
     name = SYSTEMS[peer["system"]] + MODES[peer["mode"]]
     return [
-        f"Ours against the fastest of these peers ({name}, {peer['precision']}): {times:.2f} times "
+        f"Ours against the fastest of these peers ({name}, {peer['precision']}): {usual:.2f} times "
         f"({low:.2f} to {high:.2f} over rounds).",
         "",
     ]
@@ -238,7 +245,7 @@ def decode_speed() -> list[str]:
     if not found:
         return []
     lines = [
-        "## Decoding speed",
+        "# Decoding speed",
         "",
         "Target tokens per second, from token ids to token ids, with the same weights in all "
         "systems. Each system has its own process; they take turns, and only one works at a time. "
@@ -297,7 +304,7 @@ def decode_table(section: dict[str, Any]) -> list[str]:
     head = ["search, batch", "", "tokens/s", "rounds", "latency p50, p90, p99, ms", "MiB"]
     package = f", ctranslate2 {known['ctranslate2']}" if "ctranslate2" in known else ""
     return [
-        f"### {title}, {known['hardware']}",
+        f"## {title}, {known['hardware']}",
         "",
         f"{kind}. {counted} round{plural}. "
         f"`{known['command']}`, {versions(known)}{package}. {section.get('remark', '')}".rstrip(),
@@ -340,7 +347,7 @@ def growth() -> list[str]:
         found = read(f"growth_{device}")
         if found is not None:
             lines += growth_table(found, device)
-    return ["## Growth with length and vocabulary", "", *lines] if lines else []
+    return ["# Growth with length and vocabulary", "", *lines] if lines else []
 
 
 def growth_table(found: dict[str, Any], device: str) -> list[str]:
@@ -355,7 +362,7 @@ def growth_table(found: dict[str, Any], device: str) -> list[str]:
     picture = ROOT / "docs" / "figures" / f"growth_{device}.png"
     if picture.exists():
         lines += [
-            f"![time and memory against length and vocabulary](../figures/{picture.name})",
+            f"![time and memory against length and vocabulary](../../figures/{picture.name})",
             "",
         ]
     for axis in ("length", "vocabulary"):
@@ -414,7 +421,7 @@ def exports() -> list[str]:
     titles = {"bleu": "BLEU", "chrf": "chrF"}
     head += [f"{titles.get(name, name)}, {searches}" for name in metrics]
     return [
-        "## Exports",
+        "# Exports",
         "",
         f"What `transduce export` reports of the model {found['model']} "
         f"({found['parameters']:,} parameters) on {first['pairs']:,} pairs of {first['data']}: "
@@ -447,7 +454,7 @@ def engine_speed() -> list[str]:
     head = ["", "`--engine ctranslate2`", "called by hand", "speed of one against the other"]
     first = found["rows"][0]
     return [
-        "## CTranslate2 as an engine",
+        "# CTranslate2 as an engine",
         "",
         f"{first['lines']:,} lines of Multi30k's tests from text to text, by the model "
         f"{found['model']}: through transduce, and as little as that takes by hand, in processes "
@@ -460,25 +467,161 @@ def engine_speed() -> list[str]:
     ]
 
 
-def page() -> str:
-    parts = [
-        *recipe_results.sections(),
-        *demo(),
-        *toy_tasks(),
-        *sound_results.sections(),
-        *live_results.sections(),
-        *train_speed(),
-        *decode_speed(),
-        *growth(),
-        *exports(),
-        *engine_speed(),
+# ----------------------------------------------------------------------------------- the pages
+
+
+def benchmark_pages() -> dict[str, list[str]]:
+    """Each page of docs/reference/results/, by its name."""
+    found = {
+        **recipe_results.pages(),
+        "demo": demo(),
+        "toy-tasks": toy_tasks(),
+        "training-speed": train_speed(),
+        "decoding-speed": decode_speed(),
+        "growth": growth(),
+        "speech-speed": sound_results.speed(),
+        "live-speech": live_results.sections(),
+        "alignment": sound_results.alignment(),
+        "exports": exports(),
+        "ctranslate2-engine": engine_speed(),
+    }
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def overview(found: dict[str, list[str]]) -> list[str]:
+    """The page that most read: ours beside others, and where the rest is."""
+    head = ["experiment", "metric, set", "ours", "interval", "ensemble", "published", "trained on"]
+    return [
+        "# Results",
+        "",
+        "What there is to compare with other systems, on one page. Each benchmark has a page of "
+        "its own with all figures, the commands and the protocol: [list](#all-benchmarks). The raw "
+        "figures are in `benchmarks/results/`. Times depend on the machine; scores should not.",
+        "",
+        "## Quality",
+        "",
+        "Mean over seeds ± standard deviation, the 95 % bootstrap interval of the first seed, and "
+        "an ensemble of all seeds. Choices were made on validation sets. Beam search continued "
+        "while a better hypothesis was possible (`decode.patience: null`); "
+        "[Decoding](../guides/decoding.md) says what the default changes. Published figures are "
+        "the authors' own; the linked pages say where their protocol differs.",
+        "",
+        *table(head, recipe_results.beside_published()),
+        "",
+        "## Speed of training",
+        "",
+        "Target tokens per second of whole training steps, the same shape and batches for all, "
+        "dropout and tied embeddings included. Medians; in brackets the slowest and the fastest "
+        "round. The peer is the fastest of `torch.nn.Transformer` and Hugging Face Marian, also "
+        "compiled on batches of one shape. [All rows](results/training-speed.md).",
+        "",
+        *table(
+            ["Transformer, batches", "hardware", "ours", "fastest peer", "ours / peer"],
+            [_compared(section) for section in sections("train_speed")],
+        ),
+        "",
+        "## Speed of decoding",
+        "",
+        "Target tokens per second with the same weights in all systems; the best precision of each "
+        "(CTranslate2 and ours: int8 on a CPU). `file`: a whole test set, which each system may "
+        "batch as it likes. In brackets the range over rounds. "
+        "[All rows](results/decoding-speed.md).",
+        "",
+        *table(
+            ["Transformer", "hardware", "search, batch", "ours", *_PEERS.values()],
+            _decoding_compared(sections("decode_speed")),
+        ),
+        "",
+        "## Whisper",
+        "",
+        "Error rates and speed beside faster-whisper and transformers are in "
+        "[Whisper](../guides/whisper.md#what-was-compared).",
+        "",
+        "## All benchmarks",
+        "",
+        *(f"- [{lines[0].removeprefix('# ')}](results/{name}.md)" for name, lines in found.items()),
+        "",
+        "What did not pay is in [a page of its own](tried.md).",
+        "",
     ]
-    return "\n".join([HEAD, *parts]).rstrip() + "\n"
+
+
+def _compared(section: dict[str, Any]) -> list[str]:
+    ours, peer = fastest(section["rows"])
+    return [
+        f"{section['size']}, {section['kind']}",
+        _machine(section),
+        f"{_three(ours)}, {ours['precision']}",
+        f"{_three(peer)}, {SYSTEMS[peer['system']]}{MODES[peer['mode']]}, {peer['precision']}",
+        _times(*times(ours, peer)),
+    ]
+
+
+_PEERS = {"hf": "against Hugging Face", "ct2": "against CTranslate2"}
+
+
+def _decoding_compared(several: list[dict[str, Any]]) -> list[list[str]]:
+    """Of each model and machine the first table, of those with several rounds."""
+    rows, seen = [], set()
+    for section in several:
+        measured = [row for row in section["rows"] if "round_seconds" in row]
+        key = section["kind"], section["size"], _machine(section)
+        if key in seen or max(len(row["round_seconds"]) for row in measured) < 2:
+            continue
+        seen.add(key)
+        for cell in dict.fromkeys(row["cell"] for row in section["ratios"]):
+            ratios = {row["peer"]: row for row in section["ratios"] if row["cell"] == cell}
+            own = [row for row in measured if (row["system"], row["cell"]) == ("ours", cell)]
+            best = max(own, key=lambda row: row["tokens_per_second"])
+            against = [
+                _times(*(ratios[peer][key] for key in ("times", "low", "high")))
+                if peer in ratios
+                else ""
+                for peer in _PEERS
+            ]
+            precision = f"{_three(best)}, {best['precision']}"
+            rows.append([section["size"], key[2], cell, precision, *against])
+    return rows
+
+
+def _times(usual: float, low: float, high: float) -> str:
+    usually, least, most = (f"{one:.{1 if one >= 10 else 2}f}" for one in (usual, low, high))
+    return f"{usually} times ({least} to {most})"
+
+
+def _machine(section: dict[str, Any]) -> str:
+    return section["facts"]["hardware"].replace("Intel(R) Xeon(R) Processor", "Xeon")
+
+
+def _three(row: dict[str, Any]) -> str:
+    """A speed and its range, in three digits."""
+    several = [row[name] for name in ("tokens_per_second", "slowest", "fastest")]
+    usual, low, high = (f"{float(f'{value:.3g}'):,.0f}" for value in several)
+    return f"{usual} ({low} to {high})"
+
+
+def pages() -> dict[Path, str]:
+    """Every file that is made, and its text."""
+    found = benchmark_pages()
+    texts = {FOLDER / f"{name}.md": lines for name, lines in found.items()}
+    texts[PAGE] = overview(found)
+    return {path: "\n".join([HEAD, "", *lines]).rstrip() + "\n" for path, lines in texts.items()}
+
+
+def main() -> None:
+    made = pages()
+    there = {PAGE, *FOLDER.glob("*.md")}
+    stale = [path for path in made if path not in there or path.read_text("utf-8") != made[path]]
+    if "--check" in sys.argv:
+        if stale or there - set(made):
+            raise SystemExit("results are out of date: run python tools/make_results.py")
+        return
+    FOLDER.mkdir(exist_ok=True)
+    for path in there - set(made):
+        path.unlink()
+    for path in stale:
+        path.write_text(made[path], "utf-8")
 
 
 if __name__ == "__main__":
-    if "--check" in sys.argv:
-        sys.exit(
-            0 if PAGE.read_text("utf-8") == page() else "docs/reference/results.md is out of date"
-        )
-    PAGE.write_text(page(), "utf-8")
+    main()

@@ -1,4 +1,4 @@
-"""The part of docs/reference/results.md on shipped recipes: what `benchmarks/recipes.py` measured.
+"""Results of the shipped recipes: what `benchmarks/recipes.py` measured, a page for each group.
 
 Groups and what is shown of them, with published figures and their sources, are in
 benchmarks/published.yaml. A group or a figure that no results hold is not in the page.
@@ -41,8 +41,6 @@ RENAMED = {
 }
 
 HEAD = [
-    "## Recipes on public corpora",
-    "",
     "Each row was trained and scored by `python benchmarks/recipes.py EXPERIMENT`; the recipes and "
     "overrides are in `benchmarks/experiments/`. A row has the mean over seeds, their standard "
     "deviation (or the single results, where they are far apart), and the 95 % bootstrap interval "
@@ -54,21 +52,53 @@ HEAD = [
 ]
 
 
-def sections() -> list[str]:
-    lines: list[str] = []
+def groups() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """What is shown of each group that was measured, and its experiments."""
+    found = {}
     for group, shown in yaml.safe_load(PUBLISHED.read_text("utf-8")).items():
         path = RESULTS / f"recipes_{group}.json"
         if path.exists():
             kept = json.loads(path.read_text("utf-8"))["experiments"]
             order = list(yaml.safe_load((EXPERIMENTS / f"{group}.yaml").read_text("utf-8")))
-            lines += _group(shown, {name: kept[name] for name in order if name in kept})
-    return [*HEAD, *lines] if lines else []
+            found[group] = shown, {name: kept[name] for name in order if name in kept}
+    return found
+
+
+def pages() -> dict[str, list[str]]:
+    return {group: _group(shown, kept) for group, (shown, kept) in groups().items()}
+
+
+def beside_published() -> list[list[str]]:
+    """Of all groups, the rows that have a published figure beside them."""
+    rows = []
+    for group, (shown, experiments) in groups().items():
+        for label, expression in shown["metrics"].items():
+            for name, one in experiments.items():
+                if not _reported(one, shown) or not _says(shown, label, name):
+                    continue
+                for _, test, seeds, mean, interval, together, published in _rows(
+                    name, one, expression, shown
+                ):
+                    if published:
+                        link = f"[`{name}`](results/{group}.md)"
+                        how = f"{label}, {test}"
+                        seeds = seeds if "models" in seeds else f"{seeds} seeds"
+                        ours = f"{mean} ({seeds})"
+                        rows.append(
+                            [link, how, ours, interval, together, published, _trained_on(one)]
+                        )
+    return rows
+
+
+def _trained_on(one: dict[str, Any]) -> str:
+    found = {run["training"]["device"] for run in one["runs"].values() if "training" in run}
+    return ", ".join(sorted(found))
 
 
 def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
     reported = {name: one for name, one in experiments.items() if _reported(one, shown)}
     tried = {name: one for name, one in experiments.items() if name not in reported}
-    lines = [f"### {shown['title']}", "", " ".join(shown["about"].split()), ""]
+    lines = [f"# {shown['title']}", "", " ".join(shown["about"].split()), "", *HEAD]
     for label, expression in shown["metrics"].items():
         rows = []
         for name, one in reported.items():

@@ -8,14 +8,14 @@ from typing import Any
 from result_tables import read, table
 
 
-def sections() -> list[str]:
-    lines: list[str] = []
-    aligned = read("alignment")
-    if aligned is not None:
-        lines += _alignment(aligned)
+def alignment() -> list[str]:
+    found = read("alignment")
+    return [] if found is None else _alignment(found)
+
+
+def speed() -> list[str]:
     fast = [found for device in ("cuda", "cpu") if (found := read(f"sound_speed_{device}"))]
-    if fast:
-        lines += ["## Speed of speech", "", _ABOUT_SPEED, ""]
+    lines = ["# Speed of speech", "", _ABOUT_SPEED, ""] if fast else []
     for found in fast:
         lines += _speed(found)
     return lines
@@ -54,7 +54,7 @@ def _alignment(found: dict[str, Any]) -> list[str]:
     head += ["of new articles", "median", "words within 100 ms", "omissions found", "false alarms"]
     training = found["training"]
     return [
-        "## Aligning long recordings",
+        "# Aligning long recordings",
         "",
         f"`{found['facts']['command']}`: a model of {training['parameters']:,} parameters, which a "
         f"CPU trained in {training['seconds'] / 60:.0f} minutes on readings of the Declaration in "

@@ -232,7 +232,8 @@ def test_the_blocks_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
-    results = (ROOT / "docs" / "reference" / "results.md").read_text("utf-8")
+    pages = (ROOT / "docs" / "reference" / "results").glob("*.md")
+    results = "\n".join(page.read_text("utf-8") for page in pages)
     text = (ROOT / "README.md").read_text("utf-8").split("## Results")[1]
     measured = re.findall(r"(\d+\.\d+) ± (\d+\.\d+)", results)
     rounded = {f"{float(mean):.1f} ± {float(spread):.1f}" for mean, spread in measured}

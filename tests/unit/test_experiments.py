@@ -117,9 +117,13 @@ def test_the_page_has_ours_beside_the_published(
     monkeypatch.setattr(page, "EXPERIMENTS", tmp_path)
     monkeypatch.setattr(page, "PUBLISHED", tmp_path / "published.yaml")
     monkeypatch.setattr(page, "RESULTS", tmp_path)
-    assert page.sections() == []
+    assert page.pages() == {}
     (tmp_path / "recipes_g.json").write_text(json.dumps({"experiments": experiments}), "utf-8")
-    text = "\n".join(page.sections())
+    text = "\n".join(page.pages()["g"])
+    (beside,) = page.beside_published()
+    assert beside[:2] == ["[`x`](results/g.md)", "word error rate, %, test"]
+    assert beside[2] == "24.00 ± 1.41 (2 seeds)"
+    assert beside[-1] == "a CPU"
     row = "| `x` | test | 2 | 24.00 ± 1.41 | 24.00 to 26.00 | 20.00 | 21.5 (Someone 2020) |"
     assert row in text
     assert "| `x-try-y` | 45.00 |  | model.width=8 |" in text
