@@ -13,7 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from lives import Command
-from transduce.cli.main import app
+from transduce.cli.main import commands
 from transduce.errors import DataError, ModelError
 from transduce.interop import ctranslate2, export
 from transduce.interop.engine import open_model
@@ -46,7 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def here(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in arguments])
+    return CliRunner().invoke(commands(), [str(word) for word in arguments])
 
 
 def test_export_run_and_evaluate_by_the_command_line(command: Command, trained: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import typer
 import yaml
 
-from transduce.cli.main import app
+from transduce.cli.main import commands as of_command_line
 from transduce.recipe import parse_recipe
 from transduce.recipe.keys import dotted_keys
 from transduce.recipe.presets import PRESETS
@@ -170,7 +170,7 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
 
 @functools.cache
 def command_line() -> Any:
-    return typer.main.get_command(app)
+    return typer.main.get_command(of_command_line())
 
 
 def commands(page: Path) -> Iterator[str]:

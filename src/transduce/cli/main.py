@@ -71,7 +71,7 @@ for command in (
     check,
     recipes,
 ):
-    app.command(command.__name__.rstrip("_").replace("_", "-"))(expanded(command))
+    app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
 app.add_typer(corpus.app, name="corpus", help="List, download or make corpora known by name.")
 app.add_typer(lessons.app, name="lessons", help="Claims about attention, shown by experiments.")
 
@@ -109,13 +109,17 @@ def main() -> NoReturn:
         _run()
 
 
-def _parser(asked: str) -> Any:
-    """The parser of the command that is asked for, or else of all: typer takes a while for each."""
-    only = copy(app)
-    only.registered_commands = [one for one in app.registered_commands if one.name == asked]
-    only.registered_groups = [one for one in app.registered_groups if one.name == asked]
-    found = only.registered_commands or only.registered_groups
-    return typer.main.get_command(only if found else app)
+def commands(asked: str = "") -> typer.Typer:
+    """The command that is asked for, or else all: typer takes a while for the options of each."""
+    found, alone, groups = copy(app), app.registered_commands, app.registered_groups
+    if any(one.name == asked for one in (*alone, *groups)):
+        alone = [one for one in alone if one.name == asked]
+        groups = [one for one in groups if one.name == asked]
+    found.registered_commands, found.registered_groups = [copy(one) for one in alone], groups
+    for one in found.registered_commands:
+        assert one.callback is not None
+        one.callback = expanded(one.callback)
+    return found
 
 
 def _asked(words: list[str]) -> str:
@@ -134,7 +138,7 @@ def _run() -> NoReturn:
     try:
         try:
             words = sys.argv[1:] or ["--help"]
-            command = _parser(_asked(words))
+            command = typer.main.get_command(commands(_asked(words)))
             with command.make_context("transduce", words) as context:
                 command.invoke(context)
         except typer.Exit as end:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from typer.main import get_command
 
 from command_line import Transduce, sentence
 from transduce.cli import main as cli
@@ -40,10 +41,10 @@ def test_help_explains_every_option(transduce: Transduce, command: str) -> None:
 
 
 def test_the_parser_of_one_command_is_the_one_among_all() -> None:
-    everything = cli._parser("--help").commands
+    everything = get_command(cli.commands("--help")).commands
     assert list(everything) == COMMANDS
     for name, whole in everything.items():
-        alone = cli._parser(name).commands
+        alone = get_command(cli.commands(name)).commands
         assert list(alone) == [name]
         assert [option.name for option in alone[name].params] == [o.name for o in whole.params]
 
