@@ -17,7 +17,7 @@ from transduce.errors import ModelError
 from transduce.hardware import pick_device
 from transduce.interop.engine import open_model
 from transduce.tasks import AudioInputModel, Model
-from transduce.tasks.transduce import load
+from transduce.tasks.transduce import load_others
 
 
 @dataclass(slots=True)
@@ -100,15 +100,10 @@ def open_decoder(model: Path, settings: Settings, device: str) -> Decoder:
     """Load the models of a job, and check its settings. Raises ModelError."""
     place = str(pick_device(device))
     main = open_model(model, None, device, settings.precision)
-    others = [load(one, place, settings.precision) for one in settings.ensemble]
-    rerank = None if settings.rerank is None else load(settings.rerank, place)
-    language = settings.language_model
-    language_model = None if language is None else load(language, place, settings.precision)
-    for one in (main, *others, language_model):
-        if one is not None:
-            one.freeze()
-    models = {"ensemble": others, "rerank": rerank, "language_model": language_model}
-    given = settings.decode | {name: value for name, value in models.items() if value}
+    main.freeze()
+    folders = {name: getattr(settings, name) for name in ("ensemble", "rerank", "language_model")}
+    named = {name: folder for name, folder in folders.items() if folder}
+    given = settings.decode | load_others(named, place, settings.precision)
     if isinstance(main, AudioInputModel):
         given |= {"tags": settings.tags} if settings.tags else {}
     elif main.engine:

@@ -13,7 +13,7 @@ from transduce.models.check_input import check_ids, check_lengths, check_pairs
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder
 from transduce.models.encoders import ConformerEncoder, Encoder, RecurrentEncoder
-from transduce.models.hooks import call_hooked, is_watched
+from transduce.models.hooks import is_watched
 from transduce.models.memory import Memory, padding_mask
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
 from transduce.models.trainable import TrainableNetwork
@@ -22,6 +22,7 @@ from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.linear import linear
 from transduce.nn.loss import Loss, cross_entropy, r_drop_cross_entropy
 from transduce.nn.masks import Mask, Segments
+from transduce.nn.torch_private import call_hooked
 
 
 class Head(nn.Module):

@@ -7,9 +7,9 @@ sees what its copy computes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy, deepcopy
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -77,20 +77,6 @@ def is_watched(modules: Iterable[nn.Module]) -> bool:
 def is_gated(modules: Iterable[nn.Module]) -> bool:
     """Whether any of these modules has a gate."""
     return any(isinstance(module, Watchable) and module.gate is not None for module in modules)
-
-
-def call_hooked(module: nn.Module, method: Callable[..., Any], *arguments: Any) -> Any:
-    """method(*arguments), with the module's forward hooks around it as if it were `forward`."""
-    if not has_forward_hooks(module):
-        return method(*arguments)
-    own = vars(module).get("forward")
-    module.forward = method  # of the instance, which torch calls in place of the class's
-    try:
-        return module(*arguments)
-    finally:
-        del module.forward
-        if own is not None:
-            module.forward = own
 
 
 def silent_hooks(network: nn.Module) -> list[str]:

@@ -174,6 +174,26 @@ def has_forward_hooks(module: nn.Module) -> bool:
     return bool(own["_forward_hooks"] or own["_forward_pre_hooks"])
 
 
+def call_hooked(module: nn.Module, method: Callable[..., Any], *arguments: Any) -> Any:
+    """method(*arguments), with the module's forward hooks around it as if it were `forward`.
+
+    Nothing is written to the module: other threads may call it meanwhile, and so may the hooks.
+    """
+    own = vars(module)
+    for number, hook in [*own["_forward_pre_hooks"].items()]:
+        if number in own["_forward_pre_hooks_with_kwargs"]:
+            changed = hook(module, arguments, {})
+            arguments = arguments if changed is None else changed[0]
+        elif (changed := hook(module, arguments)) is not None:
+            arguments = changed if isinstance(changed, tuple) else (changed,)
+    output = method(*arguments)
+    for number, hook in [*own["_forward_hooks"].items()]:
+        named = ({},) if number in own["_forward_hooks_with_kwargs"] else ()
+        changed = hook(module, arguments, *named, output)
+        output = output if changed is None else changed
+    return output
+
+
 def kept_tensors(module: nn.Module) -> list[Tensor]:
     """A module's own parameters, and the buffers that are stored with them."""
     computed = module._non_persistent_buffers_set

@@ -259,8 +259,8 @@ class Transducer(GenerativeModel, task="transduce"):
 
     def _score_texts(
         self, sources: list[str], texts: list[str], context: CallContext
-    ) -> list[float | None]:
-        encoded, _ = self._encode(sources)  # truncated at the last position
+    ) -> tuple[list[float | None], dict[int, str]]:
+        encoded, warnings = self._encode(sources)  # truncated at the last position
         targets = self.target_tokens.encode_batch(texts)
         room = self._target_room(context)
         short = [place for place, ids in enumerate(targets) if len(ids) <= room]
@@ -270,7 +270,7 @@ class Transducer(GenerativeModel, task="transduce"):
             named, said = [sources[place] for place in short], [texts[place] for place in short]
             self._record_given(named, read, said, written, found, context)
         totals = {place: sum(values) for place, values in zip(short, found, strict=True)}
-        return [totals.get(place) for place in range(len(texts))]
+        return [totals.get(place) for place in range(len(texts))], warnings
 
     def _target_room(self, context: CallContext) -> int:
         """The most tokens of a target, END not counted, that it has positions for."""

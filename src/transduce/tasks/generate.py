@@ -30,6 +30,7 @@ from transduce.decoding.search.continuous_batching import decode_feed
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
+from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
 from transduce.models.call_context import NO_CONTEXT, CallContext
@@ -253,9 +254,9 @@ class GenerativeModel(Model):
 
     def _score_texts(
         self, sources: list[str], texts: list[str], context: CallContext
-    ) -> list[float | None]:
+    ) -> tuple[list[float | None], dict[int, str]]:
         """The log-probability of each text given its source, to rerank another model's outputs;
-        None of a text that is too long for it."""
+        None of a text that is too long for it. And warnings for sources that were truncated."""
         raise NotImplementedError
 
     def _record_fused(self, seen: Sequence[tuple[str, str, Hypothesis]]) -> None:
@@ -412,7 +413,9 @@ class Decoder:
             found, unscored = self._reranked(
                 found, [sources[i] for i in filled], rerank, second, chosen
             )
-            warnings |= {filled[place]: warning for place, warning in unscored.items()}
+            for place, warning in unscored.items():
+                also = warnings.get(filled[place])
+                warnings[filled[place]] = f"{also}; {warning}" if also else warning
         found = [of_one[: chosen.nbest] for of_one in found]
         maps: dict[int, NDArray[np.float32]] = {}
         if attention:
@@ -610,17 +613,26 @@ class Decoder:
             for source, ids, of_one in zip(sources, encoded, found, strict=True)
             for hypothesis in of_one
         ]
-        scores = iter(reranker._score_texts(repeated, texts, context))
+        each, cut = reranker._score_texts(repeated, texts, context)
+        scores = iter(enumerate(each))
         weight, power = settings.rerank_weight, settings.length_penalty or 0.0
         rescored, warnings = [], {}
         for place, of_one in enumerate(found):
-            scored = [(one, score) for one in of_one if (score := next(scores)) is not None]
+            numbered = [(one, *next(scores)) for one in of_one]
+            scored = [(one, score) for one, _, score in numbered if score is not None]
+            told = [
+                f"the reranker read its beginning alone: {cut[n].removesuffix(f'; {TRUNCATED}')}"
+                for _, n, _ in numbered[:1]
+                if n in cut
+            ]
             if len(scored) < len(of_one):
                 kept = "they are left out" if scored else "the order is that of the first model"
-                warnings[place] = (
+                told.append(
                     f"{len(of_one) - len(scored)} of its {len(of_one)} hypotheses are too long for "
                     f"the reranker, and {kept}"
                 )
+            if told:
+                warnings[place] = "; ".join(told)
             if scored:
                 hypotheses, others = zip(*scored, strict=True)
                 of_one = reranked(hypotheses, others, weight, power)

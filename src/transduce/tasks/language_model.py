@@ -186,7 +186,7 @@ class LanguageModel(GenerativeModel, task="continue"):
 
     def _score_texts(
         self, sources: list[str], texts: list[str], context: CallContext
-    ) -> list[float | None]:
+    ) -> tuple[list[float | None], dict[int, str]]:
         prompts = self.target_tokens.encode_batch(sources)
         following = [text[len(source) :] for source, text in zip(sources, texts, strict=True)]
         written = self._encode_following(prompts, following)
@@ -195,7 +195,7 @@ class LanguageModel(GenerativeModel, task="continue"):
             rows = zip(sources, prompts, texts, written, found, strict=True)
             seen = [(s, p, self._given(t, w, v)) for s, p, t, w, v in rows]
             self._record(seen, given=True)
-        return [float(values.sum()) for values in found]
+        return [float(values.sum()) for values in found], {}
 
     def _record_fused(self, seen: Sequence[tuple[str, str, Hypothesis]]) -> None:
         end = [] if self.endless else [END]

@@ -179,6 +179,19 @@ def load(
     return model.to(place).compute_in(precision)
 
 
+def load_others(settings: Mapping[str, Any], device: str, precision: str) -> dict[str, Any]:
+    """Decoding settings with the models whose folders they have. The scores of a reranker are in
+    float32, whatever the precision of search."""
+    found = dict(settings)
+    if others := found.get("ensemble"):
+        found["ensemble"] = [load(one, device, precision).freeze() for one in others]
+    if (other := found.get("language_model")) is not None:
+        found["language_model"] = load(other, device, precision).freeze()
+    if (other := found.get("rerank")) is not None:
+        found["rerank"] = load(other, device).freeze()
+    return found
+
+
 def _load_adapted(
     path: Path,
     definition: ModelDefinition,

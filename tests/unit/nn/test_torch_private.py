@@ -170,3 +170,27 @@ def test_adamw(fused: bool) -> None:
         assert own["state"][index].keys() == state.keys()
         for name, value in state.items():
             assert torch.equal(own["state"][index][name], value)
+
+
+def test_a_method_called_with_hooks_is_called_as_forward_is() -> None:
+    torch.manual_seed(1)
+    module, x = nn.Linear(3, 2), some(4, 3)
+    module.register_forward_pre_hook(lambda _, given: given[0] + 1)
+    module.register_forward_pre_hook(
+        lambda _, given, named: ((given[0] * 2,), named), with_kwargs=True
+    )
+    module.register_forward_hook(lambda _, given, output: output - given[0].sum())
+    module.register_forward_hook(lambda _, given, named, output: output / 3, with_kwargs=True)
+    module.register_forward_hook(lambda *_: None)
+    assert torch.equal(private.call_hooked(module, module.forward, x), module(x))
+
+
+def test_a_hook_may_call_its_module_which_stays_as_it_was() -> None:
+    module, seen = nn.Linear(3, 2), list[Any]()
+    module.register_forward_hook(
+        lambda _, given, output: seen.append((module.forward(given[0]), output))
+    )
+    private.call_hooked(module, lambda x: torch.zeros(len(x), 2), some(4, 3))
+    own, given = seen[0]
+    assert torch.equal(own, F.linear(some(4, 3), module.weight, module.bias))
+    assert not given.any()

@@ -21,6 +21,7 @@ from transduce.checksums import SUMS
 from transduce.cli.input import check_tags
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch import decode
+from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import (
     CheckpointError,
     HardwareError,
@@ -645,6 +646,18 @@ def test_a_second_model_reranks_the_whole_beam() -> None:
         assert ours.alternatives == []
         changed += ours.text != listed.text
     assert changed
+
+
+def test_a_reranker_that_reads_a_part_of_a_source_says_so() -> None:
+    shape = {"positions": "learned", "max_positions": 8}
+    corpus: dict[str, Any] = {"train": {"file": "a.tsv"}, "valid": {"file": "a.tsv"}}
+    corpus |= {"tokens": {"both": {"level": "character"}}, "max_length": 7}
+    judge, one = tiny(encoder=shape, data=corpus), tiny(seed=5)
+    asked: dict[str, Any] = {"beam": 2, "unknown": False}
+    short, long = one.run(["tea", "a cup of tea"], rerank=judge, **asked)
+    assert "reranker" not in short.warning
+    assert "the reranker read its beginning alone: the source has 12 tokens" in long.warning
+    assert TRUNCATED not in long.warning  # the output is of the whole source
 
 
 def test_what_a_reranker_cannot_hold_is_left_out() -> None:

@@ -83,7 +83,7 @@ def evaluate(
     from transduce.hub.locate import in_hub_cache
     from transduce.interop.engine import exported_folder
     from transduce.storage import check_free
-    from transduce.tasks.transduce import load
+    from transduce.tasks.transduce import load_others
 
     check_free([] if items is None else [items], overwrite)
     cached = in_hub_cache(model)
@@ -95,8 +95,7 @@ def evaluate(
     place = str(pick_device(loading.device))
     transducer = loading.open(model, many=True)
     folder = model if loading.engine is None else exported_folder(model, loading.engine)
-    decoding = dict(settings)
-    ensemble = decoding.pop("ensemble", [])
+    decoding = load_others(settings, place, loading.precision)
     beside = {name: decoding.pop(name) for name in ("rerank", "language_model") if name in decoding}
     evaluation = evaluate_folder(
         transducer,
@@ -109,12 +108,10 @@ def evaluate(
         split=split,
         files=(source, target),
         metrics=metrics,
-        ensemble=[load(other, place, loading.precision) for other in ensemble],
-        with_folders=ensemble,
+        ensemble=decoding.pop("ensemble", []),
+        with_folders=settings.get("ensemble", []),
         adapter=loading.adapter,
-        beside={
-            name: (load(other, place, loading.precision), other) for name, other in beside.items()
-        },
+        beside={name: (other, settings[name]) for name, other in beside.items()},
         **decoding,
     )
     if cached:

@@ -200,20 +200,6 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def load_models(settings: Mapping[str, Any], device: str, precision: str) -> dict[str, Any]:
-    """Decoding settings with the models whose folders they have."""
-    from transduce.tasks.transduce import load
-
-    found = dict(settings)
-    if "ensemble" in found:
-        found["ensemble"] = [load(one, device, precision).freeze() for one in found["ensemble"]]
-    if "rerank" in found:
-        found["rerank"] = load(found["rerank"], device)
-    if "language_model" in found:
-        found["language_model"] = load(found["language_model"], device, precision).freeze()
-    return found
-
-
 def count_processes(asked: int, many: bool) -> int:
     """The number of worker processes on a CPU.
 

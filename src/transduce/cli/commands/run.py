@@ -17,7 +17,6 @@ from transduce.cli.commands.options import (
     ModelArgument,
     OptionsOf,
     Overwrite,
-    load_models,
 )
 from transduce.errors import DataError, ModelError
 
@@ -101,6 +100,7 @@ def run(
     from transduce.cli.printing import output_format, print_tagged
     from transduce.hardware import keep_loaded, pick_device
     from transduce.tasks import AudioInputModel
+    from transduce.tasks.transduce import load_others
 
     check_tags(transducer, settings.get("tags", []))
     tagged = conllu_input(given.sources, given.file)
@@ -108,7 +108,7 @@ def run(
         print_tagged(transducer, tagged)
         return
     form = output_format("json" if printing.json else printing.kind, printing.output, transducer)
-    decoding = load_models(settings, str(pick_device(loading.device)), loading.precision)
+    decoding = load_others(settings, str(pick_device(loading.device)), loading.precision)
     transducer.freeze()
     takes_audio = isinstance(transducer, AudioInputModel)
     if printing.live and not takes_audio:
