@@ -12,7 +12,7 @@ import warnings
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
