@@ -45,22 +45,13 @@ from transduce.nn.speech.background_noise import BackgroundNoise
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
 from transduce.nn.speech.whisper import WhisperMel
-from transduce.nn.transformer import build_norm
+from transduce.nn.transformer import LayerSettings, build_norm
 from transduce.registry import Registry, register
 
-BLOCK = {
-    "heads",
-    "feed_forward",
-    "layers",
-    "activation",
-    "norm",
-    "norm_position",
-    "norm_epsilon",
-    "rotary_base",
-    "head_width",
-    "attention_dropout",
-    "activation_dropout",
-}
+# The keys of a Transformer that its class takes by the same names.
+BLOCK = {"heads", "feed_forward", "layers", "rotary_base", "head_width"} | (
+    LayerSettings.__optional_keys__ - {"dropout"}
+)
 
 
 class Vocabulary(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from transduce.nn.positions import Places, Rotary
 from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.residual import Stream, normalise
-from transduce.nn.transformer import DecoderBlock, build_last_norm
+from transduce.nn.transformer import DecoderBlock, LayerSettings
 from transduce.registry import register
 
 
@@ -91,13 +91,6 @@ class TransformerDecoder(Checkpointed):
         feed_forward: int,
         layers: int,
         *,
-        activation: str = "relu",
-        norm: str = "layer",
-        norm_position: str = "pre",
-        norm_epsilon: float | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
         rotary: bool = False,
         rotary_base: float = 10000.0,
         head_width: int | None = None,
@@ -105,6 +98,7 @@ class TransformerDecoder(Checkpointed):
         alone: bool = False,
         layer_heads: Sequence[int] | None = None,
         cross_heads: Sequence[int] | None = None,
+        **settings: Unpack[LayerSettings],
     ) -> None:
         """`alone`: there is no encoder, and no block has attention to a source. `relative`: a bias
         by distance, of so many buckets up to such a distance.
@@ -125,22 +119,16 @@ class TransformerDecoder(Checkpointed):
                 feed_forward,
                 head_width=wide,
                 cross_heads=across,
-                activation=activation,
-                norm=norm,
-                norm_position=norm_position,
-                norm_epsilon=norm_epsilon,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                activation_dropout=activation_dropout,
                 rotary=turns,
                 relative=bias,
                 cross=not alone,
+                **settings,
             )
             for kept, across in zip(
                 layer_heads or [heads] * layers, cross_heads or [heads] * layers, strict=True
             )
         )
-        self.norm = build_last_norm(norm, norm_position, width, norm_epsilon)
+        self.norm = self.stack[-1].last_norm()
 
     @property
     def stack(self) -> Sequence[DecoderBlock]:

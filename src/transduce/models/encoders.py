@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent, reverse_sequences
 from transduce.nn.residual import Stream, normalise
-from transduce.nn.transformer import EncoderBlock, build_last_norm
+from transduce.nn.transformer import EncoderBlock, LayerSettings
 
 
 class TransformerEncoder(Checkpointed, Chunked):
@@ -33,19 +33,13 @@ class TransformerEncoder(Checkpointed, Chunked):
         feed_forward: int,
         layers: int,
         *,
-        activation: str = "relu",
-        norm: str = "layer",
-        norm_position: str = "pre",
-        norm_epsilon: float | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
         rotary: bool = False,
         rotary_base: float = 10000.0,
         head_width: int | None = None,
         relative: tuple[int, int] | None = None,
         layer_heads: Sequence[int] | None = None,
         chunk_sizes: ChunkSizes | None = None,
+        **settings: Unpack[LayerSettings],
     ) -> None:
         """`rotary`: rotary positions in every block; `relative`: a bias by distance, of so many
         buckets up to such a distance; other positions are the embeddings'.
@@ -64,19 +58,13 @@ class TransformerEncoder(Checkpointed, Chunked):
                 kept,
                 feed_forward,
                 head_width=wide,
-                activation=activation,
-                norm=norm,
-                norm_position=norm_position,
-                norm_epsilon=norm_epsilon,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                activation_dropout=activation_dropout,
                 rotary=turns,
                 relative=bias,
+                **settings,
             )
             for kept in layer_heads or [heads] * layers
         )
-        self.norm = build_last_norm(norm, norm_position, width, norm_epsilon)
+        self.norm = self.stack[-1].last_norm()
 
     @property
     def stack(self) -> Sequence[EncoderBlock]:

@@ -188,7 +188,7 @@ def call_hooked(module: nn.Module, method: Callable[..., Any], *arguments: Any) 
             arguments = changed if isinstance(changed, tuple) else (changed,)
     output = method(*arguments)
     for number, hook in [*own["_forward_hooks"].items()]:
-        named = ({},) if number in own["_forward_hooks_with_kwargs"] else ()
+        named: list[Any] = [{}] if number in own["_forward_hooks_with_kwargs"] else []
         changed = hook(module, arguments, *named, output)
         output = output if changed is None else changed
     return output

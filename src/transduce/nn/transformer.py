@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 from torch import Tensor, nn
 
@@ -68,13 +69,6 @@ def build_norm(kind: str, width: int, epsilon: float | None = None) -> nn.Module
     if kind == "rms":
         return nn.RMSNorm(width, eps=1e-6 if epsilon is None else epsilon)
     raise ValueError(f'norm must be "layer" or "rms", not "{kind}".')
-
-
-def build_last_norm(
-    kind: str, norm_position: str, width: int, epsilon: float | None = None
-) -> nn.Module:
-    """The norm after the last block: pre-norm leaves the sum of all sublayers unnormalised."""
-    return build_norm(kind, width, epsilon) if norm_position == "pre" else nn.Identity()
 
 
 class Residual(nn.Module):
@@ -145,6 +139,42 @@ class Sublayer(NamedTuple):
         return self.body
 
 
+class LayerSettings(TypedDict, total=False):
+    """What all blocks of a network have in common.
+
+    Args:
+        activation: "relu", "gelu", "silu", "swiglu" or another of `nn.activation`.
+        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
+        norm_position: "pre" or "post"; see `Residual`.
+        norm_epsilon: added to the variance in norms; None is the usual value of the norm.
+        dropout: of the output of each sublayer.
+        attention_dropout: of the attention weights.
+        activation_dropout: of the hidden layer of the feed-forward network.
+    """
+
+    activation: str
+    norm: str
+    norm_position: str
+    norm_epsilon: float | None
+    dropout: float
+    attention_dropout: float
+    activation_dropout: float
+
+
+class BlockSettings(LayerSettings, total=False):
+    """Those of `LayerSettings`, and how a block knows of positions.
+
+    Args:
+        rotary: rotary positions of the width of one head.
+        relative: a bias of the scores by distance (as in T5).
+        head_width: width of one head, if it is not width / heads.
+    """
+
+    rotary: Rotary | None
+    relative: BucketedBias | None
+    head_width: int | None
+
+
 class Block(nn.Module):
     """Sublayers one after the other, each with a residual connection.
 
@@ -153,6 +183,45 @@ class Block(nn.Module):
     """
 
     kinds: tuple[Literal["self_attention", "cross_attention", "feed_forward"], ...]
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        *,
+        activation: str = "relu",
+        norm: str = "layer",
+        norm_position: str = "pre",
+        norm_epsilon: float | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: Rotary | None = None,
+        relative: BucketedBias | None = None,
+        head_width: int | None = None,
+        cross_heads: int | None = None,
+    ) -> None:
+        super().__init__()
+        residual = partial(Residual, width, norm, norm_position, dropout, norm_epsilon)
+        attention = partial(MultiHeadAttention, width, dropout=attention_dropout)
+        self.self_attention = attention(
+            heads, rotary=rotary, head_width=head_width, relative=relative
+        )
+        self.self_attention_residual = residual()
+        self.cross_attention: MultiHeadAttention | None = None
+        if cross_heads is not None:
+            # Without rotary: positions in source and target are not on one scale.
+            self.cross_attention = attention(cross_heads, head_width=head_width)
+            self.cross_attention_residual = residual()
+        self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
+        self.feed_forward_residual = residual()
+
+    def last_norm(self) -> nn.Module:
+        """The norm after the last block of such: pre-norm leaves the sum of all sublayers
+        unnormalised."""
+        residual = self.feed_forward_residual
+        return deepcopy(residual.norm) if residual.norm_position == "pre" else nn.Identity()
 
     @property
     def sublayers(self) -> tuple[Sublayer, ...]:
@@ -202,49 +271,15 @@ class EncoderBlock(Block):
         width: width of inputs and outputs.
         heads: number of attention heads.
         hidden: width of the hidden layer of the feed-forward network.
-        activation: "relu", "gelu", "silu", "swiglu" or another of `nn.activation`.
-        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
-        norm_position: "pre" or "post"; see `Residual`.
-        norm_epsilon: added to the variance in norms; None is the usual value of the norm.
-        dropout: of the output of each sublayer.
-        attention_dropout: of the attention weights.
-        activation_dropout: of the hidden layer of the feed-forward network.
-        rotary: rotary positions of the width of one head.
-        relative: a bias of the scores by distance (as in T5).
-        head_width: width of one head, if it is not width / heads.
+        **settings: activation, norm and others, as in `BlockSettings`.
     """
 
     kinds = ("self_attention", "feed_forward")
 
     def __init__(
-        self,
-        width: int,
-        heads: int,
-        hidden: int,
-        *,
-        activation: str = "relu",
-        norm: str = "layer",
-        norm_position: str = "pre",
-        norm_epsilon: float | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        rotary: Rotary | None = None,
-        relative: BucketedBias | None = None,
-        head_width: int | None = None,
+        self, width: int, heads: int, hidden: int, **settings: Unpack[BlockSettings]
     ) -> None:
-        super().__init__()
-        self.self_attention = MultiHeadAttention(
-            width,
-            heads,
-            attention_dropout,
-            rotary=rotary,
-            head_width=head_width,
-            relative=relative,
-        )
-        self.self_attention_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
-        self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
-        self.feed_forward_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
+        super().__init__(width, heads, hidden, **settings)
 
     def forward(self, x_BSD: Flow, mask: Mask | None = None) -> Flow:
         """x_BSD to the same shape; `mask` says which positions each position may attend to."""
@@ -278,19 +313,12 @@ class DecoderBlock(Block):
         width: width of inputs and outputs.
         heads: number of heads of self-attention, and of cross-attention unless told otherwise.
         hidden: width of the hidden layer of the feed-forward network.
-        activation: "relu", "gelu", "silu", "swiglu" or another of `nn.activation`.
-        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
-        norm_position: "pre" or "post"; see `Residual`.
-        norm_epsilon: added to the variance in norms; None is the usual value of the norm.
-        dropout: of the output of each sublayer.
-        attention_dropout: of the attention weights.
-        activation_dropout: of the hidden layer of the feed-forward network.
-        rotary: rotary positions of the width of one head.
-        relative: a bias of the scores by distance (as in T5).
         cross: whether the block has cross-attention.
-        head_width: width of one head, if it is not width / heads.
         cross_heads: number of heads of cross-attention, if it is another one.
+        **settings: activation, norm and others, as in `BlockSettings`.
     """
+
+    kinds = ("self_attention", "cross_attention", "feed_forward")
 
     def __init__(
         self,
@@ -298,44 +326,14 @@ class DecoderBlock(Block):
         heads: int,
         hidden: int,
         *,
-        activation: str = "relu",
-        norm: str = "layer",
-        norm_position: str = "pre",
-        norm_epsilon: float | None = None,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        activation_dropout: float = 0.0,
-        rotary: Rotary | None = None,
-        relative: BucketedBias | None = None,
         cross: bool = True,
-        head_width: int | None = None,
         cross_heads: int | None = None,
+        **settings: Unpack[BlockSettings],
     ) -> None:
-        """cross_heads: of the attention to the memory; as many as `heads` if not given."""
-        super().__init__()
-        self.kinds = ("self_attention", "cross_attention", "feed_forward")
+        across = (cross_heads or heads) if cross else None
+        super().__init__(width, heads, hidden, cross_heads=across, **settings)
         if not cross:
             self.kinds = ("self_attention", "feed_forward")
-        self.self_attention = MultiHeadAttention(
-            width,
-            heads,
-            attention_dropout,
-            rotary=rotary,
-            head_width=head_width,
-            relative=relative,
-        )
-        self.self_attention_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
-        self.cross_attention: MultiHeadAttention | None = None
-        if cross:
-            # Without rotary: positions in source and target are not on one scale.
-            self.cross_attention = MultiHeadAttention(
-                width, cross_heads or heads, attention_dropout, head_width=head_width
-            )
-            self.cross_attention_residual = Residual(
-                width, norm, norm_position, dropout, norm_epsilon
-            )
-        self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
-        self.feed_forward_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
 
     def project_memory(self, memory_BSD: Tensor) -> Tensor:
         """Encoder outputs to the keys and values [B, S, 2D] that `forward` takes as memory."""
