@@ -29,7 +29,7 @@ from systems import facts
 
 from transduce.alignment.align import Aligned, align_recording
 from transduce.alignment.lines import spell
-from transduce.corpora.sets.udhr_versions import read_version
+from transduce.corpora.udhr import read_version
 from transduce.data.audio.read import resampled
 from transduce.data.audio.recording import Samples, load_audio_package
 from transduce.synthesis.acoustics import echoed, with_noise

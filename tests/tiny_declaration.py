@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.corpora.location import FACTS, facts_of
-from transduce.corpora.sets.udhr import SPLITS
+from transduce.corpora.udhr import SPLITS
 from transduce.storage import write_json
 
 TEXTS = {

@@ -15,9 +15,8 @@ from transduce.alignment.output_files import (
     table,
     write_alignment,
 )
-from transduce.corpora.sets.udhr import SPLITS
-from transduce.corpora.sets.udhr_spoken import ALL, UDHR_SPOKEN
-from transduce.corpora.sets.udhr_versions import read_version, version_codes
+from transduce.corpora.speech import ALL, UDHR_SPOKEN
+from transduce.corpora.udhr import SPLITS, read_version, version_codes
 from transduce.data.audio.read import audio_facts
 from transduce.data.audio.textgrid import SEGMENTS, read_textgrid
 from transduce.errors import DataError, ModelError

@@ -1,14 +1,16 @@
-"""Where corpora are stored, and whether one is there."""
+"""Where corpora are stored, whether one is there, and what it has."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
-from collections.abc import Mapping
-from hashlib import file_digest
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transduce.checksums import digest_of
+from transduce.corpora.entry import Listing, megabytes
 from transduce.errors import DataError
 from transduce.storage import default_cache_folder, expanded
 
@@ -34,7 +36,7 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
 def facts_of(folder: Path, **more: Any) -> dict[str, Any]:
     """Metadata of a corpus that has just been made."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    sums = {path.relative_to(folder).as_posix(): _sum(path) for path in files}
+    sums = {path.relative_to(folder).as_posix(): digest_of(path) for path in files}
     return {**more, "format": FORMAT, "files": sums}
 
 
@@ -59,11 +61,50 @@ def is_intact(folder: Path) -> bool:
         return False
     files: Mapping[str, str] = facts["files"]
     try:
-        return all(_sum(folder / name) == expected for name, expected in files.items())
+        return all(digest_of(folder / name) == expected for name, expected in files.items())
     except OSError:
         return False
 
 
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
+def find(listing: Listing) -> Path:
+    """The folder of a corpus on this machine. Raises DataError."""
+    name, folder = listing.name, corpora_folder() / listing.name
+    if listing.command:
+        if not listing.languages(folder):
+            raise DataError(f"{name} is not on this machine: `{listing.command}` makes it")
+        return folder
+    facts = read_facts(folder)
+    if facts is None:
+        how = f"`transduce corpus get {name}` downloads it ({megabytes(listing.download)}"
+        if not listing.public:
+            how = (
+                f"`transduce corpus get {name} --from DIR` makes it from its files ({listing.home}"
+            )
+        raise DataError(f"{name} is not on this machine: {how}, {listing.licence})")
+    lost = next((file for file in facts["files"] if not (folder / file).is_file()), None)
+    if lost:
+        raise DataError(f"{folder / lost} is missing: `transduce corpus get {name}` restores it")
+    return folder
+
+
+def check_language(name: str, language: str, languages: Sequence[str]) -> None:
+    """Raise DataError unless a corpus has that language."""
+    # deu is not a version of a text of which there are deu_1901 and deu_1996.
+    near = [other for other in languages if other.split("_")[0] == language]
+    if language not in languages and near:
+        raise DataError(f"{name} has no {language}; there are {', '.join(near)}")
+    check_choice("language", language, languages, name)
+
+
+def check_choice(what: str, given: str, choices: Sequence[str], corpus: str = "") -> None:
+    """Raise DataError unless it is one of the choices; the message names the nearest."""
+    if given in choices:
+        return
+    near = difflib.get_close_matches(given, choices, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {some_of(choices)}"
+    lack = f"{corpus} has no {what} {given}" if corpus else f"there is no {what} named {given}"
+    raise DataError(f"{lack}; {hint}")
+
+
+def some_of(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")

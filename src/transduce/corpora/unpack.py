@@ -1,4 +1,7 @@
-"""Read archives safely: bounded size, and nothing is written by the names inside."""
+"""Files that corpora are made of: archives and tables.
+
+Archives are read safely: bounded size, and nothing is written by the names inside.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -25,6 +28,22 @@ def read_bytes(path: Path) -> bytes:
     """The content of a file of known size, decompressed if its name ends in .gz or .xz."""
     with _open(path, path.suffix) as file:
         return file.read()
+
+
+def read_rows(path: Path) -> list[list[str]]:
+    """The rows of a table, its header included; empty lines are left out."""
+    lines = read_bytes(path).decode("utf-8").split("\n")
+    return [line.split("\t") for line in lines if line]
+
+
+def write_rows(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    """Write a table, a row a line."""
+    path.write_bytes("".join("\t".join(row) + "\n" for row in rows).encode("utf-8"))
+
+
+def part_of(text: str, parts: int) -> int:
+    """Which of so many parts of a corpus a text is in, by its hash: equal texts are together."""
+    return int.from_bytes(sha256(text.encode()).digest()[:8], "big") % parts
 
 
 def has_sum(path: Path, expected: Checksum, suffix: str) -> bool:

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from transduce.corpora.location import corpora_folder
-from transduce.corpora.sets.announcements import COLUMNS, NAME, announcements
-from transduce.corpora.sets.udhr_versions import Paragraph
+from transduce.corpora.speech import ANNOUNCEMENT_COLUMNS, ANNOUNCEMENTS, announcements
+from transduce.corpora.udhr import Paragraph
 from transduce.errors import DataError
 from transduce.synthesis.espeak import espeak
 from transduce.synthesis.speech_corpus import Job, OnProgress, Read, make_readings
@@ -43,12 +43,16 @@ def make_announcements(workers: int, on_progress: OnProgress) -> tuple[Path, boo
         "voices": [asdict(voice) for voice in read_by],
         "lines": {name: [asdict(line) for line in read] for name, read in lines.items()},
     }
-    place = corpora_folder() / NAME
-    return place, make_readings(place, NAME, plan, jobs, _tables, workers, on_progress)
+    place = corpora_folder() / ANNOUNCEMENTS.name
+    return place, make_readings(
+        place, ANNOUNCEMENTS.name, plan, jobs, _tables, workers, on_progress
+    )
 
 
 def _tables(everything: list[Read]) -> dict[str, list[Sequence[str]]]:
-    tables: dict[str, list[Sequence[str]]] = {split: [COLUMNS] for split in announcements()}
+    tables: dict[str, list[Sequence[str]]] = {
+        split: [ANNOUNCEMENT_COLUMNS] for split in announcements()
+    }
     for read in everything:
         row = [read.audio, read.line.text, read.job.voice.variant, read.seconds]
         tables[read.line.split].append(row)

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from transduce.corpora.location import corpora_folder
-from transduce.corpora.sets.udhr_spoken import COLUMNS, NAME, SPLITS
-from transduce.corpora.sets.udhr_versions import Declaration, Paragraph, read_version
+from transduce.corpora.speech import READING_COLUMNS, READING_SPLITS, UDHR_SPOKEN
+from transduce.corpora.udhr import Declaration, Paragraph, read_version
 from transduce.data.audio.recording import load_audio_package
 from transduce.errors import DataError
 from transduce.synthesis.espeak import espeak
@@ -38,7 +38,7 @@ def speak(
     load_audio_package("soundfile")
     if not languages:
         raise DataError("there is no language to read: name one, such as --languages eng")
-    shelf = (shelf or corpora_folder()) / NAME
+    shelf = (shelf or corpora_folder()) / UDHR_SPOKEN.name
     read_by = voices(count)
     plans = {code: _lines(code) for code in dict.fromkeys(languages)}
     made = []
@@ -91,7 +91,7 @@ def _speak_one(
         "lines": [asdict(line) for line in lines],
     }
     jobs = [Job(code, espeak_voice, voice, _lines_of(voice, lines)) for voice in read_by]
-    name = f"{NAME}/{code}"
+    name = f"{UDHR_SPOKEN.name}/{code}"
     return make_readings(place, name, plan, jobs, _tables, workers, partial(on_progress, code))
 
 
@@ -101,7 +101,7 @@ def _lines_of(voice: Voice, lines: tuple[Paragraph, ...]) -> tuple[Paragraph, ..
 
 
 def _tables(everything: list[Read]) -> dict[str, list[Sequence[str]]]:
-    tables: dict[str, list[Sequence[str]]] = {split: [COLUMNS] for split in SPLITS}
+    tables: dict[str, list[Sequence[str]]] = {split: [READING_COLUMNS] for split in READING_SPLITS}
     for job, line, audio, phones, seconds in everything:
         split = line.split
         if split == "test":

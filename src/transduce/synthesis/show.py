@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transduce.corpora.location import corpora_folder
-from transduce.corpora.sets.udhr_spoken import NAME, SPLITS
+from transduce.corpora.speech import READING_SPLITS, UDHR_SPOKEN
 from transduce.synthesis.declaration import speak
 from transduce.terminal import console as make_console
 
@@ -37,14 +37,16 @@ def speak_and_print(
         made = speak(languages, voices, shelf, workers, on_progress)
     for place, new in made:
         print(f"{place.name}: {_counts(place)}; {place}" + ("" if new else " (existed already)"))
-    print(f"In a recipe: train: {{name: {NAME}, split: train, language: {languages[0]}}}")
+    print(
+        f"In a recipe: train: {{name: {UDHR_SPOKEN.name}, split: train, language: {languages[0]}}}"
+    )
     if shelf is not None and shelf.absolute() != corpora_folder().absolute():
         print(f"For recipes to find it there: export TRANSDUCE_DATA={shelf.absolute()}")
 
 
 def _counts(place: Path) -> str:
     counts, seconds = [], 0.0
-    for split in SPLITS:
+    for split in READING_SPLITS:
         rows = (place / f"{split}.tsv").read_text("utf-8").splitlines()[1:]
         counts.append(f"{split} {len(rows):,}")
         seconds += sum(float(row.rsplit("\t", 1)[1]) for row in rows)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from transduce.corpora.location import FACTS, check_place, facts_of, read_facts
-from transduce.corpora.sets.udhr_versions import Paragraph
+from transduce.corpora.udhr import Paragraph
 from transduce.data.audio.read import resampled
 from transduce.data.audio.recording import load_audio_package
 from transduce.errors import DataError

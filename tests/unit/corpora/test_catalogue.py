@@ -10,7 +10,7 @@ import pytest
 from transduce.corpora import FETCHED, MADE, check_named, get, listing_of
 from transduce.corpora.entry import Listing, checksum, megabytes
 from transduce.corpora.location import corpora_folder
-from transduce.corpora.sets.sigmorphon2020 import LANGUAGES
+from transduce.corpora.text import SIGMORPHON_LANGUAGES
 from transduce.data.text.pairs import (
     check_files,
     check_kind,
@@ -152,15 +152,17 @@ def test_a_language_of_many(shelf: Path) -> None:
 
 
 def test_fifteen_languages_or_all(shelf: Path) -> None:
-    words = {f"train__{language}__tsv": f"{language}\ta\nb\tb\n" for language in LANGUAGES}
+    words = {
+        f"train__{language}__tsv": f"{language}\ta\nb\tb\n" for language in SIGMORPHON_LANGUAGES
+    }
     put(shelf, "sigmorphon2020", **words)
     one, _ = read_pairs(Named(name="sigmorphon2020", split="train", language="fre"), None)
     assert (one.source, one.tags) == ("fre", ())
     everything = Named(name="sigmorphon2020", split="train", language="all")
     in_turn = [pair.source for pair in read_pairs(everything, None)]
     assert in_turn[:2] == ["<ady> ady", "<arm> arm"]
-    assert in_turn[15:] == [f"<{language}> b" for language in LANGUAGES]
-    assert tags_of(everything, None) == sorted(LANGUAGES)
+    assert in_turn[15:] == [f"<{language}> b" for language in SIGMORPHON_LANGUAGES]
+    assert tags_of(everything, None) == sorted(SIGMORPHON_LANGUAGES)
     assert len(list(read_pairs(everything.model_copy(update={"limit": 7}), None))) == 7
     assert "such as language: fre, of ady, arm" in sentence(name="sigmorphon2020", split="train")
 

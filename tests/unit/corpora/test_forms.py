@@ -10,17 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from transduce.corpora import speech, udhr
+from transduce.corpora import text as corpora_of_text
 from transduce.corpora.entry import Form
-from transduce.corpora.sets import (
-    cmudict,
-    ewt,
-    imdb,
-    multi30k,
-    sigmorphon2020,
-    spoken_digits,
-    tiny_shakespeare,
-    udhr,
-)
 from transduce.errors import DataError
 
 Write = Callable[[str, str], Path]
@@ -56,7 +48,7 @@ def archived(path: Path, files: dict[str, str]) -> Path:
 
 
 def test_multi30k(write: Write, tmp_path: Path) -> None:
-    (form,) = multi30k.MULTI30K.forms
+    (form,) = corpora_of_text.MULTI30K.forms
     files = {file.name: write(file.name, f"{file.name} \n") for file in form.files}
     texts = made(form, files, tmp_path)
     assert len(texts) == 15
@@ -67,7 +59,7 @@ def test_multi30k(write: Write, tmp_path: Path) -> None:
 
 
 def test_sigmorphon(write: Write, tmp_path: Path) -> None:
-    (form,) = sigmorphon2020.SIGMORPHON2020.forms
+    (form,) = corpora_of_text.SIGMORPHON2020.forms
     files = {}
     for file in form.files:
         name = file.name.removesuffix(".tsv")
@@ -78,7 +70,7 @@ def test_sigmorphon(write: Write, tmp_path: Path) -> None:
 
 
 def test_cmudict(write: Write, tmp_path: Path) -> None:
-    (form,) = cmudict.CMUDICT.forms
+    (form,) = corpora_of_text.CMUDICT.forms
     files = {file.name: write(file.name, "'CAUSE  K AH Z\nA'S  EY Z\n") for file in form.files}
     texts = made(form, files, tmp_path)
     assert texts == dict.fromkeys(
@@ -87,7 +79,7 @@ def test_cmudict(write: Write, tmp_path: Path) -> None:
 
 
 def test_tiny_shakespeare(write: Write, tmp_path: Path) -> None:
-    (form,) = tiny_shakespeare.TINY_SHAKESPEARE.forms
+    (form,) = corpora_of_text.TINY_SHAKESPEARE.forms
     text = "First Citizen:\nBefore we proceed\n" * 3
     texts = made(form, {"input.txt": write("input.txt", text)}, tmp_path)
     assert texts["train.txt"] + texts["valid.txt"] == text
@@ -111,7 +103,7 @@ SENTENCES = """\
 
 
 def test_ewt(write: Write, tmp_path: Path) -> None:
-    (form,) = ewt.EWT.forms
+    (form,) = corpora_of_text.EWT.forms
     files = {file.name: write(file.name, SENTENCES) for file in form.files}
     texts = made(form, files, tmp_path)
     assert texts["valid.tsv"] == "I do n't #3\tPRON AUX PART NUM\nYes\tINTJ\n"
@@ -184,13 +176,13 @@ def reviews(count: int) -> dict[str, str]:
 
 @pytest.fixture
 def fewer(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(imdb, "OF_EACH", 10)
-    monkeypatch.setattr(imdb, "SPLITS", {"train": 18, "valid": 2, "test": 20})
+    monkeypatch.setattr(corpora_of_text, "REVIEWS_OF_EACH", 10)
+    monkeypatch.setattr(corpora_of_text, "REVIEW_SPLITS", {"train": 18, "valid": 2, "test": 20})
     return 10
 
 
 def test_imdb_is_the_same_from_all_its_forms(fewer: int, tmp_path: Path) -> None:
-    archive, folder, tables = imdb.IMDB.forms
+    archive, folder, tables = corpora_of_text.IMDB.forms
     files = reviews(fewer)
     for name, text in files.items():
         path = tmp_path / name
@@ -213,7 +205,7 @@ def test_imdb_is_the_same_from_all_its_forms(fewer: int, tmp_path: Path) -> None
 
 
 def test_imdb_splits(fewer: int, tmp_path: Path) -> None:
-    archive, *_ = imdb.IMDB.forms
+    archive, *_ = corpora_of_text.IMDB.forms
     packed = archived(tmp_path / "a.tar.gz", reviews(fewer))
     texts = made(archive, {"aclImdb_v1.tar.gz": packed}, tmp_path)
     rows = {
@@ -233,7 +225,7 @@ def test_imdb_splits(fewer: int, tmp_path: Path) -> None:
 
 
 def test_imdb_that_lacks_a_review(fewer: int, tmp_path: Path) -> None:
-    archive, folder, _ = imdb.IMDB.forms
+    archive, folder, _ = corpora_of_text.IMDB.forms
     files = reviews(fewer)
     del files["aclImdb/test/pos/3_9.txt"]
     packed = archived(tmp_path / "a.tar.gz", files)
@@ -251,7 +243,7 @@ def test_spoken_digits(tmp_path: Path) -> None:
     top = "free-spoken-digit-dataset-1.0.10/"
     files = {f"{top}recordings/{name}": name for name in [*names, "0_george_50.wav"]}
     archive = archived(tmp_path / "v1.0.10.tar.gz", {**files, f"{top}README.md": "no audio"})
-    fetched, _, unpacked = spoken_digits.SPOKEN_DIGITS.forms
+    fetched, _, unpacked = speech.SPOKEN_DIGITS.forms
     folder = tmp_path / "made"
     folder.mkdir()
     fetched.make({"v1.0.10.tar": archive}, folder)

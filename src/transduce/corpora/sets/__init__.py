@@ -1,1 +1,0 @@
-"""One module for each corpus that is known by name."""
