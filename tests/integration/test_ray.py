@@ -68,10 +68,10 @@ def test_the_page_of_ray_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_actors_that_are_killed(tmp_path: Path) -> None:
     import ray
 
+    from transduce.batch_inference.clusters import run_on_ray
     from transduce.batch_inference.decoder import open_decoder
     from transduce.batch_inference.job import Settings, open_job
     from transduce.batch_inference.local import run_locally
-    from transduce.batch_inference.ray import run_on_ray
 
     for number in range(2):
         lines = [LETTERS[n % 7 : n % 7 + 1 + n % 5] for n in range(number, number + 4000)]

@@ -10,9 +10,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from transduce.batch_inference.inputs import InputFile, Table, find_inputs, read_table
+from transduce.batch_inference.inputs import (
+    InputFile,
+    Part,
+    Shard,
+    Table,
+    cut,
+    find_inputs,
+    joined,
+    read_table,
+)
 from transduce.batch_inference.rows import GROUP_LINES
-from transduce.batch_inference.shards import Part, Shard, cut, joined
 from transduce.batch_inference.writers import ENDINGS, Cells
 from transduce.checksums import digest_of
 from transduce.errors import CheckpointError, DataError, ModelError

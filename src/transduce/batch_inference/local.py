@@ -17,9 +17,9 @@ import torch
 
 from transduce import errors
 from transduce.batch_inference.decoder import Decoder, open_decoder
+from transduce.batch_inference.inputs import Shard
 from transduce.batch_inference.job import Job, read_job
 from transduce.batch_inference.progress import Progress
-from transduce.batch_inference.shards import Shard
 from transduce.batch_inference.worker import ends_with, rotated, work
 from transduce.decoding.batch.workers import forking
 from transduce.errors import ModelError, TransduceError

@@ -3,59 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from transduce.data.text.parquet import (
+    check_parquet_column,
+    load_pyarrow,
+    opened_parquet,
+    reason_of,
+)
 from transduce.errors import DataError
-
-
-def load_pyarrow(why: str) -> Any:
-    """The package, with its module parquet. Raises DataError where it is missing."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(
-            f"{why} needs the package pyarrow, which cannot be loaded here ({error}): "
-            f"pip install '.[parquet]'"
-        ) from None
-    return pyarrow
-
-
-@contextmanager
-def opened_parquet(path: str) -> Iterator[Any]:
-    """A ParquetFile. Raises DataError where its footer cannot be read."""
-    pyarrow = load_pyarrow(path)
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} is not a Parquet file, or it is damaged ({_reason(error)}); download it again"
-        ) from None
-    with file:
-        yield file
 
 
 def column_names(path: str, source: str) -> tuple[str, ...]:
     """The columns; of the one with sources it is checked that it holds text. Raises DataError."""
     with opened_parquet(path) as file:
-        schema = file.schema_arrow
-        names = tuple(schema.names)
+        names = tuple(file.schema_arrow.names)
         for name in names:
             if names.count(name) > 1:
                 raise DataError(f"{path}: there are several columns {name}; rename one of them")
-        if source in names and not _is_text(load_pyarrow(path).types, schema.field(source).type):
-            raise DataError(
-                f"{path}: the column {source} holds {schema.field(source).type}, not text; choose "
-                f"another with --column"
-            )
+        if source in names:
+            check_parquet_column(file, source, path)
         return names
-
-
-def _is_text(kinds: Any, kind: Any) -> bool:
-    inner = kind.value_type if kinds.is_dictionary(kind) else kind
-    return bool(kinds.is_string(inner) or kinds.is_large_string(inner))
 
 
 def row_groups(path: str) -> list[int]:
@@ -90,7 +59,7 @@ def read_batches(path: str, first: int, rows: int, size: int) -> Iterator[tuple[
                     nulls = [pyarrow.nulls(count, field.type) for field in schema]
                     names = pyarrow.schema([field.with_nullable(True) for field in schema])
                     batch = pyarrow.RecordBatch.from_arrays(nulls, schema=names)
-                    yield batch, f"its row group is damaged ({_reason(error)})"
+                    yield batch, f"its row group is damaged ({reason_of(error)})"
             left -= wanted
             begin = 0
             if not left:
@@ -185,7 +154,3 @@ class ParquetTable:
     def close(self) -> None:
         if self.writer is not None:
             self.writer.close()
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

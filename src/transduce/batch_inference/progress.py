@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from transduce.batch_inference.claims import lines_in
+from transduce.batch_inference.inputs import Shard
 from transduce.batch_inference.job import CLAIMS, Job
-from transduce.batch_inference.shards import Shard
+from transduce.batch_inference.worker import lines_in
 
 TERMINAL, PLAIN = 1.0, 30.0  # seconds between two lines, on a terminal and elsewhere
 FIRST = 5.0  # seconds before the first line elsewhere: whether it works, and how long it takes

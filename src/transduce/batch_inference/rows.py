@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from transduce.batch_inference.inputs import BOM, Table, opened, split_cells
+from transduce.batch_inference.inputs import BOM, Shard, Table, opened, split_cells
 from transduce.batch_inference.parquet import plain_rows, read_batches, texts_of
-from transduce.batch_inference.shards import Shard
-from transduce.data.text.csv_rows import problem_of
+from transduce.data.text.columns import problem_of
 from transduce.data.text.files import LONGEST, MOST_BYTES
 from transduce.errors import DataError
 

@@ -12,8 +12,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from transduce.data.text.columns import NUMBERED, read_rows, without_header
-from transduce.data.text.csv_rows import csv_records
+from transduce.data.text.columns import NUMBERED, csv_records, read_rows, without_header
 from transduce.data.text.tags import known_tags, split_tags, with_tags
 from transduce.errors import DataError, ModelError, TransduceWarning
 from transduce.recipe import nearest
@@ -239,7 +238,7 @@ def _decode(lines: list[bytes], first: int, name: str) -> list[str]:
 
 def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
     """The CoNLL-U file to tag, given with --input or as the only argument; None: no such file."""
-    from transduce.data.text.conllu import is_conllu
+    from transduce.data.text.conll import is_conllu
 
     alone = Path(arguments[0]) if arguments and len(arguments) == 1 and file is None else file
     if alone is None or not is_conllu(alone) or (file is None and not alone.is_file()):

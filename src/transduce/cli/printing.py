@@ -32,7 +32,7 @@ MAX_PRINTED = {"confusion": 10, "labels": 40}
 
 def print_tagged(model: Model, file: Path) -> None:
     """Print a CoNLL-U file with the model's predictions in the column of its tags."""
-    from transduce.data.text.conllu import read_sentences
+    from transduce.data.text.conll import read_sentences
     from transduce.data.text.files import read_lines
     from transduce.data.text.pairs import check_files
     from transduce.recipe import Columns

@@ -20,13 +20,14 @@ from transduce.errors import DataError
 
 PACKED = ("", ".gz", ".xz")
 MOST = 1 << 30  # upper bound of the bytes read from an archive
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError)
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+"""What is raised where compressed bytes are damaged or truncated."""
 AT_ONCE = 1 << 20
 
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file of known size, decompressed if its name ends in .gz or .xz."""
-    with _open(path, path.suffix) as file:
+    with open_compressed(path) as file:
         return file.read()
 
 
@@ -50,7 +51,7 @@ def has_sum(path: Path, expected: Checksum, suffix: str) -> bool:
     """Whether a file, compressed as `suffix` says, has the expected checksum."""
     digest, size = sha256(), 0
     try:
-        with _open(path, suffix) as file:
+        with open_compressed(path, suffix) as file:
             while block := file.read(AT_ONCE):
                 size += len(block)
                 if size > expected.bytes:
@@ -61,7 +62,9 @@ def has_sum(path: Path, expected: Checksum, suffix: str) -> bool:
     return digest.hexdigest() == expected.sha256
 
 
-def _open(path: Path, suffix: str) -> BinaryIO:
+def open_compressed(path: Path, suffix: str | None = None) -> BinaryIO:
+    """The bytes of a file, decompressed as a suffix says: its own, unless one is given."""
+    suffix = path.suffix if suffix is None else suffix
     if suffix == ".gz":
         return cast(BinaryIO, gzip.open(path))
     return cast(BinaryIO, lzma.open(path)) if suffix == ".xz" else path.open("rb")
@@ -87,7 +90,7 @@ def members(
             if total > most:
                 raise _too_much(path, most)
             yield match, contents
-    except DAMAGED as error:
+    except (*DAMAGED, tarfile.TarError) as error:
         raise DataError(f"the archive {path} is damaged ({error}); get it again") from None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from transduce.corpora import splits_of
-from transduce.data.text.conllu import is_conllu
+from transduce.data.text.conll import is_conllu
 from transduce.data.text.pairs import Pair, audio_of
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError

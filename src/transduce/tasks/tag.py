@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from transduce.data.cache.tokenised import Encoded
-from transduce.data.text.conllu import COLUMNS
+from transduce.data.text.conll import COLUMNS
 from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding, encoder_states, pad_states

@@ -17,7 +17,7 @@ from transduce.data.batches.bucketing import Batches
 from transduce.data.batches.mixing import Mix, mix_of
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
-from transduce.data.text.header import LOOKED_AT
+from transduce.data.text.columns import LOOKED_AT
 from transduce.data.text.pairs import (
     ReadingCounts,
     check_files,

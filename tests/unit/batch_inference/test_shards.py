@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from transduce.batch_inference import job, rows, shards
-from transduce.batch_inference.inputs import InputFile, Table
-from transduce.batch_inference.shards import Shard, cut, parse_share, share
+from transduce.batch_inference import inputs, job, rows
+from transduce.batch_inference.inputs import InputFile, Shard, Table, cut, parse_share, share
 from transduce.errors import DataError
 
 TEXT = Table("text", None, ("source",))
@@ -48,7 +47,7 @@ def test_each_line_is_in_one_shard(
     lines = content.split(b"\n")
     lines = lines[:-1] if lines[-1] == b"" else lines
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "CHUNK", chunk)
+        patch.setattr(inputs, "CHUNK", chunk)
         patch.setattr(rows, "CHUNK", chunk)
         found = read(path, TEXT, most)
     assert [row.line for row in found] == list(range(1, len(lines) + 1))
@@ -74,7 +73,7 @@ def test_a_header_is_in_no_shard(tmp_path: Path) -> None:
 @MANY
 @given(sizes=st.lists(st.integers(0, 30)), most=st.integers(1, 12))
 def test_row_groups_are_kept_together_where_they_fit(sizes: list[int], most: int) -> None:
-    found = list(shards._packed(sizes, most))
+    found = list(inputs._packed(sizes, most))
     assert all(0 < rows <= most for _, rows in found)
     covered = [row for first, rows in found for row in range(first, first + rows)]
     assert covered == list(range(1, sum(sizes) + 1))

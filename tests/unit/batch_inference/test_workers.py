@@ -13,20 +13,18 @@ from typing import Any, cast
 
 import pytest
 
-from transduce.batch_inference.claims import claimed, lines_in
 from transduce.batch_inference.decoder import Decoder
-from transduce.batch_inference.inputs import Table
+from transduce.batch_inference.inputs import Shard, Table
 from transduce.batch_inference.job import Job, Settings
 from transduce.batch_inference.progress import Progress, duration
-from transduce.batch_inference.shards import Shard
-from transduce.batch_inference.worker import rotated, take
+from transduce.batch_inference.worker import claimed, lines_in, rotated, take
 from transduce.decoding.output import Output
 from transduce.tasks import Model
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from transduce.batch_inference.claims import claimed
+from transduce.batch_inference.worker import claimed
 with claimed(Path(sys.argv[1])) as note:
     note(42)
     print("held", flush=True)

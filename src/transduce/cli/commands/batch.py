@@ -89,9 +89,9 @@ def batch(
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from transduce.batch_inference.decoder import open_decoder
+    from transduce.batch_inference.inputs import parse_share, share
     from transduce.batch_inference.job import FEWEST_LINES, Settings, open_job
     from transduce.batch_inference.rows import GROUP_LINES
-    from transduce.batch_inference.shards import parse_share, share
     from transduce.cli.input import check_tags
     from transduce.errors import DataError
     from transduce.hardware import keep_loaded, pick_device
@@ -151,7 +151,7 @@ def batch(
         _say(f"{len(shards) - len(todo):,} of {len(shards):,} shards are finished already")
     try:
         if todo and engine == "ray":
-            from transduce.batch_inference.ray import run_on_ray
+            from transduce.batch_inference.clusters import run_on_ray
 
             run_on_ray(job, shards, workers, device)
         elif todo:
@@ -180,7 +180,7 @@ def _processes(place: str) -> int:
 
 
 def _write_slurm(job: Job, tasks: int, device: str) -> None:
-    from transduce.batch_inference.slurm import write_script
+    from transduce.batch_inference.clusters import write_script
 
     path = write_script(job, tasks, device)
     _say(f"{len(job.shards):,} shards, {job.lines:,} lines; look through the script, then submit:")
@@ -188,7 +188,7 @@ def _write_slurm(job: Job, tasks: int, device: str) -> None:
 
 
 def _summary(job: Job) -> None:
-    from transduce.batch_inference.shard_output import count_errors
+    from transduce.batch_inference.worker import count_errors
 
     left = sum(not job.is_finished(shard) for shard in job.shards)
     empty, kept = count_errors(job)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from transduce.data.text.conll import read_conll
-from transduce.data.text.conllu import COLUMNS, read_sentences
-from transduce.data.text.csv_rows import csv_records
-from transduce.data.text.files import locate, read_lines
-from transduce.data.text.header import LOOKED_AT, FirstLine, first_line
+from transduce.data.text.conll import COLUMNS, read_conll, read_sentences
+from transduce.data.text.files import locate, read_lines, suffix_of
+from transduce.data.text.parquet import check_parquet_column, load_pyarrow, opened_parquet
 from transduce.errors import DataError
 from transduce.recipe import Column, Columns
 
@@ -31,15 +31,13 @@ def format_of(name: str, given: str | None = None) -> str:
 
     Raises DataError for an unknown one.
     """
-    packed = Path(name).suffix in (".gz", ".xz")
-    suffix = f".{given}" if given else Path(Path(name).stem if packed else name).suffix
+    found = suffix_of(name)
+    suffix = f".{given}" if given else found
     if suffix not in FORMATS:
         raise DataError(
             f"{name}: the format is not clear from the name: say it, as in format: tsv, or end the "
             f"name in {', '.join(FORMATS)} (and .gz or .xz where it is compressed)"
         )
-    if packed and suffix == ".parquet":
-        raise DataError(f"{name}: Parquet is compressed by itself; decompress the file")
     return suffix
 
 
@@ -195,30 +193,13 @@ def _jsonl_rows(
 def _parquet_rows(
     name: str, folder: str | None, keys: list[str], numbers: bool, integers: Sequence[str]
 ) -> Rows:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(
-            f"{name} is a Parquet file, which needs the package pyarrow, and that cannot be loaded "
-            f"here ({error}): pip install '.[parquet]'"
-        ) from None
-
+    pyarrow = load_pyarrow(name)
     line = 0
-    kinds = pyarrow.types
     try:
-        with pyarrow.parquet.ParquetFile(locate(name, folder)) as file:
-            schema = file.schema_arrow
+        with opened_parquet(str(locate(name, folder)), name) as file:
             for key in keys:
-                _column(name, key, schema.names)
-                if schema.names.count(key) > 1:
-                    raise DataError(f"{name}: there are several columns {key}; rename one of them")
-                kind = schema.field(key).type
-                inner = kind.value_type if kinds.is_dictionary(kind) else kind
-                text = kinds.is_string(inner) or kinds.is_large_string(inner)
-                integer = kinds.is_integer(inner) and (numbers or key in integers)
-                if not text and not integer and not (numbers and kinds.is_floating(inner)):
-                    raise DataError(f"{name}: the column {key} holds {kind}, not text")
+                _column(name, key, file.schema_arrow.names)
+                check_parquet_column(file, key, name, numbers or key in integers, numbers)
             for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
                 columns = [batch.column(key).to_pylist() for key in keys]
                 for values in zip(*columns, strict=True):
@@ -226,8 +207,8 @@ def _parquet_rows(
                     yield line, ["" if value is None else str(value) for value in values]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{name}: row {line + 1}: this is not a valid Parquet file, or it is damaged "
-            f"({' '.join(str(error).split())})"
+            f"{name}: the Parquet file is damaged at row {line + 1} "
+            f"({' '.join(str(error).split())}); download it again"
         ) from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one row")
@@ -274,3 +255,168 @@ def _column(name: str, wanted: str, there: list[str]) -> int:
     if wanted not in there:
         raise DataError(f"{name}:1: there is no column {wanted}; there are: {', '.join(there)}")
     return there.index(wanted)
+
+
+# ----------------------------------------------------------------------------------------------
+# CSV: cells separated by commas, in double quotes where they hold commas, quotes or line breaks.
+#
+# After RFC 4180. A quote inside a cell that does not begin with one is an ordinary character.
+
+
+def csv_records(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
+    """The line in which each record begins, and its cells; empty lines are skipped.
+
+    `lines` come without their ends. Raises DataError, with the line, for a quote that is not
+    closed, or that is followed by anything but a comma, and for a record that has more or fewer
+    cells than the first.
+    """
+    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
+    width = 0
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(f"{name}:{line}: {problem_of(error)}") from None
+        if not cells:
+            continue
+        width = width or len(cells)
+        if len(cells) != width:
+            raise DataError(f"{name}:{line}: {wrong_width(len(cells), width)}")
+        yield line, cells
+
+
+def wrong_width(cells: int, width: int) -> str:
+    """A comma in a cell without quotes would shift all cells behind it."""
+    return (
+        f"the line has {cells} {'column' if cells == 1 else 'columns'} (separated by commas), but "
+        f"the first has {width}; put a cell that holds a comma in double quotes"
+    )
+
+
+def problem_of(error: csv.Error) -> str:
+    """What is wrong with a record, and how to mend it."""
+    if "expected after" in str(error):
+        return "a closing quote is followed by text, not by a comma; double the quotes in a cell"
+    if "end of data" in str(error):
+        return "a quote that begins here is not closed; close it, or double it inside quotes"
+    if "field larger" in str(error):
+        limit = csv.field_size_limit()
+        return (
+            f"a cell that begins here has more than {limit:,} characters; is a quote not closed? "
+            f"Close it, or split the cell"
+        )
+    return f"this is not valid CSV ({error})"
+
+
+# ----------------------------------------------------------------------------------------------
+# Whether a TSV or CSV file begins with a header, where no column is named; and columns of ids.
+#
+# It is one where a column of numbers begins with a word, or where all its cells are usual names
+# of columns. Where only some are, it is read as data, and a sentence says so.
+
+LOOKED_AT = 50  # rows after the first line
+SHOWN = 5  # cells of a line in a message
+LONGEST_NAME = 40  # characters of a column name
+FEWEST = 2  # rows of numbers that tell their first cell from them
+
+# Whole words only: a name such as source_text is split first.
+_USUAL = (
+    "id ids idx index no nr number row line key uuid guid name title "
+    "src source sources tgt trg target targets input inputs output outputs in out "
+    "text texts sentence sentences sent segment phrase question answer query prompt response "
+    "word words token tokens lemma lemmas form forms inflected feature features feats tag tags "
+    "pos upos xpos ner entity entities "
+    "grapheme graphemes phoneme phonemes phone phones pronunciation ipa spelling "
+    "label labels class classes category sentiment score rating stars "
+    "translation translations reference references ref hypothesis summary document article "
+    "audio path file filename wav duration seconds start end speaker group split "
+    "transcript transcription language lang locale code date time author user url "
+    "arabic basque bengali bulgarian catalan chinese croatian czech danish dutch english estonian "
+    "finnish french german greek hebrew hindi hungarian icelandic indonesian irish italian "
+    "japanese korean latin latvian lithuanian norwegian persian polish portuguese romanian russian "
+    "serbian slovak slovenian spanish swahili swedish tamil thai turkish ukrainian urdu vietnamese "
+    "welsh"
+)
+NAMES = frozenset(_USUAL.split())
+NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*")
+COUNTED = re.compile(r"(\D*)(\d{1,15})")
+UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+
+
+@dataclass(frozen=True)
+class FirstLine:
+    """What the first line is taken for."""
+
+    is_header: bool
+    unsure: bool = False
+    """Whether it is read as data, but may be a header."""
+
+    def sentence(self, name: str, cells: Sequence[str], if_data: str, if_header: str) -> str:
+        """What was assumed of a file, and how to say otherwise; empty where it is clear."""
+        line = f"{name}:1: the first line ({_shown(cells)}) is read as"
+        if self.is_header:
+            return f"{line} a header; if it is data, {if_data}"
+        return f"{line} data; if it is a header, {if_header}" if self.unsure else ""
+
+
+def first_line(first: Sequence[str], following: Sequence[Sequence[str]]) -> FirstLine:
+    """Whether the first record is a header, by its cells and the first of those that follow."""
+    cells = [cell.strip() for cell in first]
+    if not all(cells) or len({cell.lower() for cell in cells}) < len(cells):
+        return FirstLine(False)  # a header names each column, each otherwise
+    if any(NUMBER.fullmatch(cell) or len(cell) > LONGEST_NAME for cell in cells):
+        return FirstLine(False)
+    for place in range(len(cells)):
+        column = [row[place] for row in following if place < len(row)]
+        if len(column) >= FEWEST and all(NUMBER.fullmatch(cell) for cell in column):
+            return FirstLine(True)
+    usual = sum(map(_is_usual_name, cells))
+    return FirstLine(usual == len(cells), 0 < usual < len(cells))
+
+
+def _is_usual_name(cell: str) -> bool:
+    words = re.sub(r"([a-z])([A-Z])", r"\1 \2", cell).lower()
+    found = re.findall(r"[^\W\d_]+", words)
+    return bool(found) and len(found) <= 3 and all(word in NAMES for word in found)
+
+
+def _shown(cells: Sequence[str]) -> str:
+    """The cells of a line, in a message."""
+    short = [cell if len(cell) <= 20 else f"{cell[:19]}…" for cell in cells[:SHOWN]]
+    return ", ".join(short) + (", …" if len(cells) > SHOWN else "")
+
+
+class IdWatch:
+    """Notices a column whose texts are row numbers or ids: 1, 2, 3 or utt-007, utt-008, or UUIDs.
+
+    Numbers that are the task itself, such as 4 1 2 to be sorted, do not count upwards.
+    """
+
+    MOST = 1000  # rows that are looked at
+    LEAST = 4
+    SHARE = 0.9
+
+    def __init__(self) -> None:
+        self.rows = self.counted = self.unique = 0
+        self._before: tuple[str, int] | None = None
+
+    def add(self, text: str) -> None:
+        """Look at the cell of one more row."""
+        if self.rows >= self.MOST:
+            return
+        self.rows += 1
+        found = COUNTED.fullmatch(text.strip())
+        now = (found[1], int(found[2])) if found else None
+        before, self._before = self._before, now
+        if now and before and now == (before[0], before[1] + 1):
+            self.counted += 1
+        self.unique += UUID.fullmatch(text.strip()) is not None
+
+    @property
+    def found(self) -> bool:
+        """Whether the rows so far are ids."""
+        enough = self.rows >= self.LEAST
+        return enough and max(self.counted + 1, self.unique) >= self.SHARE * self.rows

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import difflib
 import glob
-import gzip
-import lzma
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
+from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.errors import DataError
 from transduce.storage import expanded
 
 LONGEST = 100_000  # characters of a line that are read; a longer one is not a useful pair
+BOM = b"\xef\xbb\xbf"  # some editors begin a file with it
+UTF16 = (b"\xff\xfe", b"\xfe\xff")  # how a file of UTF-16 begins
 NEAR = 1000  # bytes before the limit in which a space to cut at is searched
 MOST_BYTES = 1 << 26  # longest line of a table, which holds several columns
 
@@ -22,6 +22,15 @@ MOST_BYTES = 1 << 26  # longest line of a table, which holds several columns
 def locate(name: str, folder: str | None) -> Path:
     """The path of a file of a recipe: relative names start at `folder`, ~ is the home folder."""
     return Path(folder or ".") / expanded(name)
+
+
+def suffix_of(name: str) -> str:
+    """How a name ends, without .gz or .xz. Raises DataError for compressed Parquet."""
+    packed = Path(name).suffix in (".gz", ".xz")
+    suffix = Path(Path(name).stem if packed else name).suffix
+    if packed and suffix == ".parquet":
+        raise DataError(f"{name}: Parquet is compressed by itself; decompress the file")
+    return suffix
 
 
 def find_files(given: str | list[str], folder: str | None) -> list[str]:
@@ -81,19 +90,19 @@ def read_lines(
                 bare = raw[:-1] if raw.endswith(b"\n") else raw
                 bare = bare[:-1] if bare.endswith(b"\r") else bare
                 if line == 1:
-                    bare = bare.removeprefix(b"\xef\xbb\xbf")
+                    bare = bare.removeprefix(BOM)
                 text = bare.decode("utf-8")
                 yield text + "\n" if breaks and raw.endswith(b"\n") else text
     except UnicodeDecodeError as error:
         start, bad = error.start, error.object[error.start]
-        if line == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        if line == 1 and error.object[:2] in UTF16:
             hint = f"it looks like UTF-16; convert it with `iconv -f UTF-16 -t UTF-8 {name}`"
         else:
             hint = "convert the file, for example with `iconv -f LATIN1 -t UTF-8`"
         raise DataError(
             f"{name}:{line}: byte {start + 1} of the line (0x{bad:02x}) is not UTF-8; {hint}"
         ) from None
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+    except DAMAGED as error:
         if line == 0 and not _is_compressed(locate(name, folder)):
             raise DataError(
                 f"{name} is not compressed, despite its name: remove "
@@ -150,12 +159,3 @@ def _is_compressed(path: Path) -> bool:
     """Whether a file begins with the magic bytes of gzip or xz."""
     with path.open("rb") as file:
         return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ\x00"))
-
-
-def open_compressed(path: Path) -> BinaryIO:
-    """The bytes of a file, decompressed by its suffix."""
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    if path.suffix == ".xz":
-        return cast(BinaryIO, lzma.open(path))
-    return path.open("rb")

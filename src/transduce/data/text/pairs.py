@@ -13,9 +13,8 @@ from itertools import islice, zip_longest
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.audio.segment import place_of
-from transduce.data.text.columns import format_of, read_columns, read_rows
+from transduce.data.text.columns import IdWatch, format_of, read_columns, read_rows
 from transduce.data.text.files import LONGEST, find_files, locate, read_lines
-from transduce.data.text.header import IdWatch
 from transduce.data.text.hub import check_hub, hub_name, hub_rows
 from transduce.data.text.tags import split_tags, with_tags
 from transduce.data.text.unicode import composed

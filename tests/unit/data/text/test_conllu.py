@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from transduce import recipe
-from transduce.data.text.conllu import is_conllu, read_sentences
+from transduce.data.text.conll import is_conllu, read_sentences
 from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.text.csv_rows import csv_records
+from transduce.data.text.columns import csv_records
 from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Columns

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from transduce.batch_inference.inputs import read_table
 from transduce.cli.input import read_lines_of, read_requests
-from transduce.data.text.header import IdWatch, first_line
+from transduce.data.text.columns import IdWatch, first_line
 from transduce.data.text.pairs import ReadingCounts, read_pairs
 from transduce.errors import DataError, TransduceWarning
 from transduce.recipe import Columns, Recordings

@@ -1,18 +1,24 @@
-"""The engine ray: actors of a Ray cluster, or of a local one, that decode one shard at a time."""
+"""The engines of clusters.
+
+ray: actors of a Ray cluster, or of a local one, that decode one shard at a time. slurm: a script
+for sbatch whose array tasks share the shards of a job."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from transduce.batch_inference.decoder import open_decoder
+from transduce.batch_inference.inputs import Shard
 from transduce.batch_inference.job import Job, read_job
 from transduce.batch_inference.progress import Progress
-from transduce.batch_inference.shards import Shard
 from transduce.batch_inference.worker import work
 from transduce.errors import HardwareError, TransduceError
+from transduce.storage import make_folder, write_text
 
 POLL = 1.0  # seconds
 
@@ -90,3 +96,37 @@ def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> 
         job.clean()
         if own:
             ray.shutdown()
+
+
+SCRIPT = "batch.sbatch"
+
+
+def write_script(job: Job, tasks: int, device: str) -> Path:
+    """Write the script of an array job with so many tasks, at most one for each shard."""
+    tasks = min(tasks, len(job.shards))
+    folder = job.folder.absolute()
+    logs = folder / "logs"
+    make_folder(logs)
+    command = [sys.executable, "-m", "transduce", "batch", job.model, "--output", str(folder)]
+    command += ["--device", device]
+    text = f"""#!/bin/bash
+# {len(job.shards):,} shards, {job.lines:,} lines, in {tasks} tasks. Finished shards are skipped, so
+# it can be submitted again after a failure: sbatch {shlex.quote(str(folder / SCRIPT))}
+# Add what your cluster needs: #SBATCH --partition=..., --gres=gpu:1, --time=..., --mem=...
+#SBATCH --job-name=transduce-batch
+#SBATCH --array=0-{tasks - 1}
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=4
+#SBATCH --output={_name(logs / "%A_%a.log")}
+set -euo pipefail
+exec {shlex.join(command)} \\
+    --workers "${{SLURM_CPUS_PER_TASK:-1}}" --shard "${{SLURM_ARRAY_TASK_ID}}/{tasks}"
+"""
+    write_text(folder / SCRIPT, text)
+    return folder / SCRIPT
+
+
+def _name(path: Path) -> str:
+    """A path in an #SBATCH line, where quotes keep spaces together."""
+    text = str(path)
+    return f'"{text}"' if " " in text else text
