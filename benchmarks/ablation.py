@@ -28,7 +28,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import torch
-from systems import facts
+from systems import metadata
 
 from transduce.evaluation.bootstrap import paired_difference
 from transduce.evaluation.items import Item
@@ -99,11 +99,11 @@ def compared(model: Model, smaller: Model, items: list[Item]) -> dict[str, Any]:
     return found
 
 
-def head_table(ablation: Ablation, most: int = 8) -> str:
+def head_table(ablation: Ablation, maximum: int = 8) -> str:
     """The heads that are needed most, then how many of each kind are not clearly needed."""
     order = sorted(ablation.worths, key=lambda worth: -ablation.harm(worth.change))
     lines = ["| head | loss without it |", "| --- | --- |"]
-    for worth in order[:most]:
+    for worth in order[:maximum]:
         change = worth.change
         interval = f"[{change.low:+.4f}, {change.high:+.4f}]"
         lines.append(f"| {worth.head} | {change.value:+.4f} {interval} |")
@@ -137,7 +137,7 @@ def main() -> None:
     off = [step.head for step in removals[: ablation.affordable[asked.budget]]]
     test = read_items(asked.data, "test_2016_flickr", asked.test_pairs)
     found = {
-        **facts(torch.device("cpu")),
+        **metadata(torch.device("cpu")),
         "ablation": ablation.to_json(),
         "removed": len(off),
         "budget": asked.budget,

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from systems import facts
+from systems import metadata
 
 from transduce.alignment.align import Aligned, align_recording
 from transduce.alignment.lines import spell
@@ -117,8 +117,8 @@ def assemble(
     for text in texts:
         add(np.zeros(round(generator.uniform(*PAUSES) * RATE)))
         if generator.uniform() < UNWRITTEN:
-            told = ELSE[language][int(generator.integers(len(ELSE[language])))]
-            reading = espeak().read(told, name, variant, reader.speed, reader.pitch)
+            reported = ELSE[language][int(generator.integers(len(ELSE[language])))]
+            reading = espeak().read(reported, name, variant, reader.speed, reader.pitch)
             add(resampled(reading.samples, reading.rate, RATE))
         if generator.uniform() < LEFT_OUT:
             spans.append(None)
@@ -137,7 +137,7 @@ def assemble(
     return (0.7 / np.abs(audio).max() * audio).astype(np.float32), Truth(spans, words)
 
 
-def judge(aligned: Aligned, truth: Truth, unseen: list[bool]) -> dict[str, Any]:
+def evaluate(aligned: Aligned, truth: Truth, unseen: list[bool]) -> dict[str, Any]:
     """How far found boundaries are from true ones, in all lines that were read, and in all their
     words.
 
@@ -159,8 +159,8 @@ def judge(aligned: Aligned, truth: Truth, unseen: list[bool]) -> dict[str, Any]:
         starts.append(abs(one.start - span[0]))
         ends.append(abs(one.end - span[1]))
         if len(one.words) == len(words):
-            told = zip(one.words, sorted(words.values()), strict=True)
-            word_errors += [abs(word.start - true) for word, true in told]
+            reported = zip(one.words, sorted(words.values()), strict=True)
+            word_errors += [abs(word.start - true) for word, true in reported]
         else:  # some have no interval, and nobody can say which: none of them counts as found
             word_errors += [np.inf] * len(words)
     both = np.array([*starts, *ends])
@@ -206,24 +206,24 @@ def main() -> None:
                 soundfile.write(path, audio, RATE)
                 began = time.perf_counter()
                 aligned = align_recording(model, path, lines)
-            row = judge(aligned, truth, text.unseen[: asked.lines])
+            row = evaluate(aligned, truth, text.unseen[: asked.lines])
             row |= {"text": text.name, "voice": variant, "noise": noise}
             rows.append(row | {"seconds": round(time.perf_counter() - began, 1)})
-            print(_told(rows[-1]), flush=True)
+            print(_reported(rows[-1]), flush=True)
             found = {
-                "facts": facts(torch.device("cpu")),
+                "facts": metadata(torch.device("cpu")),
                 "training": read_metrics(asked.model)["training"],
                 "rows": rows,
             }
             asked.output.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     near, all_of = (sum(row[name] for row in rows) for name in ("near", "boundaries"))
-    out, told = (sum(row[name] for row in rows) for name in ("left_out", "left_out_found"))
+    out, reported = (sum(row[name] for row in rows) for name in ("left_out", "left_out_found"))
     print(
-        f"within 100 ms: {100 * near / all_of:.2f} % of {all_of}; left out: {told} of {out} found"
+        f"within 100 ms: {100 * near / all_of:.2f} % of {all_of}; left out: {reported} of {out} found"
     )
 
 
-def _told(row: dict[str, Any]) -> str:
+def _reported(row: dict[str, Any]) -> str:
     return (
         f"{row['text']:28} {row['voice']:8} {row['noise']:2.0f} dB {row['minutes']:5.1f} min  "
         f"within 100 ms {row['near']} of {row['boundaries']}, unseen {row['near_unseen']} of "

@@ -60,7 +60,7 @@ class Engine:
     def __init__(self, device: str, threads: int) -> None:
         self.device, self.threads = device, threads
 
-    def facts(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         """Versions."""
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class Ours(Engine):
     def unload(self) -> None:
         self.model = self.slots = None
 
-    def facts(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         return {"torch": self.torch.__version__}
 
     def load(self, folder: Path, precision: str) -> None:
@@ -108,7 +108,7 @@ class Ours(Engine):
             self.slots = CudaSearch(self.model.network, getattr(self.torch, precision))
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
-        from transduce.decoding.score.given import log_probabilities
+        from transduce.decoding.score.forced import log_probabilities
 
         with self.torch.inference_mode():
             return log_probabilities(self.model.network, sources, targets)
@@ -135,9 +135,9 @@ class Ours(Engine):
         from transduce.decoding.batch.decode import Request
         from transduce.decoding.search.continuous_batching import Job, Search
 
-        bounds, least = self._bounds(wish.exact), wish.exact or 0
+        bounds, minimum = self._bounds(wish.exact), wish.exact or 0
         jobs = [Job(source, bounds.limit(Request(source), 0)) for source in wish.sources]
-        settings = Search(wish.beam, 1, 1.0, least)
+        settings = Search(wish.beam, 1, 1.0, minimum)
         return lambda: self.slots.run(jobs, settings)
 
     def _on_cpu(self, wish: Wish) -> Callable[[], Any]:
@@ -177,7 +177,7 @@ class HuggingFace(Engine):
         self.torch, self.package = torch, transformers
         self.batch_sizes = (128, 512, 1024) if device == "cuda" else (16, 32, 64)
 
-    def facts(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         return {"transformers": self.package.__version__}
 
     def load(self, folder: Path, precision: str) -> None:
@@ -219,11 +219,11 @@ class HuggingFace(Engine):
         def decode() -> list[list[int]]:
             found: list[list[int]] = []
             with torch.inference_mode():
-                for read_BS, mask_BS, most in made:
+                for read_BS, mask_BS, maximum in made:
                     written_BT = self.model.generate(
                         read_BS.to(self.device),
                         attention_mask=mask_BS.to(self.device),
-                        max_new_tokens=most,
+                        max_new_tokens=maximum,
                         **settings,
                     )
                     found += written_BT.tolist()
@@ -283,7 +283,7 @@ class CTranslate2(Engine):
         if device == "cuda" and not ctranslate2.get_cuda_device_count():
             raise RuntimeError("this build of CTranslate2 finds no GPU")
 
-    def facts(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         return {"ctranslate2": self.package.__version__}
 
     def load(self, folder: Path, precision: str) -> None:

@@ -21,7 +21,7 @@ from transduce.tasks.transduce import Transducer
 
 WALK = 40  # rows of the table: longer than an output
 GAIN = 3.0  # of attention to the source, whose average over places is small
-NEVER = -30.0
+BANNED_BIAS = -30.0
 
 
 def make_model(size: Size, folder: Path) -> None:
@@ -69,4 +69,4 @@ def _let_walk(model: Transducer) -> None:
     last.expand.weight[: 2 * D] = torch.cat([unit_DD, -unit_DD])
     last.contract.weight[:, : 2 * D] = torch.cat([turn_DD - unit_DD, unit_DD - turn_DD], dim=1)
     last.expand.bias[: 2 * D] = 0.0
-    network.head.bias[: len(SPECIALS)] = NEVER
+    network.head.bias[: len(SPECIALS)] = BANNED_BIAS

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from decode_engines import export
 from decode_model import make_model
-from systems import SIZES, Size, end, facts, has_tiles
+from systems import SIZES, Size, end, has_tiles, metadata
 
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import SPECIALS
@@ -163,7 +163,7 @@ class Team:
     spec: Spec
     threads: int
     workers: list[Worker]
-    facts: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
     batch_sizes: list[int | None] = field(default_factory=list)
     held: int = 0
     """Bytes of the GPU that its process took, everything counted."""
@@ -263,23 +263,23 @@ class Section:
             sizes = [1, 8] if self.arguments.quick else [1, 8, 64, 512]
             return [Cell(beam, size, size) for beam in (1, 4) for size in sizes]
         light = self.name != "base"
-        most = 16 if self.arguments.quick else 32
-        file = 2 * most
+        maximum = 16 if self.arguments.quick else 32
+        file = 2 * maximum
         return [
             Cell(1, 1, 1),
             Cell(1, 8, 8),
-            Cell(1, most, file, apart=True),
+            Cell(1, maximum, file, apart=True),
             Cell(1, None, 2 * file, apart=True),
             Cell(4, 1, 1),
             Cell(4, 8, 8),
-            Cell(4, most, 2 * most if light else most, apart=light),
+            Cell(4, maximum, 2 * maximum if light else maximum, apart=light),
         ]
 
     # ------------------------------------------------------------------------------- running
 
     def run(self) -> None:
         print(f"\n{self.name}, {self.kind}, {self.device}", flush=True)
-        self.found["facts"] = facts(torch.device(self.device))
+        self.found["facts"] = metadata(torch.device(self.device))
         if self.device == "cpu":
             # The parent's threads do no work.
             hardware = self.found["facts"]["hardware"].rsplit(",", 1)[0]
@@ -346,8 +346,8 @@ class Section:
             try:
                 for worker in team.workers:
                     hello = worker.answer(120)
-                team.facts, team.batch_sizes = hello["facts"], hello["batch_sizes"]
-                self.found["facts"] |= team.facts
+                team.metadata, team.batch_sizes = hello["facts"], hello["batch_sizes"]
+                self.found["facts"] |= team.metadata
                 self.teams.append(team)
             except Failed as error:
                 self._drop(team, str(error))

@@ -35,7 +35,7 @@ class Worker:
         self.libraries_mib = resident_mib()
 
     def hello(self) -> dict[str, Any]:
-        return {"facts": self.engine.facts(), "batch_sizes": list(self.engine.batch_sizes)}
+        return {"facts": self.engine.metadata(), "batch_sizes": list(self.engine.batch_sizes)}
 
     def load(self, folder: str, precision: str) -> dict[str, Any]:
         self.plans.clear()

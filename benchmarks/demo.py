@@ -49,9 +49,9 @@ def main() -> None:
         print(f"seed {row['seed']}: {scores}  training {row['training']['seconds']:.0f} s")
     pers = [row["test"]["metrics"]["per"]["value"] for row in rows]
     print(f"PER mean {statistics.mean(pers):.2f}, from {min(pers):.2f} to {max(pers):.2f}")
-    facts = {"command": "python benchmarks/demo.py", "cores": os.cpu_count()}
+    metadata = {"command": "python benchmarks/demo.py", "cores": os.cpu_count()}
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"facts": facts, "rows": rows}, indent=1) + "\n", "utf-8")
+    RESULTS.write_text(json.dumps({"facts": metadata, "rows": rows}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def main() -> None:
     arguments = parser.parse_args()
     import ctranslate2
     import torch
-    from systems import facts
+    from systems import metadata
 
     from transduce.interop.ctranslate2 import export
     from transduce.tasks.transduce import load
@@ -213,7 +213,7 @@ def main() -> None:
                 _show(rows[-1])
             for worker in workers.values():
                 worker.close()
-    found = facts(torch.device("cpu")) | {"ctranslate2": ctranslate2.__version__}
+    found = metadata(torch.device("cpu")) | {"ctranslate2": ctranslate2.__version__}
     found["threads"] = len(os.sched_getaffinity(0))
     whole = {"facts": found, "model": arguments.model.name, "rows": rows}
     arguments.out.write_text(json.dumps(whole, indent=1) + "\n", "utf-8")

@@ -49,8 +49,8 @@ def main() -> None:
     for seed in range(1, arguments.seeds + 1):
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
             runs.append({"seed": seed, **measure(arguments, seed)})
-        facts = {"device": device, "cores": os.cpu_count(), **vars(arguments)}
-        RESULTS.write_text(json.dumps({**facts, "runs": runs}, indent=1) + "\n")
+        metadata = {"device": device, "cores": os.cpu_count(), **vars(arguments)}
+        RESULTS.write_text(json.dumps({**metadata, "runs": runs}, indent=1) + "\n")
     for line in summary(runs):
         print(line)
 
@@ -99,10 +99,10 @@ def exact(folder: str, file: str) -> float:
 
 def summary(runs: list[dict[str, Any]]) -> list[str]:
     lines = ["| model | exact match, % | lowest | highest |", "| --- | --- | --- | --- |"]
-    for name, told in NAMES.items():
+    for name, reported in NAMES.items():
         values = [run[name] for run in runs]
         mean = statistics.fmean(values)
-        lines.append(f"| {told} | {mean:.1f} | {min(values):.1f} | {max(values):.1f} |")
+        lines.append(f"| {reported} | {mean:.1f} | {min(values):.1f} | {max(values):.1f} |")
     return lines
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from alone import measure_alone, synthetic
-from systems import SIZES, Size, Spec, build_system, facts, peers
+from systems import SIZES, Size, Spec, build_system, metadata, peers
 
 from transduce.hardware import pick_device
 
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> None:
     precision = "bfloat16" if device.type == "cuda" else "float32"
     rows: list[dict[str, Any]] = []
     found = {
-        "facts": facts(device),
+        "facts": metadata(device),
         "size": arguments.size,
         "tokens": arguments.tokens,
         "precision": precision,

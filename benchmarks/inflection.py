@@ -92,7 +92,7 @@ def main() -> None:
         row = {"setting": name, "exact": mean(scores), "of_seeds": scores, "updates": updates}
         rows.append({**row, "seconds": seconds})
         print(json.dumps(rows[-1]), flush=True)
-    facts = {
+    metadata = {
         "command": "python benchmarks/inflection.py " + " ".join(sys.argv[2:-2]),
         "language": arguments.language,
         "pairs": sum(1 for _ in (arguments.folder / f"{arguments.language}_large.train").open()),
@@ -104,7 +104,7 @@ def main() -> None:
         "rows": rows,
     }
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(metadata, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

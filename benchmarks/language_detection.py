@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from systems import end, facts
+from systems import end, metadata
 
 from transduce.serving.languages import detect
 
@@ -148,7 +148,7 @@ def main() -> None:
             flush=True,
         )
     if options.json:
-        found = {"facts": facts(torch.device("cpu")), "languages": languages, "rows": rows}
+        found = {"facts": metadata(torch.device("cpu")), "languages": languages, "rows": rows}
         options.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 

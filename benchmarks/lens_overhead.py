@@ -102,7 +102,7 @@ def main() -> None:
         return
     import torch
     from decode_model import make_model
-    from systems import SIZES, facts
+    from systems import SIZES, metadata
 
     ways = [way for way in WAYS if way != "before" or asked.before is not None]
     found: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
@@ -124,7 +124,7 @@ def main() -> None:
         spread = f"{min(seconds):.3f} to {max(seconds):.3f}"
         print(f"{WAYS[way]:28} {middle:.3f} s ({spread})  x {middle / plain:.3f}")
     whole = {
-        **facts(torch.device("cpu")),
+        **metadata(torch.device("cpu")),
         "size": asked.size,
         "beam": asked.beam,
         "sentences": SENTENCES,

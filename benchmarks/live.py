@@ -45,7 +45,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from systems import facts
+from systems import metadata
 
 from transduce.data.audio.corpus import FULL_SCALE, Wave, read_waves
 from transduce.data.audio.silence import HOP, sounding
@@ -325,7 +325,7 @@ def main() -> None:
         for row in found:
             rows.append(row)
             print(json.dumps(row), flush=True)
-            all_found = {"facts": facts(device), "split": asked.split, "rows": rows}
+            all_found = {"facts": metadata(device), "split": asked.split, "rows": rows}
             path.write_text(json.dumps(all_found, indent=1) + "\n", "utf-8")
 
 

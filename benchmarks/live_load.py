@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from systems import facts
+from systems import metadata
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -140,7 +140,7 @@ def main() -> None:
         speakers = asyncio.run(load(url, pcm, asked.clients, asked.repeat))
         seconds = len(pcm) / RATE * asked.clients * asked.repeat
         found = {
-            "hardware": facts(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
+            "hardware": metadata(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
             "model": asked.model.name,
             "recording": asked.recording.name,
             "clients": asked.clients,

@@ -38,7 +38,7 @@ OPTIMIZERS = ("adamw", "muon")
 TIMED = {"cpu": 20, "cuda": 240}  # updates, of which the time of one is taken; twice for each
 WINDOW = 20  # of them, on a GPU; the later half of the windows counts, as graphs are captured first
 POINTS = 4  # validations of a run
-MOST_BEYOND = 3  # rates beyond those asked for
+MAX_BEYOND = 3  # rates beyond those asked for
 SPLITS = ("train", "valid")
 CORPORA: dict[str, dict[str, Any]] = {
     "shakespeare": {
@@ -148,7 +148,7 @@ class Study:
     def all_runs(self) -> dict[str, Any]:
         rates = sorted(self.asked.rates)
         self._run([(name, rate, 1, 1.0) for rate in rates for name in OPTIMIZERS])
-        for _ in range(MOST_BEYOND):
+        for _ in range(MAX_BEYOND):
             chosen = {self._best(name) for name in OPTIMIZERS}
             beyond = [rates[0] / 2] * (rates[0] in chosen) + [rates[-1] * 2] * (rates[-1] in chosen)
             if not beyond:
@@ -176,11 +176,11 @@ class Study:
             capture_output=True,
             text=True,
         )
-        facts = {"optimizer": name, "lr": rate, "seed": seed, "times": times, "steps": steps}
+        metadata = {"optimizer": name, "lr": rate, "seed": seed, "times": times, "steps": steps}
         if done.returncode:
-            return facts | {"failed": (done.stdout + done.stderr)[-500:]}
+            return metadata | {"failed": (done.stdout + done.stderr)[-500:]}
         measured = json.loads(done.stdout.strip().splitlines()[-1])
-        return facts | {key: measured[key] for key in ("seconds", "valid", "bleu")}
+        return metadata | {key: measured[key] for key in ("seconds", "valid", "bleu")}
 
     def _best(self, name: str) -> float:
         return best_rate(self.found["runs"], name)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from systems import end, facts
+from systems import end, metadata
 
 from transduce.cores import count_cores
 from transduce.errors import ModelError
@@ -83,7 +83,7 @@ def main() -> None:
     network = load(arguments.model).network
     files = (arguments.source, arguments.target)
     rows, left_out = compared(arguments.model, files, arguments.limit, arguments.without)
-    found = facts(torch.device("cpu")) | {"cores": count_cores(), "bfloat16": has_bfloat16()}
+    found = metadata(torch.device("cpu")) | {"cores": count_cores(), "bfloat16": has_bfloat16()}
     for package in ("ctranslate2", "onnxruntime"):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)

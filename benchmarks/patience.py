@@ -17,7 +17,7 @@ from typing import Any
 
 import sacrebleu
 import torch
-from systems import facts
+from systems import metadata
 
 import transduce
 
@@ -55,7 +55,7 @@ def main() -> None:
                 seconds[name].append(time.process_time() - start)
     one, best = outputs["patience 1"], outputs["no better one possible"]
     found: dict[str, Any] = {
-        "facts": facts(torch.device("cpu")),
+        "facts": metadata(torch.device("cpu")),
         "sentences": len(sources),
         "beam": options.beam,
         "cpu_seconds": seconds,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from systems import facts
+from systems import metadata
 
 from transduce import recipe
 from transduce.data.cache.tokenised import Report, encode_pairs
@@ -62,7 +62,7 @@ def main() -> None:
         size = sum((Path(name) / file).stat().st_size for file in files.values())
     ids = len(encoded.source_ids) + len(encoded.target_ids)
     found = {
-        "facts": facts(torch.device("cpu")),
+        "facts": metadata(torch.device("cpu")),
         "bytes_a_pair": size / PAIRS,
         "tokens_a_pair": ids / PAIRS,
         "reading": reading,

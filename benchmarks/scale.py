@@ -48,7 +48,7 @@ class Peak:
     """The most anonymous memory that this process has while it is open, beyond what it had."""
 
     def __enter__(self) -> Peak:
-        self.most = self.before = _anonymous()
+        self.maximum = self.before = _anonymous()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
@@ -56,13 +56,13 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._ended.wait(0.005):
-            self.most = max(self.most, _anonymous())
+            self.maximum = max(self.maximum, _anonymous())
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
         self.held = _anonymous() - self.before
-        self.most = max(self.most, _anonymous()) - self.before
+        self.maximum = max(self.maximum, _anonymous()) - self.before
 
 
 def _anonymous() -> int:
@@ -82,7 +82,7 @@ def encode(folder: Path, pairs: int) -> None:
     took = time.process_time() - began
     ids = 4 * (len(encoded.source_ids) + len(encoded.target_ids))
     print(
-        f"tokenise: {took:.1f} s; {peak.most / pairs:.0f} B a pair at the peak, "
+        f"tokenise: {took:.1f} s; {peak.maximum / pairs:.0f} B a pair at the peak, "
         f"{peak.held / pairs:.0f} B afterwards; its tokens alone are {ids / pairs:.0f} B"
     )
 
@@ -102,7 +102,7 @@ def plan(folder: Path, pairs: int) -> None:
         _, planned = batches._plan(batches.corpus, Position())  # type: ignore[arg-type]
     took = time.process_time() - began
     print(
-        f"plan an epoch: {took:.2f} s, {len(planned):,} batches; {peak.most / pairs:.0f} B a pair "
+        f"plan an epoch: {took:.2f} s, {len(planned):,} batches; {peak.maximum / pairs:.0f} B a pair "
         f"at the peak"
     )
 

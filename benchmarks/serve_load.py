@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from systems import facts
+from systems import metadata
 
 import transduce
 
@@ -262,7 +262,7 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:40} {value}")
     if options.json:
-        result = {**facts(torch.device(options.device)), "found": found}
+        result = {**metadata(torch.device(options.device)), "found": found}
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from systems import facts
+from systems import metadata
 
 from transduce.data.audio.corpus import FULL_SCALE, read_waves
 from transduce.data.batches.batch import Batch
@@ -133,7 +133,7 @@ def main() -> None:
             flush=True,
         )
     kind = torch.device(asked.device).type
-    found = {"facts": facts(torch.device(asked.device)), "rows": rows}
+    found = {"facts": metadata(torch.device(asked.device)), "rows": rows}
     (RESULTS / f"sound_speed_{kind}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 

@@ -97,8 +97,8 @@ def peers(without: str) -> list[str]:
 def end(missing: Mapping[str, str]) -> None:
     """End with a failure where something was not measured; `missing`: what, and why."""
     if missing:
-        told = "; ".join(f"{name}: {why}" for name, why in missing.items())
-        sys.exit(f"Not measured: {told}. Leave out what you do not need with --without NAME.")
+        reported = "; ".join(f"{name}: {why}" for name, why in missing.items())
+        sys.exit(f"Not measured: {reported}. Leave out what you do not need with --without NAME.")
 
 
 def build_system(
@@ -370,7 +370,7 @@ def real_lengths(batch: Batch) -> list[tuple[int, int]]:
     return list(pairs)
 
 
-def facts(device: torch.device) -> dict[str, Any]:
+def metadata(device: torch.device) -> dict[str, Any]:
     """What a figure measured here should be printed with."""
     found: dict[str, Any] = {
         "command": _command(),

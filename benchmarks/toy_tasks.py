@@ -79,7 +79,7 @@ def main() -> None:
                         f"{row['updates']:5} updates  {row['seconds']:6.1f} s",
                         flush=True,
                     )
-    facts = {
+    metadata = {
         "machine": platform.machine(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -89,7 +89,7 @@ def main() -> None:
     fresh = {(row["preset"], row["task"], row["seed"]) for row in rows}
     kept = [row for row in old if (row["preset"], row["task"], row["seed"]) not in fresh]
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"facts": facts, "rows": kept + rows}, indent=1) + "\n", "utf-8")
+    out.write_text(json.dumps({"facts": metadata, "rows": kept + rows}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

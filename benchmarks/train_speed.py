@@ -32,9 +32,9 @@ from systems import (
     System,
     build_system,
     end,
-    facts,
     flops,
     has_tiles,
+    metadata,
     peers,
     real_lengths,
 )
@@ -71,8 +71,8 @@ def synthetic_batches(size: Size, tokens: int) -> list[Batch]:
     return [synthetic(size, tokens // LENGTH, LENGTH, seed) for seed in range(4)]
 
 
-def real_batches(size: Size, tokens: int, folder: Path, most: int | None) -> list[Batch]:
-    """An epoch of Multi30k as training would take it; `most` batches of it, which are in no order.
+def real_batches(size: Size, tokens: int, folder: Path, maximum: int | None) -> list[Batch]:
+    """An epoch of Multi30k as training would take it; `maximum` batches of it, which are in no order.
 
     One vocabulary is learnt for both languages, at most as large as the model's.
     """
@@ -86,7 +86,7 @@ def real_batches(size: Size, tokens: int, folder: Path, most: int | None) -> lis
         lambda found: found[1].epoch == 0 or found[1].batch == 0,
         Batches(encoded, tokens).iterate(),
     )
-    return [batch for batch, _ in itertools.islice(epoch, most)]
+    return [batch for batch, _ in itertools.islice(epoch, maximum)]
 
 
 # --------------------------------------------------------------------------------------- timing
@@ -215,7 +215,7 @@ class Section:
         for name, ceiling in ceilings.items():
             print(f"  matmul ceiling, {name}: {ceiling['flops'] / 1e12:.2f} TFLOP/s", flush=True)
         self.found |= {
-            "facts": facts(device),
+            "facts": metadata(device),
             "ceilings": ceilings,
             "batches": self._describe(batches),
         }
@@ -234,8 +234,8 @@ class Section:
     def _batches(self) -> list[Batch]:
         arguments = self.arguments
         if self.kind == "real":
-            most = arguments.steps or (None if self.device.type == "cuda" else 3)
-            return real_batches(self.size, arguments.tokens, arguments.data, most)
+            maximum = arguments.steps or (None if self.device.type == "cuda" else 3)
+            return real_batches(self.size, arguments.tokens, arguments.data, maximum)
         made = synthetic_batches(self.size, arguments.tokens)
         count = arguments.steps or (10 if self.device.type == "cuda" else 2)
         return [made[i % len(made)] for i in range(count)]

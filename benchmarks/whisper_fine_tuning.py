@@ -93,9 +93,9 @@ def train(name: str, asked: argparse.Namespace) -> dict[str, Any]:
         ),
         "utf-8",
     )
-    told = [f"train.device={asked.device}", f"seed={asked.seed}"]
+    reported = [f"train.device={asked.device}", f"seed={asked.seed}"]
     start = time.perf_counter()
-    train_recipe(load_recipe(path, told), asked.work / name)
+    train_recipe(load_recipe(path, reported), asked.work / name)
     seconds = time.perf_counter() - start
     found = score(asked.work / name, asked)
     found |= {"training_seconds": round(seconds, 1), "lr": rate}

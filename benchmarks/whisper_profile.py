@@ -24,17 +24,17 @@ from whisper import machine, read_list, write
 from whisper_systems import RATE, read
 
 import transduce
+from transduce.decoding.cuda.graph_slots import Slots
 from transduce.decoding.cuda.pool import AudioTask
-from transduce.decoding.cuda.slots import Slots
 from transduce.models.encoders import TransformerEncoder
-from transduce.models.speech import SpeechFrontEnd
+from transduce.models.speech import SpeechFrontend
 from transduce.nn.speech.whisper import WhisperMel
 from transduce.whisper.model import WhisperModel
 
 PARTS: list[tuple[str, type, str]] = [  # a part's time is without that of the parts within it
     ("samples", WhisperModel, "split_recordings"),
     ("features", WhisperMel, "forward"),
-    ("convolutions", SpeechFrontEnd, "forward"),
+    ("convolutions", SpeechFrontend, "forward"),
     ("encoder", TransformerEncoder, "forward"),
     ("language", WhisperModel, "listen"),
     ("fill slots", Slots, "fill_encoded"),

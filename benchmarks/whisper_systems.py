@@ -23,8 +23,8 @@ OURS = "transduce"
 RATE = 16_000
 LONGEST = 30.0  # seconds of a window
 
-Heard = list[tuple[str, str]]  # text and language of each file
-Transcribe = Callable[[Sequence[str]], Heard]
+DetectedLanguage = list[tuple[str, str]]  # text and language of each file
+Transcribe = Callable[[Sequence[str]], DetectedLanguage]
 
 
 @cache
@@ -40,11 +40,13 @@ class System:
 
     def __init__(self, name: str, precision: str, asked: argparse.Namespace) -> None:
         self.name = name
-        told = {one: getattr(asked, one) for one in ("threads", "beam", "batch", "device", "cache")}
-        told |= {"name": name, "precision": precision, "language": asked.language}
-        told["folder"] = str(asked.ours if name == OURS else asked.theirs)
+        reported = {
+            one: getattr(asked, one) for one in ("threads", "beam", "batch", "device", "cache")
+        }
+        reported |= {"name": name, "precision": precision, "language": asked.language}
+        reported["folder"] = str(asked.ours if name == OURS else asked.theirs)
         self.process = subprocess.Popen(
-            [sys.executable, __file__, json.dumps(told)],
+            [sys.executable, __file__, json.dumps(reported)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -79,52 +81,52 @@ def pieces(waves: Sequence[Any]) -> tuple[list[Any], list[int]]:
     return [piece for piece, _ in cut], [owner for _, owner in cut]
 
 
-def transduce_model(told: dict[str, Any]) -> Transcribe:
+def transduce_model(reported: dict[str, Any]) -> Transcribe:
     import torch
 
     import transduce
 
-    torch.set_num_threads(told["threads"])
-    model = transduce.load(Path(told["folder"]), device=told["device"])
-    model = model.compute_in(told["precision"]).freeze()
-    more: dict[str, Any] = {"language": told["language"]} if told["language"] else {}
-    if told["batch"] > 1:
+    torch.set_num_threads(reported["threads"])
+    model = transduce.load(Path(reported["folder"]), device=reported["device"])
+    model = model.compute_in(reported["precision"]).freeze()
+    more: dict[str, Any] = {"language": reported["language"]} if reported["language"] else {}
+    if reported["batch"] > 1:
         more["timestamps"] = False
-    if told["device"] == "cuda":
+    if reported["device"] == "cuda":
         more["rate"] = RATE
 
-    def transcribe(files: Sequence[str]) -> Heard:
+    def transcribe(files: Sequence[str]) -> DetectedLanguage:
         given: list[Any] = list(files)
-        if told["device"] == "cuda":
+        if reported["device"] == "cuda":
             given = [read(file) for file in files]
-        outputs = model.run(given, beam=told["beam"], **more)
+        outputs = model.run(given, beam=reported["beam"], **more)
         return [(output.text, output.language) for output in outputs]
 
     return transcribe
 
 
-def faster_whisper(told: dict[str, Any]) -> Transcribe:
+def faster_whisper(reported: dict[str, Any]) -> Transcribe:
     import numpy as np
     from faster_whisper import BatchedInferencePipeline, WhisperModel
     from faster_whisper.audio import decode_audio
 
     theirs = WhisperModel(
-        told["folder"],
-        device=told["device"],
-        compute_type=told["precision"],
-        cpu_threads=told["threads"],
+        reported["folder"],
+        device=reported["device"],
+        compute_type=reported["precision"],
+        cpu_threads=reported["threads"],
     )
-    more = {"beam_size": told["beam"], "temperature": 0.0, "language": told["language"]}
+    more = {"beam_size": reported["beam"], "temperature": 0.0, "language": reported["language"]}
     batched = BatchedInferencePipeline(theirs)
 
-    def one_by_one(files: Sequence[str]) -> Heard:
+    def one_by_one(files: Sequence[str]) -> DetectedLanguage:
         found = []
         for file in files:
             segments, info = theirs.transcribe(file, condition_on_previous_text=False, **more)
             found.append(("".join(one.text for one in segments).strip(), info.language))
         return found
 
-    def together(files: Sequence[str]) -> Heard:
+    def together(files: Sequence[str]) -> DetectedLanguage:
         """The files one after the other as one recording, cut where they were joined."""
         waves, owners = pieces([decode_audio(file, sampling_rate=RATE) for file in files])
         ends = np.cumsum([len(wave) for wave in waves])
@@ -133,7 +135,7 @@ def faster_whisper(told: dict[str, Any]) -> Transcribe:
             for wave, end in zip(waves, ends, strict=True)
         ]
         segments, info = batched.transcribe(
-            np.concatenate(waves), clip_timestamps=clips, batch_size=told["batch"], **more
+            np.concatenate(waves), clip_timestamps=clips, batch_size=reported["batch"], **more
         )
         texts = [""] * len(files)
         starts = [clip["start"] for clip in clips]
@@ -142,53 +144,53 @@ def faster_whisper(told: dict[str, Any]) -> Transcribe:
             texts[owners[clip]] += segment.text
         return [(text.strip(), info.language) for text in texts]
 
-    return together if told["batch"] > 1 else one_by_one
+    return together if reported["batch"] > 1 else one_by_one
 
 
-def huggingface(told: dict[str, Any]) -> Transcribe:
+def huggingface(reported: dict[str, Any]) -> Transcribe:
     """Whisper of transformers, in half precision with torch's fused attention."""
     import torch
     from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
     from transformers import WhisperTokenizerFast as Tokenizer
 
-    kind = getattr(torch, told["precision"])
-    device = torch.device(told["device"])
+    kind = getattr(torch, reported["precision"])
+    device = torch.device(reported["device"])
     theirs = WhisperForConditionalGeneration.from_pretrained(
-        told["folder"], dtype=kind, attn_implementation="sdpa"
+        reported["folder"], dtype=kind, attn_implementation="sdpa"
     )
     theirs = theirs.to(device).eval()
-    extract = WhisperFeatureExtractor.from_pretrained(told["folder"])
-    tokenizer = Tokenizer.from_pretrained(told["folder"])
+    extract = WhisperFeatureExtractor.from_pretrained(reported["folder"])
+    tokenizer = Tokenizer.from_pretrained(reported["folder"])
 
-    more = {"cache_implementation": told["cache"]} if told["cache"] else {}
+    more = {"cache_implementation": reported["cache"]} if reported["cache"] else {}
 
     def generate(waves: Sequence[Any]) -> list[str]:
         batch = extract(waves, sampling_rate=RATE, return_tensors="pt", device=str(device))
         with torch.inference_mode():
             ids = theirs.generate(
                 batch.input_features.to(device, kind),
-                num_beams=told["beam"],
+                num_beams=reported["beam"],
                 do_sample=False,
-                language=told["language"] or "en",
+                language=reported["language"] or "en",
                 task="transcribe",
                 **more,
             )
         decoded: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
         return decoded
 
-    def transcribe(files: Sequence[str]) -> Heard:
+    def transcribe(files: Sequence[str]) -> DetectedLanguage:
         waves, owners = pieces([read(file) for file in files])
         # Sorted, so that the outputs of a batch are about equally long.
         order = sorted(range(len(waves)), key=lambda place: -len(waves[place]))
         found = [""] * len(waves)
-        for start in range(0, len(order), told["batch"]):
-            some = order[start : start + told["batch"]]
+        for start in range(0, len(order), reported["batch"]):
+            some = order[start : start + reported["batch"]]
             for place, text in zip(some, generate([waves[place] for place in some]), strict=True):
                 found[place] = text
         texts = [""] * len(files)
         for owner, text in zip(owners, found, strict=True):
             texts[owner] += text
-        return [(text.strip(), told["language"] or "en") for text in texts]
+        return [(text.strip(), reported["language"] or "en") for text in texts]
 
     return transcribe
 
@@ -209,11 +211,11 @@ def thread_seconds() -> dict[str, float]:
     return found
 
 
-def work(told: dict[str, Any]) -> None:
-    transcribe = SYSTEMS[told["name"]](told)
+def work(reported: dict[str, Any]) -> None:
+    transcribe = SYSTEMS[reported["name"]](reported)
     for line in sys.stdin:
         files = json.loads(line)
-        if told["device"] == "cuda":
+        if reported["device"] == "cuda":
             for file in files:
                 read(file)
         before = thread_seconds()

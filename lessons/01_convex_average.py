@@ -113,8 +113,8 @@ show(figure, "convex_average")
 # ## The claim, asserted
 
 # %%
-for name, (least, sum_error, out_by) in measured.items():
-    assert least >= 0, f"{name}: a weight is negative, {least}"
+for name, (minimum, sum_error, out_by) in measured.items():
+    assert minimum >= 0, f"{name}: a weight is negative, {minimum}"
     assert sum_error < 1e-12, f"{name}: weights sum to one only within {sum_error}"
     assert out_by < 1e-12, f"{name}: an output lies outside of the values' hull by {out_by}"
 assert to_mean < 1e-12, f"with all scores equal, the output misses the mean by {to_mean}"

@@ -23,14 +23,14 @@
 import torch
 
 from transduce.lessons import COLORS, fit, panels, show, size, table
-from transduce.models import Labeller, TransformerTagger
+from transduce.models import LabelNetwork, TransformerTagger
 
 WORDS, SPECIAL, LENGTH = 12, 4, size(8, 12)
 VOCABULARY = 4 + WORDS + SPECIAL  # tokens 0 to 3 are reserved
 width = size(32, 64)
 
 
-def tagger(combine: str, width: int) -> Labeller:
+def tagger(combine: str, width: int) -> LabelNetwork:
     torch.manual_seed(6)
     return TransformerTagger(
         VOCABULARY,
@@ -52,7 +52,7 @@ def tagger(combine: str, width: int) -> Labeller:
 
 
 # %%
-def count(network: Labeller) -> tuple[int, int]:
+def count(network: LabelNetwork) -> tuple[int, int]:
     """Numbers in the matrices and in the vectors of the encoder."""
     parameters = list(network.encoder.parameters())
     matrices = sum(p.numel() for p in parameters if p.dim() == 2)
@@ -102,7 +102,7 @@ def with_begin(labels_BS: torch.Tensor) -> torch.Tensor:
     return torch.cat([torch.full((len(labels_BS), 1), 2), labels_BS], dim=1)
 
 
-def share_of_place(network: Labeller) -> tuple[float, torch.Tensor]:
+def share_of_place(network: LabelNetwork) -> tuple[float, torch.Tensor]:
     """What share of the scores' variance the places explain; and the mean weights."""
     seen = []
     network.encoder.blocks[0].self_attention.watch = seen.append

@@ -27,9 +27,9 @@
 import torch
 
 from transduce.lessons import fit, panels, show, size, table
-from transduce.models import Labeller, TransformerClassifier
+from transduce.models import LabelNetwork, TransformerClassifier
 from transduce.models.encoders import RecurrentEncoder
-from transduce.models.labeller import assemble_labeller
+from transduce.models.label_network import assemble_label_network
 from transduce.models.word_embedding import WordEmbedding
 from transduce.nn import EncoderBlock, Recurrent, causal
 
@@ -89,7 +89,7 @@ def recall(distance: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return source_BS, torch.full((32,), distance + 1), torch.cat([begin_B1, symbol_B1], dim=1)
 
 
-def network_of(kind: str) -> Labeller:
+def network_of(kind: str) -> LabelNetwork:
     torch.manual_seed(7)
     vocabulary = 4 + SYMBOLS + FILLERS
     if kind == "attention":
@@ -99,7 +99,7 @@ def network_of(kind: str) -> Labeller:
         )  # fmt: skip
     encoder = RecurrentEncoder(width, kind, bidirectional=False)
     embedding = WordEmbedding(vocabulary, width, positions=None, dropout=0.0)
-    return assemble_labeller(embedding, encoder, width, SYMBOLS, "last")
+    return assemble_label_network(embedding, encoder, width, SYMBOLS, "last")
 
 
 distances = size([3, 30], [5, 10, 20, 40])

@@ -99,7 +99,7 @@ table(
 removals = prune_greedily(trial, worths, keep=1, candidates=size(2, 3), resamples=10)
 curve = [whole, *(whole + removal.change.value for removal in removals)]
 BUDGET = 0.05
-count, most = len(trial.heads), len(removals)
+count, maximum = len(trial.heads), len(removals)
 gone = max(place for place, value in enumerate(curve) if value <= whole + BUDGET)
 
 
@@ -118,7 +118,7 @@ table(
         (f"pruned, within {BUDGET} nats", count - gone, curve[gone]),
         ("as many removed at random", count - gone, by_chance),
         ("as many removed, most important first", count - gone, by_worst),
-        ("one head left in each module", count - most, curve[most]),
+        ("one head left in each module", count - maximum, curve[maximum]),
     ],
 )
 
@@ -142,7 +142,9 @@ table(
     ["trained longer", "heads", "parameters", "loss, nats per letter", "words right"],
     [
         (name, heads_left, numbers, *again[name])
-        for name, heads_left, numbers in zip(again, (count, count - most), parameters, strict=True)
+        for name, heads_left, numbers in zip(
+            again, (count, count - maximum), parameters, strict=True
+        )
     ],
 )
 
@@ -160,7 +162,7 @@ pruning.axhline(whole + BUDGET, color="#999999", linestyle=":", label=f"{BUDGET}
 pruning.plot(gone, by_chance, "s", color=COLORS[4], label="as many, at random")
 pruning.plot(gone, by_worst, "v", color=COLORS[1], label="as many, most important first")
 star = {"markersize": 12, "color": COLORS[2], "clip_on": False}
-pruning.plot(most, again["pruned"][0], "*", label="pruned, trained longer", **star)
+pruning.plot(maximum, again["pruned"][0], "*", label="pruned, trained longer", **star)
 pruning.set(xlabel=f"heads removed, of {count}", ylabel="loss, nats per letter", ylim=(0, None))
 pruning.set_title("Greedy pruning", fontsize=10, loc="left")
 pruning.legend(fontsize=8, frameon=False)
@@ -184,15 +186,15 @@ assert whole < 0.5, f"the model has not learned its task: {whole} nats per lette
 assert gone >= 1, "no head can go"
 assert ordered[0].change.value > 0.02, f"the best head is worth {ordered[0].change.value}"
 assert by_worst > curve[gone] + 0.3, f"the best {gone} heads are not missed: {by_worst}"
-assert most > count / 2, f"only {most} of {count} heads were removed"
+assert maximum > count / 2, f"only {maximum} of {count} heads were removed"
 lost = again["pruned"][0] - again["whole"][0]
-assert curve[most] > whole + 2 * BUDGET, "most heads can go at once, without training"
-assert lost < 0.5 * (curve[most] - whole), f"training longer does not mend it: {lost:+.3f} nats"
-assert lost < 0.15, f"with {most} heads gone and trained longer, it is {lost:+.3f} nats worse"
+assert curve[maximum] > whole + 2 * BUDGET, "most heads can go at once, without training"
+assert lost < 0.5 * (curve[maximum] - whole), f"training longer does not mend it: {lost:+.3f} nats"
+assert lost < 0.15, f"with {maximum} heads gone and trained longer, it is {lost:+.3f} nats worse"
 print(
     f"{gone} of {count} heads can be removed at once for {curve[gone] - whole:+.3f} nats per "
-    f"letter; the most important {gone} would cost {by_worst - whole:+.2f}. {most} of {count} cost "
-    f"{curve[most] - whole:+.2f} at once, and {lost:+.3f} after training half as long again."
+    f"letter; the most important {gone} would cost {by_worst - whole:+.2f}. {maximum} of {count} cost "
+    f"{curve[maximum] - whole:+.2f} at once, and {lost:+.3f} after training half as long again."
 )
 
 # %% [markdown]

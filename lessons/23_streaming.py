@@ -225,9 +225,11 @@ show(figure, "streaming")
 
 # %%
 for chunk in CHUNKS:
-    found, least = measured[chunk], possible(chunk)
-    assert found > 0.8 * least, f"chunks of {chunk} see the future: {found:.3f}, not {least:.3f}"
-    assert found < 1.15 * least + 0.02, f"chunks of {chunk}: {found:.3f} wrong, not {least:.3f}"
+    found, minimum = measured[chunk], possible(chunk)
+    assert found > 0.8 * minimum, (
+        f"chunks of {chunk} see the future: {found:.3f}, not {minimum:.3f}"
+    )
+    assert found < 1.15 * minimum + 0.02, f"chunks of {chunk}: {found:.3f} wrong, not {minimum:.3f}"
 assert measured[None] < 0.02, f"with the whole text {measured[None]:.1%} of the letters are wrong"
 end, start = of_places[-1].item(), of_places[: SHOWN // 2].mean().item()
 assert end > 8 * start, f"{end:.0f} % wrong at the end of a chunk, {start:.0f} % in its first half"

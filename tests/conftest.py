@@ -38,7 +38,7 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
-def tell_of_a_missing_library() -> None:
+def warn_of_a_missing_library() -> None:
     """Where there is no C library, that is said here, and by no program that a test starts."""
     loaded = sys.modules.get("transduce.runtime.c_library")  # not in a process without tests
     if loaded is not None and loaded.library() is None:
@@ -64,7 +64,7 @@ def pytest_collection() -> Iterator[None]:
         gc.disable()
         try:
             collected = yield
-            tell_of_a_missing_library()
+            warn_of_a_missing_library()
             return collected
         finally:
             gc.enable()

@@ -91,9 +91,9 @@ class Forked(subprocess.Popen[AnyStr], Generic[AnyStr]):
         }
         given_streams = (asked["p2cread"], asked["c2pwrite"], asked["errwrite"])
         streams = [own if own != -1 else n for n, own in enumerate(given_streams)]
-        self._end, told = os.pipe()
-        socket.send_fds(_server(), [json.dumps(request).encode()], [*streams, told])
-        os.close(told)
+        self._end, reported = os.pipe()
+        socket.send_fds(_server(), [json.dumps(request).encode()], [*streams, reported])
+        os.close(reported)
         self.pid = int(self._read())
         self._child_created = True
         pairs = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")

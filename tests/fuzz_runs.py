@@ -30,10 +30,10 @@ ENDS = (0, 1, 2)  # as documented: done, something was odd, one sentence
 class Failure:
     number: int
     what: str
-    told: str = ""
+    reported: str = ""
 
     def __str__(self) -> str:
-        return f"case {self.number}: {self.what}\n{self.told}"
+        return f"case {self.number}: {self.what}\n{self.reported}"
 
 
 def run_cases(numbers: range, world: Path) -> tuple[list[Failure], dict[str, int], float]:
@@ -136,19 +136,19 @@ def run_case(number: int, world: Path) -> dict[str, Any]:
         cli.main()
     except SystemExit as end:
         err.flush()
-        told = err.buffer.getvalue().decode("utf-8", "replace")
+        reported = err.buffer.getvalue().decode("utf-8", "replace")
         if end.code not in ENDS:
-            found |= {"failed": f"status {end.code} of {case.arguments}", "told": told[-2000:]}
-        elif "Traceback" in told or (end.code == 2 and "transduce: " not in told):
-            found |= {"failed": f"no sentence of {case.arguments}", "told": told[-2000:]}
-        elif "\x1b" in told:
+            found |= {"failed": f"status {end.code} of {case.arguments}", "told": reported[-2000:]}
+        elif "Traceback" in reported or (end.code == 2 and "transduce: " not in reported):
+            found |= {"failed": f"no sentence of {case.arguments}", "told": reported[-2000:]}
+        elif "\x1b" in reported:
             found |= {
                 "failed": f"an escape sequence of {case.arguments}",
-                "told": repr(told[-2000:]),
+                "told": repr(reported[-2000:]),
             }
     except BaseException as error:
-        told = "".join(traceback.format_exception(error))[-3000:]
-        found |= {"failed": f"{type(error).__name__} of {case.arguments}", "told": told}
+        reported = "".join(traceback.format_exception(error))[-3000:]
+        found |= {"failed": f"{type(error).__name__} of {case.arguments}", "told": reported}
     finally:
         sys.argv, sys.stdin, sys.stdout, sys.stderr = kept
         os.chdir(before)

@@ -24,8 +24,8 @@ class Repository:
     def commit(self, revision: str) -> str:
         """A commit's name: the digest of its files."""
         files = self.branches[revision]
-        told = "".join(f"{name} {sha1(files[name]).hexdigest()}\n" for name in sorted(files))
-        return sha1(told.encode()).hexdigest()
+        reported = "".join(f"{name} {sha1(files[name]).hexdigest()}\n" for name in sorted(files))
+        return sha1(reported.encode()).hexdigest()
 
     def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
         for branch, files in self.branches.items():

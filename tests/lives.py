@@ -63,14 +63,14 @@ class Lives:
         """Start a run in a folder; the number of its process. `death` and `more` are told in
         `mortal.py`; `errors` is a file for standard error."""
         self._give_up()
-        told, report = self.folder / "told", self.folder / "report.json"
+        reported, report = self.folder / "told", self.folder / "report.json"
         report.unlink(missing_ok=True)
         for ending in (".go", ".asked"):
             report.with_suffix(ending).unlink(missing_ok=True)
         if death is not None:
             death = {**death, "report": str(report)}
         with ExitStack() as files:
-            out = files.enter_context(told.open("wb"))
+            out = files.enter_context(reported.open("wb"))
             err = files.enter_context(Path(errors).open("wb")) if errors else subprocess.STDOUT
             self._running = self._forked(
                 {"arguments": arguments, "death": death, **more},
@@ -108,7 +108,7 @@ class Lives:
     def wait_for(self, met: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 120
         while not met():
-            assert time.monotonic() < deadline, self.told
+            assert time.monotonic() < deadline, self.reported
             time.sleep(0.002)
 
     def go(self) -> None:
@@ -140,7 +140,7 @@ class Lives:
         self._give_up()
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         return (self.folder / "told").read_text("utf-8")
 
     @property
@@ -209,17 +209,17 @@ def check_same(folder: Path, whole: Path) -> None:
     weights = [(run / "model.safetensors").read_bytes() for run in (folder, whole)]
     assert weights[0] == weights[1], "the same weights have other bytes"
     for name in ("model.safetensors", "state/training.safetensors"):
-        mine, facts = read_tensors(folder / name)
-        theirs, their_facts = read_tensors(whole / name)
+        mine, metadata = read_tensors(folder / name)
+        theirs, their_metadata = read_tensors(whole / name)
         assert mine.keys() == theirs.keys()
         different = [key for key in mine if not mine[key].equal(theirs[key])]
         assert not different, f"{name}: {different[:3]}"
-        for one in (facts, their_facts):
+        for one in (metadata, their_metadata):
             standing = one.get("standing", {"window": {}})
             for clock in (standing, standing["window"]):
                 for timed in ("seconds", "elapsed", "validation"):
                     clock.pop(timed, None)
-        assert facts == their_facts
+        assert metadata == their_metadata
     log, steps = log_of(folder), log_of(whole)[-1]["step"]
     assert log == log_of(whole)
     assert [r["step"] for r in log if r["kind"] == "train"] == list(range(1, steps + 1))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-Way = Callable[["Handler", bytes], None]
+Reply = Callable[["Handler", bytes], None]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -18,14 +18,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.lstrip("/")
         self.server.asked.append((name, self.headers.get("Range")))
-        ways = self.server.ways.get(name, [])
+        replies = self.server.replies.get(name, [])
         # The last way is for all further requests.
-        way = ways.pop(0) if len(ways) > 1 else ways[0] if ways else well
+        reply = replies.pop(0) if len(replies) > 1 else replies[0] if replies else well
         body = self.server.files.get(name)
-        if body is None and way is well:
+        if body is None and reply is well:
             self.send_error(404)
         else:
-            way(self, body or b"")
+            reply(self, body or b"")
 
     @property
     def start(self) -> int:
@@ -63,36 +63,36 @@ def without_ranges(handler: Handler, body: bytes) -> None:
     handler.wfile.write(handler.head(body, ranges=False))
 
 
-def cut(count: int, *, ranges: bool = True) -> Way:
+def cut(count: int, *, ranges: bool = True) -> Reply:
     """The connection breaks after so many bytes."""
 
-    def way(handler: Handler, body: bytes) -> None:
+    def reply(handler: Handler, body: bytes) -> None:
         handler.wfile.write(handler.head(body, ranges=ranges)[:count])
         handler.hang_up()
 
-    return way
+    return reply
 
 
-def cut_without_length(count: int) -> Way:
+def cut_without_length(count: int) -> Reply:
     """As servers of old: the end of the connection is the end of the file."""
 
-    def way(handler: Handler, body: bytes) -> None:
+    def reply(handler: Handler, body: bytes) -> None:
         handler.send_response(200)
         handler.end_headers()
         handler.wfile.write(body[:count])
         handler.hang_up()
 
-    return way
+    return reply
 
 
-def with_length(off: int) -> Way:
+def with_length(off: int) -> Reply:
     """A Content-Length that is off by so many bytes; all the bytes come."""
 
-    def way(handler: Handler, body: bytes) -> None:
+    def reply(handler: Handler, body: bytes) -> None:
         handler.wfile.write(handler.head(body, length=len(body) - handler.start + off))
         handler.hang_up()
 
-    return way
+    return reply
 
 
 def wrong_range(handler: Handler, body: bytes) -> None:
@@ -104,58 +104,58 @@ def wrong_range(handler: Handler, body: bytes) -> None:
     handler.wfile.write(body)
 
 
-def status(code: int) -> Way:
+def status(code: int) -> Reply:
     return lambda handler, body: handler.send_error(code)
 
 
-def redirect(to: str) -> Way:
-    def way(handler: Handler, body: bytes) -> None:
+def redirect(to: str) -> Reply:
+    def reply(handler: Handler, body: bytes) -> None:
         handler.send_response(302)
         handler.send_header("Location", to)
         handler.send_header("Content-Length", "0")
         handler.end_headers()
 
-    return way
+    return reply
 
 
-def slow(pieces: int, pause: float) -> Way:
+def slow(pieces: int, pause: float) -> Reply:
     """In pieces, with pauses before them."""
 
-    def way(handler: Handler, body: bytes) -> None:
+    def reply(handler: Handler, body: bytes) -> None:
         rest = handler.head(body)
         size = -(-len(rest) // pieces)
         for begin in range(0, len(rest), size):
             time.sleep(pause)
             handler.wfile.write(rest[begin : begin + size])
 
-    return way
+    return reply
 
 
-def stuck(count: int, seconds: float) -> Way:
+def stuck(count: int, seconds: float) -> Reply:
     """So many bytes, and then nothing for a long time."""
 
-    def way(handler: Handler, body: bytes) -> None:
+    def reply(handler: Handler, body: bytes) -> None:
         handler.wfile.write(handler.head(body)[:count])
         handler.wfile.flush()
         time.sleep(seconds)
 
-    return way
+    return reply
 
 
-def silent(seconds: float) -> Way:
+def silent(seconds: float) -> Reply:
     """Takes the question and does not answer."""
     return lambda handler, body: time.sleep(seconds)
 
 
 class Loopback(ThreadingHTTPServer):
-    """Serves `files`; of a name in `ways`, the first answer in the first way, and so on."""
+    """Serves `files`; of a name in `replies`, the first answer in the first way, and so on."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.files: dict[str, bytes] = {}
-        self.ways: dict[str, list[Way]] = {}
+        self.replies: dict[str, list[Reply]] = {}
         self.asked: list[tuple[str, str | None]] = []
         """Names, and the ranges that were asked for."""
 

@@ -52,10 +52,10 @@ class Death:
         self.countdown -= 1
         return self.countdown == 0
 
-    def strike(self, **facts: Any) -> NoReturn:
+    def strike(self, **metadata: Any) -> NoReturn:
         # Renamed when it is whole: this process may be ended by others meanwhile.
         part = self.report.with_name(f"{self.report.name}.{os.getpid()}")
-        part.write_bytes(json.dumps({"file": self.file, "place": self.place, **facts}).encode())
+        part.write_bytes(json.dumps({"file": self.file, "place": self.place, **metadata}).encode())
         os.replace(part, self.report)  # noqa: PTH105 (Path.replace is watched)
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -75,7 +75,7 @@ TESTS: dict[str, list[str]] = {
     "data/batches/batch.py": [*BATCHES, "unit/data/audio/test_corpus.py"],
     "data/batches/bucketing.py": BATCHES,
     "data/batches/blocks.py": BATCHES,
-    "data/batches/stream.py": ["unit/data/batches/test_stream.py", *BATCHES],
+    "data/batches/streaming_dataset.py": ["unit/data/batches/test_streaming_dataset.py", *BATCHES],
     "data/cache/tokenised.py": [
         "unit/data/cache/test_tokenised.py",
         "unit/data/batches/test_batch.py",

@@ -27,11 +27,11 @@ class Group:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         folder.parent.mkdir(parents=True, exist_ok=True)
-        self.told = [folder.with_name(f"{folder.name}-{rank}.txt") for rank in range(count)]
+        self.reported = [folder.with_name(f"{folder.name}-{rank}.txt") for rank in range(count)]
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": count}
         self.processes: list[Forked[bytes]] = []
-        for rank, told in enumerate(self.told):
-            with told.open("wb") as output:
+        for rank, reported in enumerate(self.reported):
+            with reported.open("wb") as output:
                 process = Forked[bytes](
                     [sys.executable, "-m", __name__, str(seconds), json.dumps(arguments)],
                     stdin=subprocess.DEVNULL,
@@ -53,7 +53,7 @@ class Group:
         return codes
 
     def said(self, rank: int) -> str:
-        return self.told[rank].read_text("utf-8") if self.told[rank].exists() else ""
+        return self.reported[rank].read_text("utf-8") if self.reported[rank].exists() else ""
 
     def wait_for(self, word: str) -> None:
         deadline = time.monotonic() + 120

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transduce.corpora.location import FACTS, facts_of
+from transduce.corpora.location import METADATA, metadata_of
 from transduce.corpora.udhr import SPLITS
 from transduce.storage import write_json
 
@@ -34,4 +34,4 @@ def write_declaration(shelf: Path) -> None:
     head = ("code", "iso639-3", "bcp47", "direction", "name", "paragraphs")
     names = "".join("\t".join(row) + "\n" for row in [head, *NAMES])
     (folder / "languages.tsv").write_text(names, "utf-8")
-    write_json(folder / FACTS, facts_of(folder, name="udhr"))
+    write_json(folder / METADATA, metadata_of(folder, name="udhr"))

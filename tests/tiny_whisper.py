@@ -90,7 +90,7 @@ def huggingface_folder(folder: Path, seed: int = 1, bands: int = 80) -> Any:
             parameter.normal_(std=next((w for one, w in wide.items() if one in name), 0.25))
             if "norm" in name and name.endswith("weight"):
                 parameter.add_(1.0)
-    told = model.generation_config
+    reported = model.generation_config
     values: dict[str, Any] = {
         "is_multilingual": True,
         "lang_to_id": {f"<|{code}|>": named[f"<|{code}|>"] for code in LANGUAGES},
@@ -105,10 +105,10 @@ def huggingface_folder(folder: Path, seed: int = 1, bands: int = 80) -> Any:
         "forced_decoder_ids": None,
     }
     for name, value in values.items():
-        setattr(told, name, value)
-    told._from_model_config = False  # else it would be made anew of config.json
+        setattr(reported, name, value)
+    reported._from_model_config = False  # else it would be made anew of config.json
     model.save_pretrained(folder)
-    told.save_pretrained(folder)
+    reported.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(json.dumps(parts), "utf-8")
     extractor(bands).save_pretrained(folder)
     return model
@@ -147,8 +147,10 @@ def our_model(seed: int = 2, **prompt: Any) -> Any:
     recipe = recipe_of(shape, generation, "whisper-tiny")
     assert recipe.audio is not None
     assert recipe.audio.prompt is not None
-    told = recipe.audio.prompt.model_copy(update=prompt)
-    recipe = recipe.model_copy(update={"audio": recipe.audio.model_copy(update={"prompt": told})})
+    reported = recipe.audio.prompt.model_copy(update=prompt)
+    recipe = recipe.model_copy(
+        update={"audio": recipe.audio.model_copy(update={"prompt": reported})}
+    )
     torch.manual_seed(seed)
     model = create(recipe, tokens, tokens)
     model.network.eval()

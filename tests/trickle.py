@@ -16,14 +16,14 @@ class Trickle:
         self.next = self.looks = 0
         self.found: dict[int, list[Hypothesis]] = {}
         self.under_way = 0
-        self.most_beside = 0
+        self.max_beside = 0
 
     def more(self) -> list[tuple[int, Job]]:
         count = self.counts[self.looks] if self.looks < len(self.counts) else len(self.every)
         self.looks += 1
         some = list(enumerate(self.every))[self.next : self.next + count]
         if some and self.under_way:
-            self.most_beside = max(self.most_beside, self.under_way)
+            self.max_beside = max(self.max_beside, self.under_way)
         self.next += len(some)
         self.under_way += len(some)
         return some

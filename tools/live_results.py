@@ -33,7 +33,7 @@ def sections() -> list[str]:
     return ["# Live speech", "", *lines] if lines else []
 
 
-def _told(found: dict[str, Any]) -> str:
+def _reported(found: dict[str, Any]) -> str:
     known = found["facts"]
     count = known["threads"]
     threads = "" if "thread" in known["hardware"] else f", {count} thread{'s' * (count != 1)}"
@@ -78,7 +78,7 @@ def _latency(found: dict[str, Any]) -> list[str]:
     )
     head += ["final by endpointing", "ended", "final after `finish`", "real-time factor"]
     table = _table(head, rows)
-    return [about, "", _told(found), "", *table, ""]
+    return [about, "", _reported(found), "", *table, ""]
 
 
 def _by_recipe(
@@ -131,7 +131,7 @@ def _streams(found: dict[str, Any]) -> list[str]:
     ]
     head = ["model", "chunk", "streams", "busy", "real-time factor", "lag", "in the second half"]
     about = "Several streams at once. `lag` is the time from a complete chunk to its recognition."
-    return [about, "", _told(found), "", *_table(head, rows), ""]
+    return [about, "", _reported(found), "", *_table(head, rows), ""]
 
 
 def _hour(found: dict[str, Any]) -> list[str]:
@@ -149,7 +149,7 @@ def _hour(found: dict[str, Any]) -> list[str]:
     head = ["model", "minute", "memory", "on the GPU", "computing of that minute"]
     minutes = max(row["minute"] for row in found["rows"])
     about = f"One stream for {minutes} minutes, fed faster than real time: memory of the process."
-    return [about, "", _told(found), "", *_table(head, rows), ""]
+    return [about, "", _reported(found), "", *_table(head, rows), ""]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -193,20 +193,20 @@ def _chart(lines: dict[str, list[tuple[float, float, str]]], across: str, up: st
     """Lines through points (x, y, label), both axes from zero, as SVG."""
     width, height, left, low = 760, 360, 60, 310
     points = [point for line in lines.values() for point in line]
-    most_x, most_y = _round_up(max(p[0] for p in points)), _round_up(max(p[1] for p in points))
+    max_x, max_y = _round_up(max(p[0] for p in points)), _round_up(max(p[1] for p in points))
 
     def place(x: float, y: float) -> str:
-        return f"{left + x / most_x * (width - left - 150):.1f} {low - y / most_y * (low - 36):.1f}"
+        return f"{left + x / max_x * (width - left - 150):.1f} {low - y / max_y * (low - 36):.1f}"
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" aria-label="{up}, by {across}">',
         STYLE,
-        f'<path class="axis" d="M {place(0, most_y)} L {place(0, 0)} L {place(most_x, 0)}"/>',
+        f'<path class="axis" d="M {place(0, max_y)} L {place(0, 0)} L {place(max_x, 0)}"/>',
         f'<text x="{left}" y="{height - 8}">{across}</text><text x="{left - 8}" y="14">{up}</text>',
     ]
     for step in range(5):
-        x, y = most_x * step / 4, most_y * step / 4
+        x, y = max_x * step / 4, max_y * step / 4
         parts.append(_text(place(x, 0), f"{x:g}", "middle", 0, 18))
         parts.append(_text(place(0, y), f"{y:g}", "end", -8, 4))
     for (name, line), colour in zip(lines.items(), COLOURS, strict=False):

@@ -116,9 +116,11 @@ def sections(name: str) -> list[dict[str, Any]]:
     return [section for one in found if one is not None for section in one["sections"]]
 
 
-def versions(facts: dict[str, Any]) -> str:
-    said = f"{facts['hardware']}, torch {facts['torch']}"
-    return f"{said}, transformers {facts['transformers']}" if "transformers" in facts else said
+def versions(metadata: dict[str, Any]) -> str:
+    said = f"{metadata['hardware']}, torch {metadata['torch']}"
+    return (
+        f"{said}, transformers {metadata['transformers']}" if "transformers" in metadata else said
+    )
 
 
 def train_speed() -> list[str]:
@@ -299,8 +301,11 @@ def decode_table(section: dict[str, Any]) -> list[str]:
             ]
         )
     rounds = [len(row["round_seconds"]) for row in section["rows"] if "round_seconds" in row]
-    least, most = min(rounds, default=0), max(rounds, default=0)
-    counted, plural = (f"{least} to {most}" if least < most else str(most)), "s" * (most != 1)
+    minimum, maximum = min(rounds, default=0), max(rounds, default=0)
+    counted, plural = (
+        (f"{minimum} to {maximum}" if minimum < maximum else str(maximum)),
+        "s" * (maximum != 1),
+    )
     head = ["search, batch", "", "tokens/s", "rounds", "latency p50, p90, p99, ms", "MiB"]
     package = f", ctranslate2 {known['ctranslate2']}" if "ctranslate2" in known else ""
     return [
@@ -585,8 +590,8 @@ def _decoding_compared(several: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _times(usual: float, low: float, high: float) -> str:
-    usually, least, most = (f"{one:.{1 if one >= 10 else 2}f}" for one in (usual, low, high))
-    return f"{usually} times ({least} to {most})"
+    usually, minimum, maximum = (f"{one:.{1 if one >= 10 else 2}f}" for one in (usual, low, high))
+    return f"{usually} times ({minimum} to {maximum})"
 
 
 def _machine(section: dict[str, Any]) -> str:

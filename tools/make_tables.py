@@ -118,11 +118,11 @@ def _parts(found: dict[str, Any] | None) -> list[str]:
     """Where the time of greedy search goes."""
     if found is None:
         return []
-    most = [f"{name} {one['milliseconds']:.0f} ms" for name, one in found["parts"].items()][:6]
+    maximum = [f"{name} {one['milliseconds']:.0f} ms" for name, one in found["parts"].items()][:6]
     return [
         "",
         f"Greedy search of these {found['files']} files takes {found['milliseconds']:.0f} ms. "
-        f"Timed one by one, with the device waited for: {', '.join(most)}; others take less. "
+        f"Timed one by one, with the device waited for: {', '.join(maximum)}; others take less. "
         f"`samples` is the check and conversion of samples on the host, `steps` the decoder's.",
     ]
 
@@ -175,8 +175,8 @@ def checkpointing() -> list[str]:
                 f"{statistics.median(with_it['fixed_mib']):,.0f} MiB",
             ]
         )
-    told = f"`{found['command']}`, {found['hardware']}, torch {found['torch']}:"
-    return [told, "", *table(rows[0], rows[1:])]
+    reported = f"`{found['command']}`, {found['hardware']}, torch {found['torch']}:"
+    return [reported, "", *table(rows[0], rows[1:])]
 
 
 def decoding_settings() -> list[str]:

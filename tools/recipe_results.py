@@ -108,9 +108,9 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
             lines += [*table(head, rows), ""]
     lines += _by_group(reported, shown)
     trained = {name: one for name, one in reported.items() if set(one["runs"]) != {ENSEMBLE}}
-    facts = [_facts(name, one) for name, one in trained.items()]
+    metadata = [_metadata(name, one) for name, one in trained.items()]
     head = ["experiment", "parameters", "updates", "training", "hardware", "command"]
-    lines += [*table(head, facts), ""] if facts else []
+    lines += [*table(head, metadata), ""] if metadata else []
     if tried:
         lines += ["Compared on the validation set (of several seeds, the mean):", ""]
         head = ["", *shown["metrics"], "overrides"]
@@ -225,7 +225,7 @@ def _published(shown: dict[str, Any], name: str, test: str, expression: str) -> 
     return ", ".join(found)
 
 
-def _facts(name: str, one: dict[str, Any]) -> list[str]:
+def _metadata(name: str, one: dict[str, Any]) -> list[str]:
     seeds = [run for unit, run in one["runs"].items() if unit != ENSEMBLE]
     alone = [run for run in seeds if run.get("at_once", 1) == 1] or seeds
     training = [run["training"] for run in seeds]
@@ -235,7 +235,7 @@ def _facts(name: str, one: dict[str, Any]) -> list[str]:
     return [
         f"`{name}`",
         f"{first['parameters']:,}",
-        f"{max(facts['steps'] for facts in training):,}",
+        f"{max(metadata['steps'] for metadata in training):,}",
         f"{seconds:,.0f} s{beside}",
         f"{first['device']}, torch {first['torch']}, {first['precision']}",
         f"`{one['command']}`",

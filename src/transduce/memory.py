@@ -64,11 +64,11 @@ def _control_groups() -> list[int]:
         ),
     ):
         with suppress(OSError, ValueError):  # not there, or "max"
-            most, taken = (int(Path(folder, name).read_text()) for name in (limit, used))
+            maximum, taken = (int(Path(folder, name).read_text()) for name in (limit, used))
             lines = Path(folder, "memory.stat").read_text().splitlines()
             counts = dict(line.split() for line in lines)
             # The page cache counts as used, but can be reclaimed.
-            left.append(most - taken + int(counts.get(cached, 0)))
+            left.append(maximum - taken + int(counts.get(cached, 0)))
     return left
 
 

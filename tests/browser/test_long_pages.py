@@ -118,9 +118,9 @@ def test_a_minute_of_audio_stays_smooth(browser: Browser, tmp_path: Path) -> Non
         took = times_of(browser)
         if max(took.values()) < SLOW:
             break
-    told = ", ".join(f"{name} {ms:.0f} ms" for name, ms in took.items())
-    print(told)
-    assert max(took.values()) < SLOW, told
+    reported = ", ".join(f"{name} {ms:.0f} ms" for name, ms in took.items())
+    print(reported)
+    assert max(took.values()) < SLOW, reported
     assert browser.errors() == []
 
 

@@ -226,9 +226,9 @@ def test_microphone(browser: Browser, server: Running) -> None:
     # What was sent: the beeps of Chromium's microphone, with silence between them.
     sent = browser.wait("return window.sent")
     with wave.open(io.BytesIO(base64.b64decode(sent))) as file:
-        facts = (file.getnchannels(), file.getsampwidth(), file.getframerate())
+        metadata = (file.getnchannels(), file.getsampwidth(), file.getframerate())
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(float)
-    assert facts == (1, 2, 16000)
+    assert metadata == (1, 2, 16000)
     assert len(samples) > 16_000
     assert np.abs(samples).max() > 1000
     assert np.median(np.abs(samples)) < 100

@@ -77,9 +77,9 @@ def test_lines_are_found_and_written(command: Command, place: Path) -> None:
     assert "not read: line 4, 12, 13" in done.stdout
     assert "without text: " in done.stdout  # before two of the lines
     assert "warning" not in done.stderr
-    told = json.loads((place / "talk" / "segments.json").read_text("utf-8"))["utterances"]
+    reported = json.loads((place / "talk" / "segments.json").read_text("utf-8"))["utterances"]
     errors = []
-    for one, span in zip(told, truth, strict=True):
+    for one, span in zip(reported, truth, strict=True):
         assert one["read"] == (span is not None), one
         if span is not None:
             errors += [abs(one["start"] - span[0]), abs(one["end"] - span[1])]
@@ -103,8 +103,8 @@ def test_lines_are_found_and_written(command: Command, place: Path) -> None:
     assert [pair.target for pair in pairs] == [one.text for one in there]
     # What was cut out says what it should; the model knows shorter lines, so not to the letter.
     asked = ("--ctc-weight", "0.8", *(pair.source for pair in pairs))
-    told_by_file = command("run", place / "run", *asked).stdout
-    names, heard = zip(*(line.split("\t") for line in told_by_file.splitlines()), strict=True)
+    reported_by_file = command("run", place / "run", *asked).stdout
+    names, heard = zip(*(line.split("\t") for line in reported_by_file.splitlines()), strict=True)
     assert list(names) == [pair.source for pair in pairs]
     heard = list(heard)
     assert jiwer.cer([pair.target for pair in pairs], heard) < 0.15

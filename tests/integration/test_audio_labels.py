@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def labeller(folder: Path) -> Path:
+def label_network(folder: Path) -> Path:
     (folder / "labels.yaml").write_text(
         """
 name: labels
@@ -79,10 +79,10 @@ validation: {every: 75, metric: accuracy}
     return folder / "labels"
 
 
-def test_recordings_get_their_labels(labeller: Path, folder: Path) -> None:
-    model = load(labeller)
+def test_recordings_get_their_labels(label_network: Path, folder: Path) -> None:
+    model = load(label_network)
     assert isinstance(model, AudioClassifier)
-    evaluation = evaluate_folder(model, labeller, split="test")
+    evaluation = evaluate_folder(model, label_network, split="test")
     assert evaluation.metrics["accuracy"].value > 85  # the more frequent label has 62 %
     audio = folder / "sounds" / "test0.wav"
     (output,) = model.run([audio], nbest=2, attention=True)
@@ -99,7 +99,7 @@ def test_recordings_get_their_labels(labeller: Path, folder: Path) -> None:
 
 
 def test_labels_by_the_command_line(
-    command: Command, labeller: Path, folder: Path, tmp_path: Path
+    command: Command, label_network: Path, folder: Path, tmp_path: Path
 ) -> None:
     quiet = (0.003 * np.random.default_rng(1).standard_normal(RATE)).astype(np.float32)
     long = np.concatenate([quiet, tones("ee cde"), quiet, tones("eda c"), quiet, tones("ebe e")])
@@ -107,7 +107,7 @@ def test_labels_by_the_command_line(
     soundfile.write(tmp_path / "silent.wav", np.zeros(RATE), RATE)
     (tmp_path / "bad.wav").write_text("no audio")
     sounds = [folder / "sounds" / "test0.wav", *(tmp_path / f"{n}.wav" for n in ("long", "silent"))]
-    result = command("run", labeller, *sounds, tmp_path / "bad.wav", "--json")
+    result = command("run", label_network, *sounds, tmp_path / "bad.wav", "--json")
     assert result.returncode == 1  # one could not be used
     first, long_one, silent, bad = map(json.loads, result.stdout.splitlines())
     assert first["text"] in ("high e", "low")
@@ -117,7 +117,7 @@ def test_labels_by_the_command_line(
     assert "silent" in silent["warning"]
     assert "bad.wav is not audio" in result.stderr
     assert command("check", folder / "labels.yaml").returncode == 0
-    assert "sample_rate 4000" in (labeller / "README.md").read_text("utf-8")
+    assert "sample_rate 4000" in (label_network / "README.md").read_text("utf-8")
 
 
 def corpora(split: str) -> str:

@@ -75,7 +75,7 @@ def undisturbed(
     pattern = write_lines(folder, 300)
     output = folder / "whole"
     lives.start(*batch(pattern, output, "--shard-lines", 20, "--workers", 1))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     assert finished(output) == 30
     return pattern, folder, content(output)
 
@@ -97,8 +97,8 @@ def strike(lives: Lives, command: list[str], output: Path, draw: random.Random) 
         if turn < 3:
             time.sleep(draw.random() * 0.03)
             struck[1] += kill(process)
-            assert lives.end() in (0, -signal.SIGKILL), lives.told
-    assert lives.end() == 0, lives.told
+            assert lives.end() in (0, -signal.SIGKILL), lives.reported
+    assert lives.end() == 0, lives.reported
     return struck
 
 
@@ -137,13 +137,13 @@ def test_killed_around_a_rename(
     status = lives.end()
     assert lives.report is not None, "nobody died"
     if name.endswith(".txt") and place == "renamed":
-        assert status == 0, lives.told  # a new worker does what is left
+        assert status == 0, lives.reported  # a new worker does what is left
     else:  # every worker that comes to this shard dies
-        assert status == 2, lives.told
-        assert "workers in a row ended (signal 9, SIGKILL)" in lives.told
-        assert "Traceback" not in lives.told
+        assert status == 2, lives.reported
+        assert "workers in a row ended (signal 9, SIGKILL)" in lives.reported
+        assert "Traceback" not in lives.reported
         lives.start(*command)
-        assert lives.end() == 0, lives.told
+        assert lives.end() == 0, lives.reported
     assert content(tmp_path / "out") == whole
 
 
@@ -160,9 +160,9 @@ def test_two_commands_share_the_work(
         stderr=subprocess.PIPE,
     )
     lives.start(*command)
-    assert lives.end() == 0, lives.told
-    _, told = other.communicate(timeout=120)
-    assert other.returncode == 0, told
+    assert lives.end() == 0, lives.reported
+    _, reported = other.communicate(timeout=120)
+    assert other.returncode == 0, reported
     assert content(tmp_path / "out") == whole
 
 
@@ -181,12 +181,12 @@ def test_a_command_that_is_interrupted_says_how_to_go_on(
         if status != 0:
             break
         shutil.rmtree(tmp_path / "out")  # done before it was interrupted
-    assert status == 130, lives.told
-    assert "the same command goes on" in lives.told
-    assert "Traceback" not in lives.told
+    assert status == 130, lives.reported
+    assert "the same command goes on" in lives.reported
+    assert "Traceback" not in lives.reported
     assert not [one for one in workers if Path(f"/proc/{one}").exists()]
     lives.start(*command)
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     assert content(tmp_path / "out") == whole
 
 

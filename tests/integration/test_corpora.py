@@ -20,7 +20,7 @@ from loopback import Loopback, cut, serving, slow
 from slow_params import some_slow
 from tiny_corpus import ENGLISH, GERMAN, SERVED
 from transduce.cli.main import main
-from transduce.corpora.location import facts_of, is_intact
+from transduce.corpora.location import is_intact, metadata_of
 from transduce.storage import write_json
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs signals, tmpfs and limits")
@@ -89,7 +89,7 @@ def check_whole(shelf: Path) -> None:
 
 
 def test_a_kill_in_the_middle(server: Loopback, tmp_path: Path) -> None:
-    server.ways["one.de"] = [slow(60, 0.05)]
+    server.replies["one.de"] = [slow(60, 0.05)]
     downloads = tmp_path / "tiny.part" / "downloads"
     part = downloads / "one.de.part"
     process = start(server, tmp_path)
@@ -100,7 +100,7 @@ def test_a_kill_in_the_middle(server: Loopback, tmp_path: Path) -> None:
     assert sorted(path.name for path in downloads.iterdir()) == ["one.de.part", "one.en.gz"]
     assert part.read_bytes() == GERMAN[:have]
     assert not (tmp_path / "tiny").exists()
-    server.ways.clear()
+    server.replies.clear()
     server.asked.clear()
     assert end(start(server, tmp_path))[0] == 0
     assert server.asked == [("one.de", f"bytes={have}-")]
@@ -111,7 +111,7 @@ def test_killed_again_and_again(server: Loopback, tmp_path: Path) -> None:
     """At any moment, of a server that breaks off as well."""
     chance = random.Random(3)
     for name in SERVED:
-        server.ways[name] = [slow(40, 0.02), cut(20_000)]
+        server.replies[name] = [slow(40, 0.02), cut(20_000)]
     kills = 0
     for _ in range(6):
         process = start(server, tmp_path)
@@ -130,7 +130,7 @@ def test_killed_again_and_again(server: Loopback, tmp_path: Path) -> None:
 
 def test_an_interruption(server: Loopback, tmp_path: Path) -> None:
     """Of a program that is started, not forked, as a person has it."""
-    server.ways["one.en.gz"] = [slow(60, 0.05)]
+    server.replies["one.en.gz"] = [slow(60, 0.05)]
     process = start(server, tmp_path, subprocess.Popen)
     wait_for(tmp_path / "tiny.part" / "downloads" / "one.en.gz.part", 2_000)
     process.send_signal(signal.SIGINT)
@@ -139,7 +139,7 @@ def test_an_interruption(server: Loopback, tmp_path: Path) -> None:
     assert "Traceback" not in errors
     left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
     assert left == ["one.en.gz.part"]
-    server.ways.clear()
+    server.replies.clear()
     assert end(start(server, tmp_path))[0] == 0
     check_whole(tmp_path)
 
@@ -181,7 +181,7 @@ def test_a_disk_that_fills_up(server: Loopback, disk: Path) -> None:
     assert server.asked == []
     ballast.unlink()
 
-    server.ways["one.de"] = [slow(30, 0.05)]
+    server.replies["one.de"] = [slow(30, 0.05)]
     process = start(server, shelf)
     wait_for(shelf / "tiny.part" / "downloads" / "one.de.part", 5_000)
     with ballast.open("wb") as file:  # others fill the disk in the meantime
@@ -193,7 +193,7 @@ def test_a_disk_that_fills_up(server: Loopback, disk: Path) -> None:
     assert left == ["one.en.gz"]
     ballast.unlink()
 
-    server.ways.clear()
+    server.replies.clear()
     assert end(start(server, shelf))[0] == 0
     check_whole(shelf)
 
@@ -224,7 +224,7 @@ def test_from_its_name_to_a_score(
         "transduce: multi30k is not on this machine: `transduce corpus get multi30k` downloads it "
         "(2.0 MB, research use)\n",
     )
-    write_json(place / "corpus.json", facts_of(place))
+    write_json(place / "corpus.json", metadata_of(place))
     status, said = transduce(*train)
     assert status == 0, said
     assert "Training: 300 pairs" in said

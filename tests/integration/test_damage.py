@@ -50,9 +50,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 def refused(lives: Lives, *arguments: str) -> str:
     lives.start(*arguments)
-    assert lives.end() == 2, lives.told
-    assert "Traceback" not in lives.told
-    last = lives.told.splitlines()[-1]
+    assert lives.end() == 2, lives.reported
+    assert "Traceback" not in lives.reported
+    last = lives.reported.splitlines()[-1]
     assert last.startswith("transduce: ")
     return last
 
@@ -66,12 +66,12 @@ def test_a_damaged_state(
     shutil.copytree(undisturbed, folder)
     DAMAGES[damage](folder / STATE)
     lives.start(*command(task, folder))
-    assert lives.end() == 0, lives.told
-    warnings = [line for line in lives.told.splitlines() if line.startswith("warning: ")]
-    (told,) = [line for line in warnings if str(folder / STATE) in line]
-    assert ("missing" if damage == "missing" else "damaged") in told
-    assert f"resuming from the checkpoint before it, of update {STEPS - 10}" in told
-    assert lives.told.count(f"step {STEPS - 9}/{STEPS}") == 1
+    assert lives.end() == 0, lives.reported
+    warnings = [line for line in lives.reported.splitlines() if line.startswith("warning: ")]
+    (reported,) = [line for line in warnings if str(folder / STATE) in line]
+    assert ("missing" if damage == "missing" else "damaged") in reported
+    assert f"resuming from the checkpoint before it, of update {STEPS - 10}" in reported
+    assert lives.reported.count(f"step {STEPS - 9}/{STEPS}") == 1
     check_same(folder, undisturbed)
 
 
@@ -86,10 +86,10 @@ def test_a_state_damaged_twice_over(
     for place, turn in (("written", 1), ("written", 2), ("between", 1), ("renamed", 2)):
         death = {"file": "training.safetensors", "place": place, "turn": turn, "seed": 1}
         lives.start(*command(task, folder), death=death)
-        assert lives.end() < 0, lives.told
+        assert lives.end() < 0, lives.reported
     cut(folder / STATE)
     lives.start(*command(task, folder))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, undisturbed)
 
 
@@ -98,9 +98,9 @@ def test_no_state_is_whole(task: Path, undisturbed: Path, lives: Lives, tmp_path
     shutil.copytree(undisturbed, folder)
     cut(folder / STATE)
     cut(folder / PREVIOUS)
-    told = refused(lives, *command(task, folder))
-    assert f"{folder / STATE} is damaged or truncated" in told
-    assert "restore it from a copy" in told
+    reported = refused(lives, *command(task, folder))
+    assert f"{folder / STATE} is damaged or truncated" in reported
+    assert "restore it from a copy" in reported
 
 
 def test_a_folder_in_the_place_of_the_state(
@@ -110,12 +110,12 @@ def test_a_folder_in_the_place_of_the_state(
     shutil.copytree(undisturbed, folder)
     (folder / STATE).unlink()
     (folder / STATE).mkdir()
-    told = refused(lives, *command(task, folder))
-    assert str(folder / STATE) in told
-    assert "move it away" in told
+    reported = refused(lives, *command(task, folder))
+    assert str(folder / STATE) in reported
+    assert "move it away" in reported
     (folder / STATE).rmdir()
     lives.start(*command(task, folder))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, undisturbed)
 
 
@@ -126,5 +126,5 @@ def test_damaged_weights_are_not_used(
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)
     DAMAGES[damage](folder / "model.safetensors")
-    told = refused(lives, "run", str(folder), "abc")
-    assert f"{folder / 'model.safetensors'} is damaged" in told
+    reported = refused(lives, "run", str(folder), "abc")
+    assert f"{folder / 'model.safetensors'} is damaged" in reported

@@ -116,7 +116,7 @@ def test_a_student_resumes_to_the_letter(
     assert f"the weights of the teacher {other} have changed" in capsys.readouterr().err
 
 
-def test_a_teacher_that_cannot_teach_is_told(task: Path, teacher: Path, tmp_path: Path) -> None:
+def test_a_teacher_that_cannot_teach_is_reported(task: Path, teacher: Path, tmp_path: Path) -> None:
     other = {"data.tokens": "{both: {level: byte}}"}
     with pytest.raises(ModelError, match=r"another source vocabulary; use the teacher's: data\.t"):
         train(taught(task, teacher, 2, **other), tmp_path / "run")

@@ -125,5 +125,5 @@ def serve(words: list[str]) -> None:
             assert answer.status == 200
     finally:
         server.send_signal(signal.SIGTERM)
-        _, told = server.communicate(timeout=200)
-    assert server.returncode == 0, told
+        _, reported = server.communicate(timeout=200)
+    assert server.returncode == 0, reported

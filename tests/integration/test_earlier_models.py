@@ -11,7 +11,7 @@ import pytest
 from fixtures.make_models import MODELS, RECIPES, answers
 from transduce import load
 from transduce.errors import ModelError
-from transduce.storage import read_tensor_facts, read_tensors, write_tensors
+from transduce.storage import read_tensor_metadata, read_tensors, write_tensors
 
 PROMISE = (
     "a model folder of an earlier version must still load and answer as it did: mend the code, "
@@ -44,18 +44,20 @@ def test_there_is_one_of_each_kind_and_they_are_small() -> None:
 
 
 def test_each_says_its_format() -> None:
-    told = {read_tensor_facts(MODELS / kind / "model.safetensors")["format"] for kind in RECIPES}
-    assert told == {"transduce 1"}
+    reported = {
+        read_tensor_metadata(MODELS / kind / "model.safetensors")["format"] for kind in RECIPES
+    }
+    assert reported == {"transduce 1"}
 
 
 @pytest.mark.parametrize("newer", ["transduce 2", "another 1"])
-def test_a_newer_format_is_told_of(tmp_path: Path, newer: str) -> None:
+def test_a_newer_format_is_reported(tmp_path: Path, newer: str) -> None:
     """Also where its recipe has keys that are not known here."""
     folder = tmp_path / "model"
     shutil.copytree(MODELS / "translate", folder)
     (folder / "model.sha256").unlink()
-    tensors, facts = read_tensors(folder / "model.safetensors")
-    write_tensors(folder / "model.safetensors", tensors, {**facts, "format": newer})
+    tensors, metadata = read_tensors(folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", tensors, {**metadata, "format": newer})
     with (folder / "recipe.yaml").open("a") as recipe:
         recipe.write("thought: deep\n")
     sentence = rf"has the format '{newer}', and this transduce reads formats up to 'transduce 1'"

@@ -187,7 +187,7 @@ def test_a_broken_weight_is_found_and_not_kept(
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_cannot_be_is_told_first(trained: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_is_reported_first(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holds files that are not an export"):
         export.export_folder(trained, "onnx", folder=trained)
     with pytest.raises(ModelError, match="not quantized for onnx"):

@@ -241,7 +241,7 @@ def test_steps_of_ones_own_give_the_same_outputs(everything: Path) -> None:
 
 def test_the_choices_of_a_recipe_and_its_errors_know_plugins(everything: Path) -> None:
     load_recipe("all.yaml")
-    for wrong, told in {
+    for wrong, reported in {
         "kind: conv-causal, kernle: 4": "did you mean model.decoder.kernel?",
         "kind: conv-casual": "did you mean conv-causal?",
         "kind: conv-causal, kernel: many": "model.decoder.kernel is many; it must be a whole",
@@ -249,11 +249,11 @@ def test_the_choices_of_a_recipe_and_its_errors_know_plugins(everything: Path) -
         text = ALL_OF_IT.replace("kind: conv-causal, kernel: 4", wrong)
         with pytest.raises(Exception, match=r"all\.yaml") as error:
             parse_recipe(text, "all.yaml", everything, run_plugins=True)
-        assert told in str(error.value)
+        assert reported in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("import no_such_module", "failed in line 1: ModuleNotFoundError"),
         ("x = (", "SyntaxError"),
@@ -273,13 +273,13 @@ def test_the_choices_of_a_recipe_and_its_errors_know_plugins(everything: Path) -
         ),
     ],
 )
-def test_a_plugin_that_fails_is_one_sentence(folder: Path, text: str, told: str) -> None:
+def test_a_plugin_that_fails_is_one_sentence(folder: Path, text: str, reported: str) -> None:
     (folder / "broken.py").write_text(text)
     before = [dict(one) for one in register.registries]
     (folder / "my.yaml").write_text("plugins: [broken.py]\n" + ALL_OF_IT.split("\n", 3)[3])
     with pytest.raises(PluginError, match=r"\w") as error:
         load_recipe("my.yaml")
-    assert told in str(error.value)
+    assert reported in str(error.value)
     assert "\n" not in str(error.value)
     assert [dict(one) for one in register.registries] == before
 
@@ -316,8 +316,8 @@ def test_entry_points_of_installed_packages(folder: Path) -> None:
     (about / "entry_points.txt").write_text("[transduce.plugins]\nsyllables = syllables\n")
     recipe = RECIPES[0].replace("plugins: [my_metrics.py]\n", "")
     (folder / "my.yaml").write_text(recipe.replace("first_letter", "installed_metric"))
-    told = sentence(transduce("train", "my.yaml", *SHORT))
-    assert "installed_metric" in told
+    reported = sentence(transduce("train", "my.yaml", *SHORT))
+    assert "installed_metric" in reported
     script = "from transduce.recipe import load_recipe; print(load_recipe('my.yaml').plugins)"
     found = subprocess.run(
         [sys.executable, "-c", script],

@@ -21,11 +21,11 @@ STATE = Path("state/training.safetensors")
 PREVIOUS = Path("state/training.previous.safetensors")
 
 
-def told(lives: Lives, *arguments: str, status: int = 0, **more: object) -> str:
+def reported(lives: Lives, *arguments: str, status: int = 0, **more: object) -> str:
     lives.start(*arguments, **more)  # type: ignore[arg-type]
-    assert lives.end() == status, lives.told
-    assert "Traceback" not in lives.told
-    return " ".join(lives.told.split())
+    assert lives.end() == status, lives.reported
+    assert "Traceback" not in lives.reported
+    return " ".join(lives.reported.split())
 
 
 def validations(folder: Path) -> list[int]:
@@ -53,8 +53,8 @@ def test_a_recipe_and_a_readme_of_ones_own_stay(
 ) -> None:
     before = {path: path.read_bytes() for path in project.iterdir()}
     run = project if in_place else project / "runs" / "tiny"
-    said = told(lives, "train", str(project), "--output", str(run))
-    said += told(lives, "evaluate", str(run))
+    said = reported(lives, "train", str(project), "--output", str(run))
+    said += reported(lives, "evaluate", str(run))
     assert {path: path.read_bytes() for path in before} == before
     assert (run / "model.safetensors").is_file()
     card = run / ("MODEL_CARD.md" if in_place else "README.md")
@@ -62,7 +62,7 @@ def test_a_recipe_and_a_readme_of_ones_own_stay(
     assert ("README.md was written or edited by you and is kept" in said) == in_place
     assert "warning: " not in said
     # A second run is asked for, and the recipe still is the person's.
-    told(lives, "train", str(run), "--overwrite")
+    reported(lives, "train", str(run), "--overwrite")
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -72,7 +72,7 @@ def test_a_folder_with_a_recipe_is_not_trained_into(
     """Without --output, the run is where that of a recipe file would be."""
     work = tmp_path / "work"
     work.mkdir()
-    said = told(lives, "train", str(project), folder=str(work))
+    said = reported(lives, "train", str(project), folder=str(work))
     assert "The model is in runs/tiny" in said
     assert (work / "runs" / "tiny" / "model.safetensors").is_file()
     assert not (project / SUMS).exists()
@@ -82,11 +82,11 @@ def test_a_card_that_was_edited_stays(undisturbed: Path, lives: Lives, tmp_path:
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)
     assert is_ours(folder / "README.md")
-    told(lives, "evaluate", str(folder))
+    reported(lives, "evaluate", str(folder))
     assert "| test" in (folder / "README.md").read_text()
     assert not (folder / "MODEL_CARD.md").exists()
     (folder / "README.md").write_text("# Mine\n")
-    said = told(lives, "evaluate", str(folder))
+    said = reported(lives, "evaluate", str(folder))
     assert (folder / "README.md").read_text() == "# Mine\n"
     assert "was written or edited by you and is kept; the model card is" in said
     assert "| test" in (folder / "MODEL_CARD.md").read_text()
@@ -98,25 +98,25 @@ def test_a_card_that_was_edited_stays(undisturbed: Path, lives: Lives, tmp_path:
 def test_a_better_model_in_the_folder_stays(task: Path, lives: Lives, tmp_path: Path) -> None:
     """Such as the average of an earlier end, which the state knows nothing of."""
     folder = tmp_path / "run"
-    told(lives, *command(task, folder, "train.steps=20"))
+    reported(lives, *command(task, folder, "train.steps=20"))
     weights = folder / "model.safetensors"
-    tensors, facts = read_tensors(weights)
-    (loss,) = facts["validation"].values()
+    tensors, metadata = read_tensors(weights)
+    (loss,) = metadata["validation"].values()
     other = {name: tensor.add(1.0) for name, tensor in tensors.items()}
-    write_tensors(weights, other, {**facts, "validation": {"loss": loss / 100}})
+    write_tensors(weights, other, {**metadata, "validation": {"loss": loss / 100}})
     list_files(folder, weights)
     better = weights.read_bytes()
-    said = told(lives, *command(task, folder, "train.steps=60"))
+    said = reported(lives, *command(task, folder, "train.steps=60"))
     assert weights.read_bytes() == better
     assert "is kept: it has loss" in said
     # One that is worse, and one that is damaged, are replaced.
-    write_tensors(weights, other, {**facts, "validation": {"loss": loss * 100}})
+    write_tensors(weights, other, {**metadata, "validation": {"loss": loss * 100}})
     list_files(folder, weights)
-    told(lives, *command(task, folder, "train.steps=80"))
+    reported(lives, *command(task, folder, "train.steps=80"))
     assert fits(weights)
     assert read_tensors(weights)[1]["validation"]["loss"] < loss
     weights.write_bytes(better[:-5])
-    told(lives, *command(task, folder, "train.steps=120"))
+    reported(lives, *command(task, folder, "train.steps=120"))
     assert fits(weights)
     assert read_tensors(weights)[1]["validation"]["loss"] < loss
 
@@ -127,14 +127,14 @@ def test_killed_between_its_first_weights_and_its_first_state(
     """It starts again; but a model whose states somebody has removed is not trained over."""
     folder = tmp_path / "run"
     death = {"file": "model.safetensors", "place": "renamed", "turn": 1, "seed": 1}
-    told(lives, *command(task, folder, "train.steps=20"), status=-9, death=death)
+    reported(lives, *command(task, folder, "train.steps=20"), status=-9, death=death)
     assert not (folder / STATE).exists()
-    told(lives, *command(task, folder, "train.steps=20"))
+    reported(lives, *command(task, folder, "train.steps=20"))
     assert validations(folder) == [10, 20]
     before = (folder / "model.safetensors").read_bytes()
     shutil.rmtree(folder / "state")
     for more in ([], ["--resume"]):
-        said = told(lives, *command(task, folder, "train.steps=20"), *more, status=2)
+        said = reported(lives, *command(task, folder, "train.steps=20"), *more, status=2)
         assert "holds a trained model without a checkpoint" in said
     assert (folder / "model.safetensors").read_bytes() == before
 
@@ -150,7 +150,7 @@ def test_resume_goes_by_what_is_there(
         shutil.copytree(undisturbed, folder)
         (folder / STATE).unlink()
     arguments = [one for one in command(task, folder, *settings) if one != "--resume"]
-    said = told(lives, *arguments, "--resume")
+    said = reported(lives, *arguments, "--resume")
     if there == "previous":
         assert f"resuming from the checkpoint before it, of update {STEPS - 10}" in said
         check_same(folder, undisturbed)
@@ -163,16 +163,16 @@ def test_states_are_saved_by_the_minute(task: Path, lives: Lives, tmp_path: Path
     """Killed at updates that no validation saved, it is the same run to the bit."""
     often, rarely = "train.save_every=1e-5", "train.save_every=1000"
     whole, folder = tmp_path / "whole", tmp_path / "run"
-    told(lives, *command(task, whole, "train.steps=40", rarely))
+    reported(lives, *command(task, whole, "train.steps=40", rarely))
     saved = []
     for turn, place in ((4, "middle"), (7, "written"), (9, "between"), (6, "renamed")):
         death = {"file": STATE.name, "place": place, "turn": turn, "seed": 3}
-        told(lives, *command(task, folder, "train.steps=40", often), status=-9, death=death)
+        reported(lives, *command(task, folder, "train.steps=40", often), status=-9, death=death)
         newest = folder / STATE if (folder / STATE).exists() else folder / PREVIOUS
         saved.append(read_tensors(newest)[1]["standing"]["step"])
     assert len([step for step in saved if step % 10]) >= 2, saved
     assert saved == sorted(set(saved))
-    told(lives, *command(task, folder, "train.steps=40", rarely))
+    reported(lives, *command(task, folder, "train.steps=40", rarely))
     check_same(folder, whole)
 
 
@@ -198,10 +198,10 @@ def test_a_folder_that_goes_away_ends_its_run(
     else:
         folder.rename(tmp_path / "elsewhere")
     began = time.monotonic()
-    assert lives.end() == 2, lives.told
+    assert lives.end() == 2, lives.reported
     assert time.monotonic() - began < 30
-    assert "Traceback" not in lives.told
-    assert f"the folder {folder} does not exist any more" in lives.told.splitlines()[-1]
+    assert "Traceback" not in lives.reported
+    assert f"the folder {folder} does not exist any more" in lives.reported.splitlines()[-1]
     assert not folder.exists()
 
 
@@ -211,9 +211,9 @@ def test_a_model_from_elsewhere_names_no_data(
     """One that was trained here is evaluated wherever it is moved to."""
     folder, table = tmp_path / "moved", tmp_path / "some.tsv"
     shutil.copytree(undisturbed, folder)
-    told(lives, "evaluate", str(folder))
+    reported(lives, "evaluate", str(folder))
     elsewhere = {"XDG_STATE_HOME": str(tmp_path / "nobody")}
-    said = told(lives, "evaluate", str(folder), status=2, environment=elsewhere)
+    said = reported(lives, "evaluate", str(folder), status=2, environment=elsewhere)
     assert "you have not trained with it here" in said
     table.write_text("ab\tba\n")
-    told(lives, "evaluate", str(folder), "--source", str(table), environment=elsewhere)
+    reported(lives, "evaluate", str(folder), "--source", str(table), environment=elsewhere)

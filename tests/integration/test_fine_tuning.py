@@ -74,14 +74,14 @@ def test_frozen_parts_stay_and_have_no_optimizer_state(
     same = {name for name in before if torch.equal(before[name], after[name])}
     frozen = {n for n in before if n.startswith(("encoder.", "decoder.embedding."))}
     assert same == frozen
-    state, facts = read_tensors(corpus / "run" / "state" / "training.safetensors")
+    state, metadata = read_tensors(corpus / "run" / "state" / "training.safetensors")
     moments = {n.removeprefix("optimizer/exp_avg/") for n in state if "exp_avg/" in n}
     assert moments == set(before) - frozen
-    told = capfd.readouterr().err
-    assert "encoder                        2,256  all     frozen" in told
-    assert f"Starting from {START}" in told
+    reported = capfd.readouterr().err
+    assert "encoder                        2,256  all     frozen" in reported
+    assert f"Starting from {START}" in reported
     start = json.loads((corpus / "run" / "metrics.json").read_text())["training"]["start"]
-    assert start["fingerprint"] == facts["standing"]["start"]["fingerprint"]
+    assert start["fingerprint"] == metadata["standing"]["start"]["fingerprint"]
     assert start["trained_parameters"] == 3512
     assert "base_model: model" in (corpus / "run" / "README.md").read_text()
     assert "| encoder | 2,256 | all | frozen |" in (corpus / "run" / "README.md").read_text()
@@ -106,7 +106,7 @@ def test_a_factor_of_the_learning_rate_by_pattern(corpus: Path) -> None:
         assert moved == pytest.approx(1e-2 * factor, rel=1e-3), name
 
 
-def test_what_does_not_fit_is_left_out_and_told(
+def test_what_does_not_fit_is_left_out_and_reported(
     corpus: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     block = {"layers": 2, "heads": 2, "feed_forward": 32}
@@ -121,9 +121,9 @@ def test_what_does_not_fit_is_left_out_and_told(
     }
     others = ("expand.weight", "expand.bias", "contract.weight")
     assert set(before) - loaded == {f"decoder.blocks.0.feed_forward.{one}" for one in others}
-    told = capfd.readouterr().err
-    assert "14 of 26 tensors (the start model has none)" in told
-    assert "(32 x 16 there, 8 x 16 here)" in told
+    reported = capfd.readouterr().err
+    assert "14 of 26 tensors (the start model has none)" in reported
+    assert "(32 x 16 there, 8 x 16 here)" in reported
 
 
 def test_a_tagger_starts_from_a_language_model(
@@ -187,7 +187,7 @@ def test_labels_of_another_corpus(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "reported"),
     [
         ({"freeze": ["encodr.*"]}, "did you mean encoder"),
         ({"freeze": ["*"]}, "nothing is left to train"),
@@ -198,9 +198,9 @@ def test_labels_of_another_corpus(corpus: Path) -> None:
     ],
 )
 def test_patterns_that_name_nothing_are_refused(
-    corpus: Path, start: dict[str, Any], told: str
+    corpus: Path, start: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(TrainingError, match=told):
+    with pytest.raises(TrainingError, match=reported):
         train(recipe_of(corpus, start), corpus / "run")
     assert not (corpus / "run" / "model.safetensors").exists()
 
@@ -358,8 +358,8 @@ def test_resuming_is_exact_without_the_start_model(
     shutil.rmtree(start)
     train(recipe, corpus / "run", resume=True)
     equal_runs(corpus / "run", corpus / "whole")
-    told = [json.loads((corpus / f / "metrics.json").read_text()) for f in ("run", "whole")]
-    assert told[0]["training"]["start"] == told[1]["training"]["start"]
+    reported = [json.loads((corpus / f / "metrics.json").read_text()) for f in ("run", "whole")]
+    assert reported[0]["training"]["start"] == reported[1]["training"]["start"]
 
 
 @pytest.mark.slow
@@ -380,14 +380,14 @@ train: {{steps: 60, batch_tokens: 128, warmup: 5, device: cpu, log_every: 5, ema
         return ["train", str(tmp_path / "tune.yaml"), "--output", str(tmp_path / folder)]
 
     lives.start(*arguments("whole"))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     process = lives.start_and_hold(7, *arguments("run"))
-    assert "step 30/60" in lives.told
+    assert "step 30/60" in lives.reported
     os.kill(process, signal.SIGKILL)
     assert lives.end() == -signal.SIGKILL
     shutil.rmtree(tmp_path / "start")
     lives.start(*arguments("run"), "--resume")
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     equal_runs(tmp_path / "run", tmp_path / "whole")
 
 

@@ -32,7 +32,7 @@ def test_the_example_of_the_page(
     *whole_recipes, extended = blocks("yaml")
     assert Train.model_validate(yaml.safe_load(extended)["train"]).start is not None
     recipes = dict(zip(("british", "american", "lora"), whole_recipes, strict=True))
-    told = {}
+    reported = {}
     for name, text in recipes.items():
         (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
         recipe = load_recipe(tmp_path / f"{name}.yaml", [*SHORT, "data.train.limit=100"])
@@ -41,12 +41,12 @@ def test_the_example_of_the_page(
         if name == "british":  # all of it, for the vocabulary of the page
             recipe = load_recipe(tmp_path / f"{name}.yaml", SHORT)
         train(recipe, tmp_path / "runs" / recipe.name)
-        told[name] = capfd.readouterr().err
+        reported[name] = capfd.readouterr().err
     tables = [block for block in blocks("") if "Starting from" in block]
     for name, shown in zip(("american", "lora"), tables, strict=True):
         for line in shown.splitlines()[1:]:
-            assert line in told[name].splitlines(), line
-        assert "Starting from runs/british (fingerprint " in told[name]
+            assert line in reported[name].splitlines(), line
+        assert "Starting from runs/british (fingerprint " in reported[name]
     exec(compile(use, "the page", "exec"), {})
     merge_folder(Path("runs/american-lora"), Path("runs/merged"))
     merged, adapted = load("runs/merged"), load("runs/american-lora")

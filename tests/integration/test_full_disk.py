@@ -23,10 +23,10 @@ PAGE = 4096
 
 def sentence(lives: Lives, status: int, mend: str = "free some space") -> str:
     """The one line in which a run that could not write has ended."""
-    assert status == 2, lives.told
-    assert "Traceback" not in lives.told
-    last = lives.told.splitlines()[-1]
-    assert lives.told.count("transduce: ") == 1
+    assert status == 2, lives.reported
+    assert "Traceback" not in lives.reported
+    last = lives.reported.splitlines()[-1]
+    assert lives.reported.count("transduce: ") == 1
     assert last.startswith("transduce: ")
     assert "could not be written (" in last
     assert mend in last
@@ -41,7 +41,7 @@ def stop(lives: Lives, task: Path, folder: Path, turn: int = 4) -> None:
     """A run that has been killed after some states."""
     death = {"file": STATE, "place": "renamed", "turn": turn, "seed": 1}
     lives.start(*command(task, folder), death=death)
-    assert lives.end() < 0, lives.told
+    assert lives.end() < 0, lives.reported
 
 
 WRITES: list[dict[str, Any]] = [
@@ -62,14 +62,14 @@ def test_no_space_in_mid_write(task: Path, undisturbed: Path, lives: Lives, tmp_
     before = (folder / "state" / STATE).read_bytes()
     for write in WRITES:
         lives.start(*command(task, folder), death={**write, "seed": 3, "full": True})
-        told = sentence(lives, lives.end())
+        reported = sentence(lives, lives.end())
         assert lives.report is not None
-        assert str(lives.report["name"]) in told
-        assert "No space left on device" in told
+        assert str(lives.report["name"]) in reported
+        assert "No space left on device" in reported
         assert not left_behind(folder)
         assert (folder / "state" / STATE).read_bytes() == before
     lives.start(*command(task, folder))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, undisturbed)
 
 
@@ -86,7 +86,7 @@ def test_no_space_for_metrics_or_card(
     assert (folder / name).read_bytes() == before
     assert not left_behind(folder)
     lives.start(*command(task, folder))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, undisturbed)
 
 
@@ -96,8 +96,8 @@ def test_a_limit_on_the_size_of_files(
 ) -> None:
     folder = tmp_path / "run"
     lives.start(*command(task, folder), largest=largest)
-    told = sentence(lives, lives.end(), "raise the limit on the size of files")
-    assert "File too large" in told
+    reported = sentence(lives, lives.end(), "raise the limit on the size of files")
+    assert "File too large" in reported
     assert not left_behind(folder)
 
 
@@ -134,14 +134,14 @@ def test_a_disk_that_is_really_full(
     for pages in (0, 1, 2, 3, 8, 12, 16, 24, 40, 56):
         ballast = fill(disk, pages)
         lives.start(*command(task, folder))
-        told = sentence(lives, lives.end())
+        reported = sentence(lives, lives.end())
         ballast.unlink()
-        assert "No space left on device" in told
-        found = re.search(r"run/(\S+) could not be written", told)
-        assert found, told
+        assert "No space left on device" in reported
+        found = re.search(r"run/(\S+) could not be written", reported)
+        assert found, reported
         unwritten.add(found[1])
         assert not left_behind(folder)
     assert {"log.jsonl", "model.safetensors", "state/training.safetensors"} <= unwritten
     lives.start(*command(task, folder))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, undisturbed)

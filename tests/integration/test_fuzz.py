@@ -43,8 +43,8 @@ def _alone(monkeypatch: pytest.MonkeyPatch, world: Path) -> None:
 
 def check(first: int, count: int, world: Path) -> None:
     failures, kinds, slowest = run_cases(range(first, first + count), world)
-    told = ", ".join(f"{number:,} {kind}" for kind, number in sorted(kinds.items()))
-    print(f"{count:,} cases ({told}), the slowest {slowest:.1f} of {SECONDS:.0f} s of work")
+    reported = ", ".join(f"{number:,} {kind}" for kind, number in sorted(kinds.items()))
+    print(f"{count:,} cases ({reported}), the slowest {slowest:.1f} of {SECONDS:.0f} s of work")
     assert not failures, "\n\n".join(map(str, failures[:5])) + f"\n{len(failures)} in all"
 
 
@@ -76,6 +76,6 @@ def test_cases_in_processes_of_their_own(world: Path, tmp_path: Path) -> None:
             env=environment,
             timeout=PATIENCE,
         )
-        told = ended.stderr.decode("utf-8", "replace")
-        assert ended.returncode in ENDS, f"case {number}: {case.arguments}\n{told}"
-        assert "Traceback" not in told, f"case {number}: {case.arguments}\n{told}"
+        reported = ended.stderr.decode("utf-8", "replace")
+        assert ended.returncode in ENDS, f"case {number}: {case.arguments}\n{reported}"
+        assert "Traceback" not in reported, f"case {number}: {case.arguments}\n{reported}"

@@ -78,8 +78,8 @@ def logged(folder: Path) -> list[dict[str, Any]]:
 
 
 def state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors, facts = read_tensors(folder / STATE)
-    return tensors, facts["standing"]
+    tensors, metadata = read_tensors(folder / STATE)
+    return tensors, metadata["standing"]
 
 
 def test_skipped_updates_are_counted_and_slow_the_run_down(
@@ -91,9 +91,9 @@ def test_skipped_updates_are_counted_and_slow_the_run_down(
     assert [record["skipped"] for record in records] == [0, 2, 1, 0]
     assert [record["lr"] for record in records] == [5e-3, 5e-3 / 4, 5e-3 / 8, 5e-3 / 8]
     assert all(math.isfinite(record["loss"]) for record in records)
-    told = capsys.readouterr().err
-    assert "2 of the last 10 updates were skipped" in told
-    assert "0.25 of the recipe's" in told
+    reported = capsys.readouterr().err
+    assert "2 of the last 10 updates were skipped" in reported
+    assert "0.25 of the recipe's" in reported
     assert trained.state.step == 40
     tensors, standing = state(tmp_path / "run")
     assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
@@ -150,13 +150,13 @@ def test_numbers_that_stay_bad_end_the_run_with_a_diagnosis(
     poison(set(range(25, 100)))
     with pytest.raises(TrainingError) as error:
         train(tiny(task, "train.steps=60"), tmp_path / "run")
-    told = str(error.value)
-    assert "10 times in a row, up to update 34 (lines " in told
-    assert "of train.tsv)" in told
-    assert "the loss was last finite at " in told
-    assert "checkpoint is intact" in told
-    assert "\n" not in told
-    lines = told.partition("(lines ")[2].partition(" and ")[0].split(", ")
+    reported = str(error.value)
+    assert "10 times in a row, up to update 34 (lines " in reported
+    assert "of train.tsv)" in reported
+    assert "the loss was last finite at " in reported
+    assert "checkpoint is intact" in reported
+    assert "\n" not in reported
+    lines = reported.partition("(lines ")[2].partition(" and ")[0].split(", ")
     assert all(1 <= int(line) <= 600 for line in lines)
     _, standing = state(tmp_path / "run")
     assert standing["step"] == 20
@@ -165,7 +165,7 @@ def test_numbers_that_stay_bad_end_the_run_with_a_diagnosis(
     assert trained.state.step == 40
 
 
-def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
+def test_a_jump_of_the_loss_is_reported_with_its_worst_batch(
     task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = Update.__call__
@@ -181,10 +181,10 @@ def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
     train(tiny(task, "train.log_every=4"), tmp_path / "run")
     spikes = [record["step"] for record in logged(tmp_path / "run") if record["spike"]]
     assert spikes == [36]
-    told = capsys.readouterr().err
-    assert "the loss jumped to" in told
-    assert "highest was update 33 with" in told
-    assert "of train.tsv)" in told
+    reported = capsys.readouterr().err
+    assert "the loss jumped to" in reported
+    assert "highest was update 33 with" in reported
+    assert "of train.tsv)" in reported
 
 
 def test_a_run_in_too_little_memory_learns_the_same(
@@ -202,8 +202,8 @@ def test_a_run_in_too_little_memory_learns_the_same(
     monkeypatch.setattr(EncoderDecoder, "loss", loss)
     capsys.readouterr()
     train(tiny(task, *still), tmp_path / "narrow")
-    told = capsys.readouterr().err
-    assert told.count("ran out of memory") == 1
+    reported = capsys.readouterr().err
+    assert reported.count("ran out of memory") == 1
     roomy, narrow = logged(tmp_path / "roomy"), logged(tmp_path / "narrow")
     assert all(record["split"] > 0 for record in narrow)
     assert all(record["split"] == 0 for record in roomy)

@@ -75,13 +75,13 @@ def test_classification(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     draw = random.Random(1)
-    told = {"sport": ["match", "goal", "team"], "weather": ["rain", "storm", "sun"]}
-    pairs = [(draw.choice(told[label]), label) for label in draw.choices(list(told), k=200)]
+    reported = {"sport": ["match", "goal", "team"], "weather": ["rain", "storm", "sun"]}
+    pairs = [(draw.choice(reported[label]), label) for label in draw.choices(list(reported), k=200)]
     split(place, "topics", [f"a {word} in the news\t{label}\n" for word, label in pairs])
     write_recipes("classification", place)
     printed = [run(words, monkeypatch, capfd) for words in typed("classification")[:3]]
     assert "accuracy" in printed[1].lower()
-    assert {line.split("\t")[-1] for line in printed[2].splitlines()} == set(told)
+    assert {line.split("\t")[-1] for line in printed[2].splitlines()} == set(reported)
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def kill_while_writing(
     lives: Lives, arguments: list[str], death: dict[str, Any], **more: Any
 ) -> str:
     lives.start(*arguments, death=death, **more)
-    assert lives.end() == -signal.SIGKILL, lives.told
+    assert lives.end() == -signal.SIGKILL, lives.reported
     hit = lives.report
     assert hit is not None
     return f"{hit['file']}, {hit['place']}"
@@ -74,14 +74,14 @@ def kill_from_outside(
     else:
         deadline = time.monotonic() + 60
         while not (log.exists() and log.stat().st_ino != before):  # a start writes it anew
-            assert time.monotonic() < deadline, lives.told
+            assert time.monotonic() < deadline, lives.reported
             time.sleep(0.002)
         began = time.monotonic()
         seconds = chance.uniform(0.0, 0.5)
         while time.monotonic() - began < seconds and lives.report is None:
             time.sleep(0.002)
     os.kill(process, signal.SIGKILL)
-    assert lives.end() == -signal.SIGKILL, lives.told
+    assert lives.end() == -signal.SIGKILL, lives.reported
     return "starting" if starting else "training"
 
 
@@ -119,7 +119,7 @@ def test_killed_twenty_times(task: Path, undisturbed: Path, lives: Lives, tmp_pa
     ends = killed(lives, task, folder, ENDING)
     print(dict(kills + ends))
     lives.start(*command(task, folder))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, undisturbed)
 
 
@@ -133,7 +133,7 @@ def test_killed_while_preparing(
     kills = killed(lives, task, folder, [*plans, *[None] * 2], environment=own_cache)
     assert kills.total() == len(PREPARING) + 2
     lives.start(*command(task, folder), environment=own_cache)
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, undisturbed)
 
 
@@ -150,10 +150,10 @@ def test_killed_in_bfloat16_and_ended_by_patience(task: Path, lives: Lives, tmp_
     ]
     whole, folder = tmp_path / "whole", tmp_path / "run"
     lives.start(*command(task, whole, *settings))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     deaths = [WRITES[0], None, WRITES[5], None, WRITES[9], None]
     kills = killed(lives, task, folder, deaths, *settings)
     assert kills.total() == 6
     lives.start(*command(task, folder, *settings))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, whole)

@@ -105,9 +105,9 @@ def test_a_command_that_is_killed_and_repeated(
         lives.start(*command, death=death)
         status = lives.end()
         if lives.report is None:
-            assert status == 0, lives.told
+            assert status == 0, lives.reported
             break
-        assert status == -signal.SIGKILL, lives.told
+        assert status == -signal.SIGKILL, lives.reported
         kills += 1
         where = f"killed at change {turn}: {lives.report}"
         whole = {path: data for path, data in content(folder).items() if ".part" not in path}

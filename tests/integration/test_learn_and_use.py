@@ -87,7 +87,7 @@ def test_check_finds_the_data_fit(command: Command, task: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "least"),
+    ("preset", "minimum"),
     [
         pytest.param("lstm-attention", 90.0, marks=pytest.mark.slow),
         pytest.param("gru-attention", 90.0, marks=pytest.mark.slow),
@@ -97,7 +97,9 @@ def test_check_finds_the_data_fit(command: Command, task: Path) -> None:
         pytest.param("convolutional-small", 90.0, marks=pytest.mark.slow),
     ],
 )
-def test_other_families_learn_it_too(task: Path, tmp_path: Path, preset: str, least: float) -> None:
+def test_other_families_learn_it_too(
+    task: Path, tmp_path: Path, preset: str, minimum: float
+) -> None:
     text = (task / "tiny.yaml").read_text()
     body = text.replace("  encoder: {feed_forward: 64}\n  decoder: {feed_forward: 64}\n", "")
     recipe_file = task / f"{preset}.yaml"
@@ -107,4 +109,4 @@ def test_other_families_learn_it_too(task: Path, tmp_path: Path, preset: str, le
     model = train(recipe, tmp_path / "run").model
     assert recipe.data.test is not None
     items = items_of(list(read_pairs(recipe.data.test, recipe.data.folder)), False)
-    assert evaluate(model, items, ["exact"]).metrics["exact"].value >= least
+    assert evaluate(model, items, ["exact"]).metrics["exact"].value >= minimum

@@ -82,13 +82,13 @@ async def talk(url: str, process: int, asked: signal.Signals) -> dict[str, Any]:
 def test_a_server_that_is_stopped_sends_the_last_words(asked: signal.Signals, lives: Lives) -> None:
     options = ["--port", "0", "--no-log", "--accept-seconds", "0.1", "--live-sessions", "4"]
     process = lives.start("serve", f"live={MODELS / 'live'}", *options)
-    until(lambda: "\n" in lives.told, "the server is there")
-    url = lives.told.split()[-1].replace("http", "ws")
+    until(lambda: "\n" in lives.reported, "the server is there")
+    url = lives.reported.split()[-1].replace("http", "ws")
     found = asyncio.run(talk(url, process, asked))
     start = time.monotonic()
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     assert time.monotonic() - start < 20
-    assert "Traceback" not in lives.told
+    assert "Traceback" not in lives.reported
     assert found["one more"] == 429
     assert found["codes"] == dict.fromkeys(("own", "vosk", "realtime", "quiet"), 1012)
     assert [one["text"] for one in found["own"] if one["type"] == "final"] == [WORDS]
@@ -105,13 +105,13 @@ def test_ctrl_c_prints_what_was_said_last(lives: Lives, tmp_path: Path) -> None:
     pause = (0.003 * np.random.default_rng(0).standard_normal(RATE)).astype(np.float32)
     soundfile.write(file, np.concatenate([spoken(), pause, *[spoken()] * 20]), RATE)
     process = lives.start("run", str(MODELS / "live"), str(file), "--live", errors=str(errors))
-    until(lambda: "\n" in lives.told, "the first utterance is over")
+    until(lambda: "\n" in lives.reported, "the first utterance is over")
     time.sleep(3)
     os.kill(process, signal.SIGINT)
     start = time.monotonic()
     assert lives.end() == 0, errors.read_text()
     assert time.monotonic() - start < 20
-    first, second = lives.told.splitlines()
+    first, second = lives.reported.splitlines()
     assert first == WORDS
     assert second.startswith(WORDS.split()[0])
     assert errors.read_text() == ""

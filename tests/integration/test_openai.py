@@ -218,13 +218,13 @@ def test_a_prompt_is_scored(client: Any) -> None:
     assert more.text == "cup of tea" + continuation("cup of tea", beam=1, max_length=3)
     assert more.logprobs.token_logprobs[:10] == pytest.approx(found.token_logprobs, abs=1e-4)
     assert more.logprobs.text_offset == list(range(13))
-    for most in (0, 3):
-        chunks = list(client.completions.create(**asked, max_tokens=most, stream=True))
+    for maximum in (0, 3):
+        chunks = list(client.completions.create(**asked, max_tokens=maximum, stream=True))
         parts = [one.choices[0] for one in chunks]
-        assert "".join(one.text for one in parts) == (choice if not most else more).text
+        assert "".join(one.text for one in parts) == (choice if not maximum else more).text
         values = [v for one in parts if one.logprobs for v in one.logprobs.token_logprobs]
         assert values == pytest.approx(
-            (choice if not most else more).logprobs.token_logprobs, abs=1e-4
+            (choice if not maximum else more).logprobs.token_logprobs, abs=1e-4
         )
         assert [one.finish_reason for one in parts if one.finish_reason] == ["length"]
 

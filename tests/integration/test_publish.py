@@ -117,8 +117,8 @@ def check_imports(tmp_path: Path, server: HubServer, ended: list[Ended]) -> None
     assert load(tmp_path / "new").recipe.name == "lm"  # not the commit
     one, two = (load(tmp_path / name).network.state_dict() for name in ("new", "old"))
     assert all(torch.equal(one[name], two[name]) for name in one)
-    told = ("no revision v2", "in no format", "as it is")
-    for failed, message in zip(mistakes, told, strict=True):
+    reported = ("no revision v2", "in no format", "as it is")
+    for failed, message in zip(mistakes, reported, strict=True):
         assert message in sentence(failed)
     assert not (tmp_path / "x").exists()
 

@@ -60,8 +60,8 @@ def start(
 def finish(task: Path, folder: Path, count: int, settings: list[str], *more: str) -> Path:
     group = start(task, folder, count, settings, *more)
     codes = group.end()
-    told = "\n".join(group.said(rank) for rank in range(count))
-    assert codes == [0] * count, told
+    reported = "\n".join(group.said(rank) for rank in range(count))
+    assert codes == [0] * count, reported
     for rank in range(1, count):
         assert group.said(rank) == ""  # the first speaks for all
     return folder
@@ -132,14 +132,14 @@ def same_learning(folder: Path, other: Path) -> None:
 
 def identical(folder: Path, other: Path) -> None:
     for name in ("model.safetensors", "state/training.safetensors"):
-        mine, facts = read_tensors(folder / name)
-        theirs, other_facts = read_tensors(other / name)
+        mine, metadata = read_tensors(folder / name)
+        theirs, other_metadata = read_tensors(other / name)
         assert mine.keys() == theirs.keys()
         different = [key for key in mine if not mine[key].equal(theirs[key])]
         assert not different, f"{name}: {different[:3]}"
         for key in ("step", "position", "best", "best_step", "worse", "kept"):
-            if "standing" in facts:
-                assert facts["standing"][key] == other_facts["standing"][key]
+            if "standing" in metadata:
+                assert metadata["standing"][key] == other_metadata["standing"][key]
     assert losses(folder) == losses(other)
     assert list(log(folder, "train")) == list(range(5, 41, 5))
 
@@ -189,7 +189,7 @@ def test_shards(task: Path, place: Path, uneven: Path) -> None:
     same_learning(finish(task, place / "shards", 2, [*UNEVEN, "train.fsdp=true"]), uneven)
 
 
-def test_more_processes_than_batches_are_told_of(task: Path, tmp_path: Path) -> None:
+def test_more_processes_than_batches_are_reported(task: Path, tmp_path: Path) -> None:
     group = start(task, tmp_path / "run", 2, [*EXACT, "train.steps=2", "train.accumulate=1"])
     assert group.end() == [0, 0], group.said(0)
     assert "2 processes share the 2 batches of an update (train.accumulate is 1)" in group.said(0)
@@ -247,8 +247,8 @@ def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> Non
     process = torchrun(task, folder, 2, LONG)
     wait_for(process, "step 15/40")
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=200)
-    assert "a checkpoint is saved" in told
+    reported, _ = process.communicate(timeout=200)
+    assert "a checkpoint is saved" in reported
     finish(task, folder, 2, LONG, "--resume")
     identical(folder, whole)
 
@@ -262,8 +262,8 @@ def test_one_process_is_asked_to_end(task: Path, tmp_path: Path) -> None:
     assert group.end() == [130, 130], group.said(0)
     assert "a checkpoint is saved" in group.said(0)
     assert group.said(1) == ""
-    _, facts = read_tensors(tmp_path / "run" / "state" / "training.safetensors")
-    assert 15 <= facts["standing"]["step"] < 1000
+    _, metadata = read_tensors(tmp_path / "run" / "state" / "training.safetensors")
+    assert 15 <= metadata["standing"]["step"] < 1000
 
 
 @pytest.mark.slow
@@ -273,11 +273,11 @@ def test_a_process_of_torchrun_is_killed(task: Path, whole: Path, tmp_path: Path
     process = torchrun(task, folder, 2, LONG)
     wait_for(process, "step 15/40")
     os.kill(child_of_rank(process.pid, 1), signal.SIGKILL)
-    told, _ = process.communicate(timeout=200)
+    reported, _ = process.communicate(timeout=200)
     assert process.returncode != 0
-    assert "transduce: another process of this run died at update" in told
-    assert "start again with --resume" in told
-    assert "[rank0]: Traceback" not in told
+    assert "transduce: another process of this run died at update" in reported
+    assert "start again with --resume" in reported
+    assert "[rank0]: Traceback" not in reported
     finish(task, folder, 2, LONG, "--resume")
     identical(folder, whole)
 

@@ -33,15 +33,15 @@ def start(lives: Lives, task: Path, folder: Path, *more: str) -> int:
 
 def finish(lives: Lives, task: Path, folder: Path, *more: str) -> str:
     start(lives, task, folder, *more)
-    assert lives.end() == 0, lives.told
-    return lives.told
+    assert lives.end() == 0, lives.reported
+    return lives.reported
 
 
 def wait_for(lives: Lives, word: str) -> None:
     """Until it has printed a word."""
     deadline = time.monotonic() + 120
-    while word not in lives.told:
-        assert time.monotonic() < deadline, lives.told
+    while word not in lives.reported:
+        assert time.monotonic() < deadline, lives.reported
         time.sleep(0.002)
 
 
@@ -52,14 +52,14 @@ def steps_logged(folder: Path) -> list[int]:
 
 def same(one: Path, other: Path) -> None:
     for name in ("model.safetensors", "state/training.safetensors"):
-        mine, facts = read_tensors(one / name)
-        theirs, their_facts = read_tensors(other / name)
+        mine, metadata = read_tensors(one / name)
+        theirs, their_metadata = read_tensors(other / name)
         assert mine.keys() == theirs.keys()
         different = [key for key in mine if not mine[key].equal(theirs[key])]
         assert not different, f"{name}: {different[:3]}"
-        if "standing" in facts:
+        if "standing" in metadata:
             for key in ("step", "position", "best", "best_step", "worse", "kept"):
-                assert facts["standing"][key] == their_facts["standing"][key]
+                assert metadata["standing"][key] == their_metadata["standing"][key]
     assert steps_logged(one) == steps_logged(other) == list(range(5, 51, 5))
 
 
@@ -80,7 +80,7 @@ def test_killed_and_resumed(lives: Lives, task: Path, whole: Path, tmp_path: Pat
     assert lives.end() == -signal.SIGKILL
     start(lives, task, folder)
     assert lives.end() == 2
-    assert "--resume" in lives.told
+    assert "--resume" in lives.reported
     finish(lives, task, folder, "--resume")
     same(folder, whole)
 
@@ -91,7 +91,7 @@ def test_interrupted_and_resumed(lives: Lives, task: Path, whole: Path, tmp_path
     wait_for(lives, "step 25/50")
     os.kill(process, signal.SIGINT)
     assert lives.end() == 130
-    assert f"transduce train {folder} --resume" in lives.told
+    assert f"transduce train {folder} --resume" in lives.reported
     finish(lives, task, folder, "--resume")
     same(folder, whole)
 
@@ -99,8 +99,8 @@ def test_interrupted_and_resumed(lives: Lives, task: Path, whole: Path, tmp_path
 def test_resuming_under_another_shape_is_refused(lives: Lives, task: Path, whole: Path) -> None:
     start(lives, task, whole, "--resume", "model.width=64")
     assert lives.end() == 2
-    assert "model.width: 32" in lives.told
-    assert "Traceback" not in lives.told
+    assert "model.width: 32" in lives.reported
+    assert "Traceback" not in lives.reported
 
 
 def test_a_longer_run_may_follow(lives: Lives, task: Path, whole: Path, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_longer_run_may_follow(lives: Lives, task: Path, whole: Path, tmp_path
     shutil.copytree(task, changed)
     lines = (changed / "train.tsv").read_text().splitlines(keepends=True)
     (changed / "train.tsv").write_text("".join(lines[:-5]))
-    told = finish(lives, changed, folder, "--resume", "train.steps=70")
-    assert "train.steps is now 70 (was 50)" in told
-    assert "warning: the training corpus had" in told
+    reported = finish(lives, changed, folder, "--resume", "train.steps=70")
+    assert "train.steps is now 70 (was 50)" in reported
+    assert "warning: the training corpus had" in reported
     assert steps_logged(folder)[-1] == 70

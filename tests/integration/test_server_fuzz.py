@@ -162,8 +162,8 @@ def check(first: int, count: int, folder: Path, monkeypatch: Any, capfd: Any) ->
         seconds = time.monotonic() - begin
         settle(service)
         gc.collect()
-        most = engine._scheduler.most_threads + engine.threads.most + POOL
-        assert threading.active_count() <= threads + most
+        maximum = engine._scheduler.max_threads + engine.threads.maximum + POOL
+        assert threading.active_count() <= threads + maximum
         until(lambda: descriptors() <= before[0], "no descriptor is left")
         grown = resident() - before[1]
         assert grown < GROWTH, f"{grown / 1e6:.0f} MB more after {count:,} cases"
@@ -179,9 +179,9 @@ def check(first: int, count: int, folder: Path, monkeypatch: Any, capfd: Any) ->
     statuses = Counter(line["status"] for line in lines)
     wrong = [line for line in lines if line["status"] == 500]
     assert not wrong, wrong[:5]
-    told = capfd.readouterr().err
-    assert "Traceback" not in told, told[-5000:]
-    assert "Exception" not in told, told[-5000:]
+    reported = capfd.readouterr().err
+    assert "Traceback" not in reported, reported[-5000:]
+    assert "Exception" not in reported, reported[-5000:]
     return (
         f"{count:,} cases ({dict(kinds)}) in {seconds:.0f} s, {good.answered:,} good answers, the "
         f"slowest in {good.slowest:.2f} s; statuses {dict(sorted(statuses.items()))}; "
@@ -208,6 +208,6 @@ def test_some_hostile_requests(tmp_path: Path, monkeypatch: Any, capfd: Any) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_hostile_requests(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
-    told = check(FIRST, CASES, tmp_path, monkeypatch, capfd)
+    reported = check(FIRST, CASES, tmp_path, monkeypatch, capfd)
     with capfd.disabled():
-        print(told)
+        print(reported)

@@ -179,10 +179,10 @@ def test_the_model_says_how_sure_it_is(
     for name, output in zip(names, unsure, strict=True):
         assert output.confidence < sure / 2, (name, output.text, output.confidence)
         assert f"{name}: low confidence" in output.warning
-    told = command("run", run, known[0], *names)
-    assert told.returncode == 0
-    assert told.stderr.count("differs from the training data") == 3
-    assert known[0] not in told.stderr
+    reported = command("run", run, known[0], *names)
+    assert reported.returncode == 0
+    assert reported.stderr.count("differs from the training data") == 3
+    assert known[0] not in reported.stderr
     values = json.loads(command("run", run, names[0], "--json").stdout)
     assert values["confidence"] < sure / 2
     assert len(values["probabilities"]) == len(values["tokens"])
@@ -241,10 +241,10 @@ def test_one_bad_file_among_many(command: Command, run: Path, folder: Path, tmp_
     assert [lines[0], lines[2], lines[3]].count("") == 0
     assert (lines[1], lines[4]) == ("", "")
     assert sum(line == text for line, text in zip([lines[0], *lines[2:4]], texts, strict=False)) > 1
-    told = result.stderr.splitlines()
-    assert len(told) == 2
-    assert "bad.wav is not audio that can be read here" in told[0]
-    assert "there is no audio file" in told[1]
+    reported = result.stderr.splitlines()
+    assert len(reported) == 2
+    assert "bad.wav is not audio that can be read here" in reported[0]
+    assert "there is no audio file" in reported[1]
 
 
 def test_subtitles_and_a_textgrid_of_a_long_recording(

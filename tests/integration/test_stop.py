@@ -35,13 +35,13 @@ def test_asked_to_stop(task: Path, undisturbed: Path, lives: Lives, tmp_path: Pa
         process = lives.start_and_hold(25, *command(task, folder))
         os.kill(process, asked)
         lives.go()
-        assert lives.end() == 130, lives.told
+        assert lives.end() == 130, lives.reported
         step = step_saved(folder)
         assert before + 20 <= step <= before + 26
         before = step
-        assert f"Stopped at update {step}; a checkpoint is saved" in lives.told
+        assert f"Stopped at update {step}; a checkpoint is saved" in lives.reported
     lives.start(*command(task, folder))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     check_same(folder, undisturbed)
 
 
@@ -53,7 +53,7 @@ def test_what_nohup_ignores_stays_ignored(task: Path, lives: Lives, tmp_path: Pa
     wait_for_log(folder, 5)
     os.kill(process, signal.SIGHUP)
     lives.go()
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
 
 
 def test_asked_twice(task: Path, lives: Lives, tmp_path: Path) -> None:
@@ -65,13 +65,13 @@ def test_asked_twice(task: Path, lives: Lives, tmp_path: Path) -> None:
     os.kill(process, signal.SIGINT)
     lives.wait_for((lives.folder / "report.asked").exists)
     os.kill(process, signal.SIGINT)
-    assert lives.end() == 130, lives.told
-    assert "Traceback" not in lives.told
+    assert lives.end() == 130, lives.reported
+    assert "Traceback" not in lives.reported
     assert recover_state(folder) is not None
     assert step_saved(folder) == 10
     assert not list(folder.rglob("*.part"))
     lives.start(*command(task, folder, "train.steps=30"))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported
     assert step_saved(folder) == 30
 
 
@@ -101,7 +101,7 @@ def test_a_folder_has_one_run_at_a_time(task: Path, lives: Lives, tmp_path: Path
     with held(folder) as mine:
         assert mine
         lives.start(*command(task, folder))
-        assert lives.end() == 2, lives.told
-        assert f"another run is training in {folder}" in " ".join(lives.told.split())
+        assert lives.end() == 2, lives.reported
+        assert f"another run is training in {folder}" in " ".join(lives.reported.split())
     lives.start(*command(task, folder, "train.steps=20"))
-    assert lives.end() == 0, lives.told
+    assert lives.end() == 0, lives.reported

@@ -76,9 +76,9 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def mood() -> tuple[str, str]:
         label = draw.choice(["good", "bad", "so so"])
-        told = {"good": ["fine", "great"], "bad": ["dull", "poor"], "so so": ["fair", "okay"]}
+        reported = {"good": ["fine", "great"], "bad": ["dull", "poor"], "so so": ["fair", "okay"]}
         words = draw.choices([f"w{n}" for n in range(40)], k=draw.randint(3, 12))
-        words.insert(draw.randrange(len(words)), draw.choice(told[label]))
+        words.insert(draw.randrange(len(words)), draw.choice(reported[label]))
         return " ".join(words), label
 
     def tags(letters: str) -> tuple[str, str]:
@@ -125,10 +125,10 @@ def test_letters_tell_what_unknown_words_are(corpora: Path, tmp_path: Path, kind
     train(load_recipe(corpora / "tags.yaml", given), tmp_path / "run")
     blind = load_recipe(corpora / "tags.yaml", ["model.characters=null"])
     train(blind, tmp_path / "blind")
-    for folder, least, most in (("run", 95, 100), ("blind", 0, 60)):
+    for folder, minimum, maximum in (("run", 95, 100), ("blind", 0, 60)):
         assert cli_status("evaluate", str(tmp_path / folder)) == 0
         metrics = read_metrics(tmp_path / folder)["test"]["metrics"]
-        assert least <= metrics["unknown"]["value"] <= most
+        assert minimum <= metrics["unknown"]["value"] <= maximum
         assert metrics["unknown"]["details"]["positions"] > 100
     assert load(tmp_path / "run")("ggggness hhhhly") == "NOUN ADV"
 

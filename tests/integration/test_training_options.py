@@ -30,8 +30,8 @@ def test_a_streamed_corpus_teaches_too(task: Path, tmp_path: Path) -> None:
         task / "tiny.yaml", [*SHORT, "data.streaming=true", "data.shuffle_buffer=100"]
     )
     train(recipe, tmp_path / "run")
-    told = losses(tmp_path / "run")
-    assert told[-1] < told[0]
+    reported = losses(tmp_path / "run")
+    assert reported[-1] < reported[0]
 
 
 def test_a_recipe_made_in_python_is_kept_as_one_of_a_file(
@@ -85,7 +85,7 @@ def test_patience_ends_a_run_that_gets_no_better(task: Path, tmp_path: Path) -> 
     assert trained.state.best_step == 5
 
 
-def test_a_loss_that_is_no_number_is_told(task: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_is_reported(task: Path, tmp_path: Path) -> None:
     wild = ["train.lr=1e18", "train.clip_norm=0", "train.warmup=0", "train.schedule=constant"]
     with pytest.raises(
         TrainingError, match=r"NaN or infinite 10 times in a row, up to update \d+.*train\.lr="
@@ -129,10 +129,10 @@ def test_a_run_that_has_ended_and_one_that_ends_too_soon_say_so(
     train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run")
     assert "before the warm-up of 2 is over" in capsys.readouterr().err
     train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run", resume=True)
-    told = capsys.readouterr().err
-    assert "is finished, at update 2: to train it longer" in told
-    assert "resume it with a larger train.steps" in told
-    assert "the rate rises" not in told
+    reported = capsys.readouterr().err
+    assert "is finished, at update 2: to train it longer" in reported
+    assert "resume it with a larger train.steps" in reported
+    assert "the rate rises" not in reported
     train(load_recipe(task / "tiny.yaml", [*asked, "train.warmup=1"]), tmp_path / "other")
     assert "the rate rises" not in capsys.readouterr().err
 
@@ -144,7 +144,7 @@ def test_what_the_state_before_the_newest_had_kept_stays(task: Path, tmp_path: P
     assert kept == [f"kept-{step}.safetensors" for step in (4, 6, 8)]
 
 
-def test_a_missing_file_is_told_before_anything_is_made(task: Path, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_before_anything_is_made(task: Path, tmp_path: Path) -> None:
     recipe = load_recipe(task / "tiny.yaml", ["data.test={file: nowhere.tsv}"])
     with pytest.raises(DataError, match=r"nowhere\.tsv"):
         train(recipe, tmp_path / "run")
@@ -167,12 +167,12 @@ def test_regularisers_teach_and_go_on_where_they_were(task: Path, tmp_path: Path
     train(recipe, tmp_path / "whole")
     train(load_recipe(task / "tiny.yaml", [*asked, "train.steps=10"]), tmp_path / "parts")
     train(recipe, tmp_path / "parts", resume=True)
-    told = losses(tmp_path / "whole")
-    assert told[-1] < told[0]
-    assert losses(tmp_path / "parts") == told
+    reported = losses(tmp_path / "whole")
+    assert reported[-1] < reported[0]
+    assert losses(tmp_path / "parts") == reported
     plain = load_recipe(task / "tiny.yaml", [*asked, "data.tokens={both: {size: 60}}"])
     train(plain, tmp_path / "plain")
-    assert losses(tmp_path / "plain") != told
+    assert losses(tmp_path / "plain") != reported
 
 
 def test_mixed_corpora_resume_to_the_letter(
@@ -191,8 +191,8 @@ def test_mixed_corpora_resume_to_the_letter(
         return load_recipe(task / "tiny.yaml", asked)
 
     train(recipe(12), tmp_path / "whole")
-    told = capsys.readouterr().err
-    assert "small.tsv: 10 pairs, 12.5% of all, drawn 51.1% of the time" in told
+    reported = capsys.readouterr().err
+    assert "small.tsv: 10 pairs, 12.5% of all, drawn 51.1% of the time" in reported
     train(recipe(5), tmp_path / "parts")
     train(recipe(12), tmp_path / "parts", resume=True)
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")

@@ -88,7 +88,7 @@ def test_the_loss_is_of_the_text_alone(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(DataError, match=r"set audio\.prompt\.language"):
         encode_recordings(data.train, data, audio, *parts[3:])
     with pytest.raises(DataError):  # no target fits so few positions
-        encode_recordings(*parts, room=4)
+        encode_recordings(*parts, capacity=4)
 
 
 FINE = """

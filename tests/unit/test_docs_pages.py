@@ -274,8 +274,8 @@ def _speeds(kind: str, size: str) -> list[str]:
 
 def _times(ours: dict[str, Any], other: dict[str, Any]) -> str:
     usual = ours["tokens_per_second"] / other["tokens_per_second"]
-    least, most = ours["slowest"] / other["fastest"], ours["fastest"] / other["slowest"]
-    return f"{_decimals(usual)} times ({_decimals(least)} to {_decimals(most)})"
+    minimum, maximum = ours["slowest"] / other["fastest"], ours["fastest"] / other["slowest"]
+    return f"{_decimals(usual)} times ({_decimals(minimum)} to {_decimals(maximum)})"
 
 
 def _decimals(ratio: float) -> str:

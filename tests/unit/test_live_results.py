@@ -39,8 +39,8 @@ def test_rows_of_a_table_are_means_over_seeds(live_results: ModuleType) -> None:
         row("a-live-2", 160.0, 14.0, 4),
         row("a-live-2", None, 9.0, 0),
     ]
-    facts = {"command": "c", "hardware": "h, 1 thread", "threads": 1, "torch": "2"}
-    lines = live_results._latency({"facts": facts, "rows": rows})
+    metadata = {"command": "c", "hardware": "h, 1 thread", "threads": 1, "torch": "2"}
+    lines = live_results._latency({"facts": metadata, "rows": rows})
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "| `" in line]
     assert [one[:3] for one in cells] == [
         ["`b`", "640 ms", "cer 30.0"],

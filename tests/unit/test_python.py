@@ -15,7 +15,7 @@ import transduce.nn as library
 from tiny_models import SOURCES, TARGETS, tiny
 from transduce.data.batches.batch import collate
 from transduce.errors import DataError, ModelError, RecipeError
-from transduce.models import EncoderDecoder, Labeller, TrainableNetwork
+from transduce.models import EncoderDecoder, LabelNetwork, TrainableNetwork
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe import load_recipe, parse_recipe, read_recipe
@@ -102,8 +102,8 @@ def test_training_takes_a_folder_by_its_name(tmp_path: Path) -> None:
     [
         ({"model": MODEL}, EncoderDecoder),
         ({"model": {**MODEL, "tie_embeddings": "all"}}, EncoderDecoder),
-        ({"task": "classify", "model": {"width": 8, "encoder": SMALL}}, Labeller),
-        ({"task": "tag", "model": {"width": 8, "encoder": SMALL}}, Labeller),
+        ({"task": "classify", "model": {"width": 8, "encoder": SMALL}}, LabelNetwork),
+        ({"task": "tag", "model": {"width": 8, "encoder": SMALL}}, LabelNetwork),
         ({"task": "continue", "model": {"width": 8, "decoder": SMALL}}, LanguageModelNetwork),
         ({"audio": {"mel_bands": 20}, "model": MODEL}, SpeechEncoderDecoder),
     ],
@@ -112,7 +112,7 @@ def test_a_network_is_built_of_a_recipe_and_sizes(recipe: dict[str, Any], kind: 
     network = transduce.build(recipe, 12)
     assert type(network) is kind
     assert network.as_built
-    labels = 12 - 4 if kind is Labeller else 12
+    labels = 12 - 4 if kind is LabelNetwork else 12
     assert len(network.head.bias) == labels
 
 
@@ -185,7 +185,7 @@ def test_scores_with_attention_are_those_without() -> None:
         np.testing.assert_allclose(score.attention, outputs[0].attention, atol=1e-5)
 
 
-def test_where_there_is_no_attention_it_is_told() -> None:
+def test_where_there_is_no_attention_it_is_reported() -> None:
     fixed = {"kind": "recurrent", "attention": "none"}
     model = Transducer.create(
         read_recipe({"data": DATA, "model": {"width": 8, "encoder": SMALL, "decoder": fixed}}),

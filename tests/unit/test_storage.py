@@ -40,7 +40,7 @@ TENSORS = {
     "empty": torch.zeros(0, 4),
     "switches": torch.tensor([True, False]),
 }
-FACTS = {"step": 3, "text": "größer ▁ 🎉", "nested": {"best": None, "kept": [[1, 0.5]]}}
+METADATA = {"step": 3, "text": "größer ▁ 🎉", "nested": {"best": None, "kept": [[1, 0.5]]}}
 
 
 def only(folder: Path, *names: str) -> bool:
@@ -56,17 +56,17 @@ def sentence(error: pytest.ExceptionInfo[BaseException]) -> str:
 
 def test_text_and_json_come_back(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "größer\n")
-    write_json(tmp_path / "a.json", FACTS)
+    write_json(tmp_path / "a.json", METADATA)
     assert (tmp_path / "a.txt").read_text("utf-8") == "größer\n"
-    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == FACTS
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == METADATA
     assert "größer" in (tmp_path / "a.json").read_text("utf-8")  # for people to read
     assert only(tmp_path, "a.txt", "a.json")
 
 
-def test_tensors_and_facts_come_back(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "a.safetensors", TENSORS, FACTS)
-    tensors, facts = read_tensors(tmp_path / "a.safetensors")
-    assert facts == FACTS
+def test_tensors_and_metadata_come_back(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "a.safetensors", TENSORS, METADATA)
+    tensors, metadata = read_tensors(tmp_path / "a.safetensors")
+    assert metadata == METADATA
     assert set(tensors) == set(TENSORS)
     for name, tensor in TENSORS.items():
         assert tensors[name].dtype == tensor.dtype
@@ -87,7 +87,7 @@ def test_views_and_parameters_can_be_written(tmp_path: Path) -> None:
 def test_others_can_read_the_file(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    write_tensors(tmp_path / "a", TENSORS, FACTS)
+    write_tensors(tmp_path / "a", TENSORS, METADATA)
     assert torch.equal(load_file(tmp_path / "a")["matrix"], TENSORS["matrix"])
 
 
@@ -96,9 +96,9 @@ def test_a_file_of_another_program_can_be_read(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({"matrix": TENSORS["matrix"]}, tmp_path / "a")
-    tensors, facts = read_tensors(tmp_path / "a")
+    tensors, metadata = read_tensors(tmp_path / "a")
     assert torch.equal(tensors["matrix"], TENSORS["matrix"])
-    assert facts == {}
+    assert metadata == {}
 
 
 # ----------------------------------------------------------------------- whole or not there
@@ -129,7 +129,9 @@ def test_a_text_that_cannot_be_encoded_leaves_nothing_behind(tmp_path: Path) -> 
     assert only(tmp_path)
 
 
-def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import safetensors.torch
 
     def full(values: Any, part: Path, metadata: Any) -> None:
@@ -137,7 +139,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.M
         raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
 
     path = tmp_path / "a"
-    write_tensors(path, TENSORS, FACTS)
+    write_tensors(path, TENSORS, METADATA)
     before = path.read_bytes()
     monkeypatch.setattr(safetensors.torch, "save_file", full)
     with pytest.raises(CheckpointError, match="No space left") as raised:
@@ -204,7 +206,7 @@ def test_new_files_are_as_the_umask_says_which_is_never_set(
     before = os.umask(0o027)
     monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask was set"))
     try:
-        write_tensors(tmp_path / "a", TENSORS, FACTS)
+        write_tensors(tmp_path / "a", TENSORS, METADATA)
         write_text(tmp_path / "b", "text")
         assert {(tmp_path / name).stat().st_mode & 0o777 for name in "ab"} == {0o640}
     finally:
@@ -214,8 +216,8 @@ def test_new_files_are_as_the_umask_says_which_is_never_set(
 
 def test_the_same_tensors_have_the_same_bytes(tmp_path: Path) -> None:
     for number in range(8):
-        facts = dict(reversed(FACTS.items())) if number % 2 else FACTS
-        write_tensors(tmp_path / f"{number}", dict(sorted(TENSORS.items())), facts)
+        metadata = dict(reversed(METADATA.items())) if number % 2 else METADATA
+        write_tensors(tmp_path / f"{number}", dict(sorted(TENSORS.items())), metadata)
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
 
@@ -304,9 +306,9 @@ def test_make_folder(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------- damage
 
 
-def same(tensors: dict[str, Tensor], facts: dict[str, Any], of: dict[str, Tensor]) -> bool:
+def same(tensors: dict[str, Tensor], metadata: dict[str, Any], of: dict[str, Tensor]) -> bool:
     return (
-        facts == FACTS
+        metadata == METADATA
         and set(tensors) == set(of)
         and all(torch.equal(tensors[n], t) and tensors[n].dtype == t.dtype for n, t in of.items())
     )
@@ -317,7 +319,7 @@ def test_no_flipped_byte_goes_unnoticed(tmp_path: Path, flip: int) -> None:
     """Header or numbers: either it is an error, or what is read is what was written."""
     path = tmp_path / "a"
     few = {name: TENSORS[name] for name in ("matrix", "half", "bytes")}
-    write_tensors(path, few, FACTS)
+    write_tensors(path, few, METADATA)
     whole = path.read_bytes()
     noticed = 0
     for place in range(len(whole)):
@@ -325,11 +327,11 @@ def test_no_flipped_byte_goes_unnoticed(tmp_path: Path, flip: int) -> None:
         damaged[place] ^= flip
         path.write_bytes(damaged)
         try:
-            tensors, facts = read_tensors(path)
+            tensors, metadata = read_tensors(path)
         except CheckpointError:
             noticed += 1
         else:
-            assert same(tensors, facts, few), f"byte {place} of {len(whole)}"
+            assert same(tensors, metadata, few), f"byte {place} of {len(whole)}"
     assert noticed > 0.9 * len(whole)
     payload = sum(t.numel() * t.element_size() for t in few.values())
     damaged = bytearray(whole)
@@ -341,7 +343,7 @@ def test_no_flipped_byte_goes_unnoticed(tmp_path: Path, flip: int) -> None:
 
 def test_another_type_or_shape_of_the_same_bytes_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    write_tensors(path, {"matrix": TENSORS["matrix"]}, FACTS)
+    write_tensors(path, {"matrix": TENSORS["matrix"]}, METADATA)
     whole = path.read_bytes()
     for old, new in ((b'"F32"', b'"I32"'), (b"[2,3]", b"[3,2]"), (b'"matrix"', b'"matrox"')):
         assert whole.count(old) == 1
@@ -352,7 +354,7 @@ def test_another_type_or_shape_of_the_same_bytes_is_noticed(tmp_path: Path) -> N
 
 def test_a_file_cut_short_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    write_tensors(path, TENSORS, FACTS)
+    write_tensors(path, TENSORS, METADATA)
     whole = path.read_bytes()
     for length in (0, 1, 8, 30, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
@@ -376,7 +378,7 @@ def test_what_is_no_such_file(tmp_path: Path) -> None:
 
 def test_a_header_whose_key_was_damaged_is_not_taken_for_another_programs(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    write_tensors(path, TENSORS, FACTS)
+    write_tensors(path, TENSORS, METADATA)
     whole = path.read_bytes()
     assert whole.count(b'"transduce"') == 1
     path.write_bytes(whole.replace(b'"transduce"', b'"transducf"'))

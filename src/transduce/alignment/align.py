@@ -20,7 +20,7 @@ from torch import Tensor
 from transduce.alignment.emissions import ctc_emissions
 from transduce.alignment.lines import Line
 from transduce.data.audio.intervals import Interval
-from transduce.data.audio.read import audio_blocks, audio_facts
+from transduce.data.audio.read import audio_blocks, audio_info
 from transduce.data.audio.silence import HOP, loud_frames
 from transduce.data.tokens.tokenizer import PAD
 from transduce.errors import DataError
@@ -82,7 +82,7 @@ def align_recording(
     """Align the lines of a text with a recording. Lines may be missing in the audio, and audio may
     be missing in the text, between lines. Raises DataError if the recording cannot be used.
     """
-    seconds = audio_facts(audio).seconds
+    seconds = audio_info(audio).seconds
     log_probs_SV = ctc_emissions(model, audio, tags)
     loud = loud_frames(audio_blocks(audio, model.audio.sample_rate), model.audio.sample_rate)
     _silence(log_probs_SV, model, loud)

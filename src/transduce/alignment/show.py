@@ -17,7 +17,7 @@ from transduce.alignment.output_files import (
 )
 from transduce.corpora.speech import ALL, UDHR_SPOKEN
 from transduce.corpora.udhr import SPLITS, read_version, version_codes
-from transduce.data.audio.read import audio_facts
+from transduce.data.audio.read import audio_info
 from transduce.data.audio.textgrid import SEGMENTS, read_textgrid
 from transduce.errors import DataError, ModelError
 from transduce.hardware import pick_device
@@ -99,7 +99,7 @@ def alignment_from_textgrid(audio: Path, texts: Sequence[str], grid: Path) -> Al
     tier = read_textgrid(grid).tier(SEGMENTS)
     if tier is None:
         raise DataError(f"{grid} has no tier named {SEGMENTS}: its labels are numbers of lines")
-    seconds = audio_facts(audio).seconds
+    seconds = audio_info(audio).seconds
     found = []
     for interval in tier.intervals:
         label = interval.text.strip()

@@ -10,7 +10,7 @@ from typing import Any
 
 from transduce.batch_inference.job import Settings
 from transduce.data.text.tags import with_tags
-from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.output import Output
 from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import ModelError
@@ -85,7 +85,7 @@ class Decoder:
         return self._decoded(output)
 
     def _decoded(self, output: Output) -> Decoded:
-        lost = output.failed or TRUNCATED in output.warning or output.score == NEVER
+        lost = output.failed or TRUNCATED in output.warning or output.score == NEG_INF
         if lost and output.warning:
             return Decoded(problem=output.warning.replace(f"; {TRUNCATED}", ""))
         nbest = [

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from transduce.checksums import digest_of
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.columns import problem_of, without_header
-from transduce.data.text.files import BOM, MOST_BYTES, UTF16, suffix_of
+from transduce.data.text.files import BOM, MAX_BYTES, UTF16, suffix_of
 from transduce.errors import DataError, TransduceWarning
 from transduce.storage import expanded
 
@@ -173,7 +173,7 @@ def _has_header(path: str, kind: str) -> bool:
 
     def records() -> Iterator[tuple[int, list[str]]]:
         with opened(path) as file:
-            for number, raw in enumerate(iter(lambda: file.readline(MOST_BYTES), b""), start=1):
+            for number, raw in enumerate(iter(lambda: file.readline(MAX_BYTES), b""), start=1):
                 line = raw.removeprefix(BOM).rstrip(b"\r\n").decode("utf-8", "replace")
                 try:
                     yield number, split_cells(line, kind)
@@ -205,7 +205,7 @@ def _first_line(path: str) -> str:
 
 
 def _text_of(file: BinaryIO) -> str:
-    line = file.readline(MOST_BYTES).removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
+    line = file.readline(MAX_BYTES).removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
     return line.decode("utf-8", "replace")
 
 
@@ -221,7 +221,7 @@ def check_one_line_records(path: str) -> None:
     lines.
     """
     with opened(path) as file:
-        for number, raw in enumerate(iter(lambda: file.readline(MOST_BYTES), b""), start=1):
+        for number, raw in enumerate(iter(lambda: file.readline(MAX_BYTES), b""), start=1):
             if b'"' not in raw:
                 continue
             try:
@@ -239,7 +239,7 @@ def _keys(file: BinaryIO) -> dict[str, None]:
     """The keys of the first objects of a JSONL file, in order."""
     keys: dict[str, None] = {}
     for _ in range(SAMPLE):
-        raw = file.readline(MOST_BYTES)
+        raw = file.readline(MAX_BYTES)
         if not raw:
             break
         try:
@@ -290,24 +290,24 @@ Part = tuple[int, int, int]
 """Lines of a file: the first byte, the first line, how many."""
 
 
-def cut(path: str, table: Table, most: int) -> Iterator[Part]:
-    """Cut a file into parts of at most `most` lines.
+def cut(path: str, table: Table, maximum: int) -> Iterator[Part]:
+    """Cut a file into parts of at most `maximum` lines.
 
     For Parquet, whole row groups where they fit. Raises DataError.
     """
     if table.kind == "parquet":
         from transduce.batch_inference.parquet import row_groups
 
-        for first, rows in _packed(row_groups(path), most):
+        for first, rows in _packed(row_groups(path), maximum):
             yield 0, first, rows
         return
     if table.kind == "csv":
         check_one_line_records(path)
     with opened(path) as file:
-        yield from _cut_text(file, path, most, bool(table.header))
+        yield from _cut_text(file, path, maximum, bool(table.header))
 
 
-def _cut_text(file: BinaryIO, path: str, most: int, header: bool) -> Iterator[Part]:
+def _cut_text(file: BinaryIO, path: str, maximum: int, header: bool) -> Iterator[Part]:
     begin = file.read(2)
     if begin in UTF16:
         raise DataError(
@@ -315,7 +315,7 @@ def _cut_text(file: BinaryIO, path: str, most: int, header: bool) -> Iterator[Pa
         )
     position = 0  # of the chunk in the file
     start, first, lines = 0, 1, 0  # of the shard
-    wanted = 1 if header else most
+    wanted = 1 if header else maximum
     chunk = begin + file.read(CHUNK)
     last = b""
     while chunk:
@@ -330,7 +330,7 @@ def _cut_text(file: BinaryIO, path: str, most: int, header: bool) -> Iterator[Pa
             if not header:
                 yield start, first, wanted
             header = False
-            start, first, lines, wanted = position + place, first + wanted, 0, most
+            start, first, lines, wanted = position + place, first + wanted, 0, maximum
         lines += newlines
         position += len(chunk)
         chunk = file.read(CHUNK)
@@ -346,17 +346,17 @@ def _after(chunk: bytes, lines: int, place: int) -> int:
     return place
 
 
-def _packed(sizes: list[int], most: int) -> Iterator[tuple[int, int]]:
+def _packed(sizes: list[int], maximum: int) -> Iterator[tuple[int, int]]:
     """Rows from 1 and how many: consecutive groups together, larger ones cut."""
     first, rows = 1, 0
     for size in sizes:
-        if rows and rows + size > most:
+        if rows and rows + size > maximum:
             yield first, rows
             first, rows = first + rows, 0
         rows += size
-        while rows > most:
-            yield first, most
-            first, rows = first + most, rows - most
+        while rows > maximum:
+            yield first, maximum
+            first, rows = first + maximum, rows - maximum
     if rows:
         yield first, rows
 

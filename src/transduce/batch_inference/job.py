@@ -31,7 +31,7 @@ MANIFEST = "manifest.json"
 ERRORS, CLAIMS = "errors", ".claims"
 VERSION = 2
 WEIGHTS = ("*.safetensors", "*.bin", "*.onnx", "*.onnx.data")
-MOST_LINES = 100_000
+MAX_LINES = 100_000
 """Lines of a shard, at most, where their number is not chosen."""
 FEWEST_LINES = 32
 """Lines of a shard for a CPU, at least: fewer are not worth a file."""
@@ -200,7 +200,7 @@ def open_job(
 def _plan(
     inputs: list[InputFile],
     table: Table,
-    most: int | None,
+    maximum: int | None,
     workers: int,
     fewest: int,
     say: Callable[[str], object],
@@ -208,8 +208,8 @@ def _plan(
     parts: list[list[Part]] = []
     for number, file in enumerate(inputs, start=1):
         say(f"counting the lines of {file.path} ({number} of {len(inputs)} files)")
-        parts.append(list(cut(file.path, table, most or GROUP_LINES)))
-    if most is None:
+        parts.append(list(cut(file.path, table, maximum or GROUP_LINES)))
+    if maximum is None:
         found = shard_size(sum(part[2] for of_file in parts for part in of_file), workers, fewest)
         if found < GROUP_LINES or table.kind == "parquet":
             parts = [list(cut(file.path, table, found)) for file in inputs]
@@ -223,7 +223,7 @@ def _plan(
 
 def shard_size(lines: int, workers: int, fewest: int) -> int:
     """Lines of a shard: several shards for each worker, of whole groups where they are large."""
-    found = min(MOST_LINES, max(fewest, math.ceil(lines / (workers * SHARDS))))
+    found = min(MAX_LINES, max(fewest, math.ceil(lines / (workers * SHARDS))))
     return found if found < GROUP_LINES else found // GROUP_LINES * GROUP_LINES
 
 

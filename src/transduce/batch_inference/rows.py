@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from transduce.batch_inference.inputs import BOM, Shard, Table, opened, split_cells
 from transduce.batch_inference.parquet import plain_rows, read_batches, texts_of
 from transduce.data.text.columns import problem_of
-from transduce.data.text.files import LONGEST, MOST_BYTES
+from transduce.data.text.files import LONGEST, MAX_BYTES
 from transduce.errors import DataError
 
 # A group is decoded at once. Its bounds are part of a job's result: rounding may differ with the
@@ -68,17 +68,17 @@ def read_groups(path: str, table: Table, shard: Shard) -> Iterator[Group]:
 
 def _lines(path: str, shard: Shard, text: bool) -> Iterator[tuple[int, bytes | None]]:
     """Each line's number and bytes without its end; None for one that is too long."""
-    most = 4 * LONGEST + 4 if text else MOST_BYTES
+    maximum = 4 * LONGEST + 4 if text else MAX_BYTES
     with opened(path) as file:
         _skip(file, shard.offset)
         for number in range(shard.first, shard.first + shard.lines):
-            raw = file.readline(most)
+            raw = file.readline(maximum)
             if not raw:
                 raise DataError(
                     f"{path} ends before line {number}, and was longer when the job was started; "
                     f"restore the file"
                 )
-            whole = raw.endswith(b"\n") or len(raw) < most
+            whole = raw.endswith(b"\n") or len(raw) < maximum
             while not whole:
                 more = file.readline(CHUNK)
                 whole = more.endswith(b"\n") or len(more) < CHUNK
@@ -189,7 +189,7 @@ def _after_blanks(text: str, place: int) -> int:
 
 
 def _over_long() -> str:
-    return f"the line has more than {MOST_BYTES >> 20} MB"
+    return f"the line has more than {MAX_BYTES >> 20} MB"
 
 
 def _parquet_groups(path: str, table: Table, shard: Shard) -> Iterator[Group]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 RAW = (".raw", ".pcm")
-MOST_BYTES = 2 << 30  # of standard input
+MAX_BYTES = 2 << 30  # of standard input
 AT_ONCE = 1 << 20
 # The first bytes of audio, where lines with names of files could be as well.
 MAGIC = (
@@ -69,9 +69,9 @@ def standard_input(rate: int, raw_rate: int | None, partial: bool) -> Iterator[l
         with path.open("wb") as file:
             while data := sys.stdin.buffer.read(AT_ONCE):
                 size += len(data)
-                if size > MOST_BYTES:
+                if size > MAX_BYTES:
                     raise DataError(
-                        f"standard input has more than {MOST_BYTES >> 30} GB: give it as files"
+                        f"standard input has more than {MAX_BYTES >> 30} GB: give it as files"
                     )
                 file.write(data)
         try:
@@ -81,7 +81,7 @@ def standard_input(rate: int, raw_rate: int | None, partial: bool) -> Iterator[l
 
 
 def _source(source: str, rate: int, raw_rate: int | None, partial: bool) -> str:
-    from transduce.data.audio.read import audio_facts
+    from transduce.data.audio.read import audio_info
     from transduce.data.audio.segment import parse_place
 
     path, start, end = parse_place(source)
@@ -91,7 +91,7 @@ def _source(source: str, rate: int, raw_rate: int | None, partial: bool) -> str:
             return _samples(source, path, rate, raw_rate, partial, start, end)
         if partial and not raw:
             try:
-                audio_facts(path)
+                audio_info(path)
             except DataError:
                 return _samples(source, path, rate, None, True, start, end)
     except DataError as error:

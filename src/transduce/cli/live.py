@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.audio.read import audio_blocks, audio_facts
+from transduce.data.audio.read import audio_blocks, audio_info
 from transduce.errors import DataError, ModelError
 from transduce.interop.optional_packages import load_package
 from transduce.terminal import console as make_console
@@ -86,7 +86,7 @@ def _interrupted() -> Iterator[threading.Event]:
 
 def _played(path: Path, rate: int) -> Iterator[Samples]:
     """The samples of a file as time goes by; nothing, now and then, so that Ctrl-C is noticed."""
-    audio_facts(path)  # say what is wrong before the first second
+    audio_info(path)  # say what is wrong before the first second
     start, done = time.monotonic(), 0
     for block in audio_blocks(path, rate):
         place = 0

@@ -157,7 +157,7 @@ def _write_transcript(
     folder: Path | None,
     written: dict[Path, str],
 ) -> None:
-    from transduce.data.audio.read import audio_facts
+    from transduce.data.audio.read import audio_info
     from transduce.data.audio.segment import parse_place
     from transduce.decoding.speech.subtitles import transcript
     from transduce.storage import make_folder, write_text
@@ -167,7 +167,7 @@ def _write_transcript(
     if isinstance(source, AudioSegment):  # that is not read from a file
         seconds = len(source.wave) / model.audio.sample_rate
     else:
-        seconds = audio_facts(file).seconds if end is None else end
+        seconds = audio_info(file).seconds if end is None else end
     text = transcript(output, kind, seconds, model.target_tokens.level == "symbol")
     if folder is None:
         print(text, end="", flush=True)

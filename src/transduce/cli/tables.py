@@ -49,7 +49,7 @@ def slice_table(scores: SliceScores) -> list[str]:
     lines = aligned(rows)
     for name, gap in scores.gaps.items():
         interval = "" if gap.low is None else f" [{gap.low:.2f}, {gap.high:.2f}]"
-        chance = "" if gap.p is None else f"; p {told_p(gap.p)} for slices cut at random"
+        chance = "" if gap.p is None else f"; p {format_p(gap.p)} for slices cut at random"
         lines.append(
             f"gap in {TITLES.get(name, name)} between {gap.best} (best) and {gap.worst} (worst): "
             f"{gap.value:.2f}{interval}{chance}"
@@ -57,7 +57,7 @@ def slice_table(scores: SliceScores) -> list[str]:
     return lines
 
 
-def told_p(p: float) -> str:
+def format_p(p: float) -> str:
     """A p-value of resampling: three digits tell all that a thousand resamples can."""
     return f"{p:.3f}" if p >= 0.0015 else "0.001 or less"
 
@@ -72,7 +72,7 @@ def print_comparison(comparison: ModelComparison, examples: int) -> None:
     for name in comparison.metrics:
         for one in comparison.models:
             found = one.differences.get(name)
-            change = [""] * 2 if found is None else [change_told(found), _p_of(found)]
+            change = [""] * 2 if found is None else [format_change(found), _p_of(found)]
             title = TITLES.get(name, name)
             rows.append([title, one.name, with_interval(one.metrics.get(name)), *change])
     for line in aligned(rows, left=2):
@@ -93,7 +93,7 @@ def print_comparison(comparison: ModelComparison, examples: int) -> None:
             print(f"  {line}")
 
 
-def change_told(found: Difference, decimals: int = 2) -> str:
+def format_change(found: Difference, decimals: int = 2) -> str:
     """A difference and its interval, with signs; * where zero lies outside."""
     text = f"{found.value:+.{decimals}f}"
     if found.low is None:
@@ -103,7 +103,7 @@ def change_told(found: Difference, decimals: int = 2) -> str:
 
 
 def _p_of(found: Difference) -> str:
-    return "" if found.p is None else told_p(found.p)
+    return "" if found.p is None else format_p(found.p)
 
 
 def print_ablation(found: Ablation) -> None:
@@ -117,15 +117,15 @@ def print_ablation(found: Ablation) -> None:
     rows = [["without", "layer", "head", f"change of {title} [95 %]"]]
     for worth in sorted(found.worths, key=lambda one: -found.harm(one.change)):
         head = worth.head
-        told = change_told(worth.change, digits)
-        rows.append([KINDS[head.kind], str(head.layer), str(head.head), told])
+        change = format_change(worth.change, digits)
+        rows.append([KINDS[head.kind], str(head.layer), str(head.head), change])
     for line in aligned(rows):
         print(line)
     if not found.removals:
         return
     total, last = len(found.worths), found.removals[-1]
     print(
-        f"pruned greedily to {last.kept} of {total} heads: {change_told(last.change, digits)}; "
+        f"pruned greedily to {last.kept} of {total} heads: {format_change(last.change, digits)}; "
         f"the first to go: {'; '.join(str(step.head) for step in found.removals[:5])}"
     )
     for budget, count in found.affordable.items():

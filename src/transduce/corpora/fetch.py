@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from transduce.corpora.download import download
 from transduce.corpora.entry import Form, Listing, checksum, is_known, megabytes
-from transduce.corpora.location import FACTS, check_place, facts_of, is_intact
+from transduce.corpora.location import METADATA, check_place, is_intact, metadata_of
 from transduce.corpora.unpack import PACKED, has_sum
 from transduce.errors import DataError
 from transduce.storage import write_json
@@ -116,17 +116,17 @@ def _put(listing: Listing, form: Form, files: Mapping[str, Path], made: Path, pl
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
         form.make(files, made)
-        facts = facts_of(
+        metadata = metadata_of(
             made,
             name=listing.name,
             about=listing.about,
             licence=listing.terms,
             home=listing.home,
         )
-        for name in facts["files"]:
+        for name in metadata["files"]:
             with (made / name).open("rb+") as file:
                 os.fsync(file.fileno())
-        write_json(made / FACTS, facts)
+        write_json(made / METADATA, metadata)
         shutil.rmtree(place, ignore_errors=True)
         made.replace(place)
     except OSError as error:

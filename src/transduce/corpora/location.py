@@ -15,7 +15,7 @@ from transduce.errors import DataError
 from transduce.storage import default_cache_folder, expanded
 
 FORMAT = 1  # format version: increase when the files of any corpus change
-FACTS = "corpus.json"
+METADATA = "corpus.json"
 
 
 def corpora_folder() -> Path:
@@ -24,16 +24,16 @@ def corpora_folder() -> Path:
     return expanded(given) if given else default_cache_folder() / "corpora"
 
 
-def read_facts(folder: Path) -> dict[str, Any] | None:
+def read_metadata(folder: Path) -> dict[str, Any] | None:
     """The stored metadata of a corpus folder; None if there is none in the current format."""
     try:
-        facts = json.loads((folder / FACTS).read_text("utf-8"))
-        return dict(facts) if facts["format"] == FORMAT and facts["files"] else None
+        metadata = json.loads((folder / METADATA).read_text("utf-8"))
+        return dict(metadata) if metadata["format"] == FORMAT and metadata["files"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def facts_of(folder: Path, **more: Any) -> dict[str, Any]:
+def metadata_of(folder: Path, **more: Any) -> dict[str, Any]:
     """Metadata of a corpus that has just been made."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = {path.relative_to(folder).as_posix(): digest_of(path) for path in files}
@@ -42,12 +42,12 @@ def facts_of(folder: Path, **more: Any) -> dict[str, Any]:
 
 def check_place(folder: Path) -> None:
     """Raise DataError if a corpus cannot be put there without removing a user's own files."""
-    facts = read_facts(folder)
-    if not folder.exists() or (facts is None and (folder / FACTS).is_file()):
+    metadata = read_metadata(folder)
+    if not folder.exists() or (metadata is None and (folder / METADATA).is_file()):
         return  # damaged, or of an older format: it does not say which files are its own
     found = [path for path in folder.rglob("*") if not path.is_dir()]
-    names = {path.relative_to(folder).as_posix() for path in found} - {FACTS}
-    if others := sorted(names - set(facts["files"] if facts else ())):
+    names = {path.relative_to(folder).as_posix() for path in found} - {METADATA}
+    if others := sorted(names - set(metadata["files"] if metadata else ())):
         raise DataError(
             f"{folder} holds other files, such as {others[0]}; move them, or choose another place "
             f"with --output"
@@ -56,10 +56,10 @@ def check_place(folder: Path) -> None:
 
 def is_intact(folder: Path) -> bool:
     """Whether the corpus in a folder is unchanged, byte for byte."""
-    facts = read_facts(folder)
-    if facts is None:
+    metadata = read_metadata(folder)
+    if metadata is None:
         return False
-    files: Mapping[str, str] = facts["files"]
+    files: Mapping[str, str] = metadata["files"]
     try:
         return all(digest_of(folder / name) == expected for name, expected in files.items())
     except OSError:
@@ -73,15 +73,15 @@ def find(listing: Listing) -> Path:
         if not listing.languages(folder):
             raise DataError(f"{name} is not on this machine: `{listing.command}` makes it")
         return folder
-    facts = read_facts(folder)
-    if facts is None:
+    metadata = read_metadata(folder)
+    if metadata is None:
         how = f"`transduce corpus get {name}` downloads it ({megabytes(listing.download)}"
         if not listing.public:
             how = (
                 f"`transduce corpus get {name} --from DIR` makes it from its files ({listing.home}"
             )
         raise DataError(f"{name} is not on this machine: {how}, {listing.licence})")
-    lost = next((file for file in facts["files"] if not (folder / file).is_file()), None)
+    lost = next((file for file in metadata["files"] if not (folder / file).is_file()), None)
     if lost:
         raise DataError(f"{folder / lost} is missing: `transduce corpus get {name}` restores it")
     return folder

@@ -9,7 +9,7 @@ from transduce.corpora.catalogue import FETCHED, listing_of
 from transduce.corpora.entry import Listing, megabytes
 from transduce.corpora.fetch import get
 from transduce.corpora.generated import MADE
-from transduce.corpora.location import corpora_folder, read_facts
+from transduce.corpora.location import corpora_folder, read_metadata
 from transduce.errors import DataError
 from transduce.terminal import console as make_console
 
@@ -22,7 +22,7 @@ def print_corpora() -> None:
         rows.append((name, "here", "", "", (make.__doc__ or "").partition("\n")[0]))
     for name, listing in FETCHED.items():
         made = bool(listing.command) and bool(listing.languages(shelf / name))
-        here = "here" if made or read_facts(shelf / name) else ""
+        here = "here" if made or read_metadata(shelf / name) else ""
         fetched = megabytes(listing.download) if listing.public else "--from"
         fetched = "made here" if listing.command else fetched
         rows.append((name, here, fetched, listing.licence, listing.about))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from transduce.corpora.entry import File, Form, Listing
-from transduce.corpora.location import read_facts
+from transduce.corpora.location import read_metadata
 from transduce.corpora.unpack import members, part_of, read_rows, write_rows
 from transduce.errors import DataError
 from transduce.recipe import Recordings
@@ -230,7 +230,7 @@ ANNOUNCEMENTS = Listing(
     forms=(),
     read=_read_announcements,
     unit="recordings",
-    languages=lambda folder: ["en"] if read_facts(folder) else [],
+    languages=lambda folder: ["en"] if read_metadata(folder) else [],
     command="transduce demo speech",
 )
 
@@ -245,7 +245,7 @@ READING_COLUMNS = ("audio", "text", "phones", "language", "voice", "segment", "s
 
 
 def _languages_made(folder: Path) -> Sequence[str]:
-    found = sorted(path.name for path in folder.glob("*") if read_facts(path))
+    found = sorted(path.name for path in folder.glob("*") if read_metadata(path))
     return [*found, ALL] if found else []
 
 

@@ -51,11 +51,11 @@ class _Page(HTMLParser):
         self._text = ""
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attributes}
+        values = {name: value or "" for name, value in attributes}
         if tag == "html":
-            self.version = Version(told["data-iso6393"], told["lang"], told["dir"], "")
+            self.version = Version(values["data-iso6393"], values["lang"], values["dir"], "")
         elif tag in ("header", "article"):
-            self._article, self._count = int(told.get("data-number", 0)), 0
+            self._article, self._count = int(values.get("data-number", 0)), 0
         self._text = ""
 
     def handle_data(self, data: str) -> None:

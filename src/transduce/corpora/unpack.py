@@ -19,7 +19,7 @@ from transduce.corpora.entry import Checksum
 from transduce.errors import DataError
 
 PACKED = ("", ".gz", ".xz")
-MOST = 1 << 30  # upper bound of the bytes read from an archive
+MAX_BYTES = 1 << 30  # upper bound of the bytes read from an archive
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 """What is raised where compressed bytes are damaged or truncated."""
 AT_ONCE = 1 << 20
@@ -71,24 +71,24 @@ def open_compressed(path: Path, suffix: str | None = None) -> BinaryIO:
 
 
 def members(
-    path: Path, wanted: re.Pattern[str], most: int = MOST
+    path: Path, wanted: re.Pattern[str], maximum: int = MAX_BYTES
 ) -> Iterator[tuple[re.Match[str], bytes]]:
     """The regular files of a tar archive, or of a folder, whose full names match; in any order.
 
     Contents are returned and never written, and links are not followed: no path traversal. Raises
-    DataError if the archive is damaged, or holds more than `most` bytes.
+    DataError if the archive is damaged, or holds more than `maximum` bytes.
     """
-    found = _files_below(path) if path.is_dir() else _files_within(path, most)
+    found = _files_below(path) if path.is_dir() else _files_within(path, maximum)
     total = 0
     try:
         for name, file in found:
             match = wanted.fullmatch(name)
             if match is None:
                 continue
-            contents = file.read(most - total + 1)
+            contents = file.read(maximum - total + 1)
             total += len(contents)
-            if total > most:
-                raise _too_much(path, most)
+            if total > maximum:
+                raise _too_much(path, maximum)
             yield match, contents
     except (*DAMAGED, tarfile.TarError) as error:
         raise DataError(f"the archive {path} is damaged ({error}); get it again") from None
@@ -101,16 +101,18 @@ def _files_below(folder: Path) -> Iterator[tuple[str, BinaryIO]]:
                 yield f"{folder.name}/{path.relative_to(folder).as_posix()}", file
 
 
-def _files_within(path: Path, most: int) -> Iterator[tuple[str, BinaryIO]]:
+def _files_within(path: Path, maximum: int) -> Iterator[tuple[str, BinaryIO]]:
     total = 0
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
             total += member.size  # skipped files are decompressed too
-            if total > most:
-                raise _too_much(path, most)
+            if total > maximum:
+                raise _too_much(path, maximum)
             if member.isreg():
                 yield member.name, cast(BinaryIO, archive.extractfile(member))
 
 
-def _too_much(path: Path, most: int) -> DataError:
-    return DataError(f"{path} holds more than {most:,} bytes, which is not plausible; get it again")
+def _too_much(path: Path, maximum: int) -> DataError:
+    return DataError(
+        f"{path} holds more than {maximum:,} bytes, which is not plausible; get it again"
+    )

@@ -2,7 +2,7 @@
 
 from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.bucketing import Batches, Position, RankBatches, ordered
-from transduce.data.batches.stream import Share, Stream
+from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
 from transduce.data.text.pairs import Pair, ReadingCounts, check_files, read_pairs
 from transduce.data.tokens.sides import train_tokens
@@ -19,10 +19,10 @@ __all__ = [
     "Pair",
     "Position",
     "RankBatches",
+    "RankShard",
     "ReadingCounts",
     "Report",
-    "Share",
-    "Stream",
+    "StreamingDataset",
     "Tokens",
     "check_files",
     "collate",

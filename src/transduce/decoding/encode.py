@@ -11,9 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transduce.data.batches.batch import collate
 from transduce.decoding.batch.decode import PLACES
-from transduce.decoding.batch.packing import pack
+from transduce.decoding.batch.token_budget import pack
 from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Encoding:
 
 
 def encoder_states(
-    encode: Callable[..., Memory],
+    encode: Callable[..., EncoderOutput],
     sources: Sequence[Sequence[int]],
     device: torch.device,
     *,

@@ -17,33 +17,33 @@ LETTERS = 100  # maximum characters per token: text beyond that is not even toke
 Ids = list[list[int]]
 
 
-def max_source_tokens(recipe: Recipe, least: int = MIN_GENERATE) -> int:
+def max_source_tokens(recipe: Recipe, minimum: int = MIN_GENERATE) -> int:
     """The maximum tokens of a source, apart from the model's positions."""
-    return max(least, TIMES * recipe.data.max_length)
+    return max(minimum, TIMES * recipe.data.max_length)
 
 
 def encode_truncated(
-    tokens: Tokens, texts: Sequence[str], recipe: Recipe, room: int, least: int = MIN_GENERATE
+    tokens: Tokens, texts: Sequence[str], recipe: Recipe, capacity: int, minimum: int = MIN_GENERATE
 ) -> tuple[Ids, dict[int, str]]:
     """The ids of texts, truncated where too long, and a description of those truncated.
 
-    room: the number of tokens that the model has positions for.
+    capacity: the number of tokens that the model has positions for.
     """
-    longest = min(max_source_tokens(recipe, least), room)
-    most = longest * LETTERS
-    rows = tokens.encode_batch([text[:most] for text in texts])
+    longest = min(max_source_tokens(recipe, minimum), capacity)
+    maximum = longest * LETTERS
+    rows = tokens.encode_batch([text[:maximum] for text in texts])
     lengths = {}
     for index, (text, ids) in enumerate(zip(texts, rows, strict=True)):
-        if len(text) > most or len(ids) > longest:
-            size = f"{len(text):,} letters" if len(text) > most else f"{len(ids)} tokens"
-            lengths[index] = f"has {size}; {limit_reason(recipe, longest, room)}"
+        if len(text) > maximum or len(ids) > longest:
+            size = f"{len(text):,} letters" if len(text) > maximum else f"{len(ids)} tokens"
+            lengths[index] = f"has {size}; {limit_reason(recipe, longest, capacity)}"
     return [ids[:longest] for ids in rows], lengths
 
 
-def limit_reason(recipe: Recipe, longest: int, room: int) -> str:
+def limit_reason(recipe: Recipe, longest: int, capacity: int) -> str:
     """Why a source is truncated at `longest` tokens."""
-    if longest == room:
-        return f"this model has positions for {room}"
+    if longest == capacity:
+        return f"this model has positions for {capacity}"
     trained = recipe.data.max_length
     return f"this model was trained on at most {trained} tokens and reads {longest}"
 

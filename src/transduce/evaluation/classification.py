@@ -15,9 +15,9 @@ from transduce.evaluation.bootstrap import Statistics
 from transduce.evaluation.metrics import Details, Measured, Metric, metric_of, share
 
 BINS = 15  # bins of the reliability diagram, as in Guo et al. 2017
-MOST_CONFUSED = 50  # with more labels than this there is no confusion matrix
+MAX_CONFUSED = 50  # with more labels than this there is no confusion matrix
 # with more labels than this there is no interval of F1: the rows of items would be too wide
-MOST_RESAMPLED = 200
+MAX_RESAMPLED = 200
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _accuracy(items: Sequence[Labelled]) -> Measured:
         pair for item in items for pair in zip(item.reference, item.predicted, strict=False)
     )
     labels = _labels(items)
-    if len(labels) <= MOST_CONFUSED:
+    if len(labels) <= MAX_CONFUSED:
         details["labels"] = labels
         details["confusion"] = [
             [pairs[reference, predicted] for predicted in labels] for reference in labels
@@ -128,7 +128,7 @@ def _f1(items: Sequence[Labelled]) -> Measured:
     place = {label: number for number, label in enumerate(labels)}
     # One row for each item: for each label, how often it was correct, predicted and in the
     # reference.
-    rows = len(items) if len(labels) <= MOST_RESAMPLED else 1
+    rows = len(items) if len(labels) <= MAX_RESAMPLED else 1
     statistics = np.zeros((rows, 3 * len(labels)))
     for number, item in enumerate(items):
         row = statistics[number % rows].reshape(3, -1)

@@ -30,7 +30,7 @@ from transduce.tasks import LanguageModel
 from transduce.tasks.folder import entry_name
 from transduce.tasks.transduce import Model
 
-MOST_GROUPS = 50
+MAX_GROUPS = 50
 # Keys of a trained model's recipe that may be overridden in evaluation.
 FREE = ("data.folder", "data.multiple_references", "decode.", "metrics", "bleu_tokenizer")
 
@@ -61,7 +61,7 @@ def _score_groups(
 ) -> dict[str, dict[str, Metric]]:
     """The metrics of each group, if there are several, and not too many."""
     names = sorted({item.group for item in items})
-    if not 1 < len(names) <= MOST_GROUPS:
+    if not 1 < len(names) <= MAX_GROUPS:
         return {}
     found = {}
     for name in names:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.data.audio.read import audio_facts
+from transduce.data.audio.read import audio_info
 from transduce.data.audio.segment import parse_place
 from transduce.data.text.columns import read_rows
 from transduce.data.text.pairs import corpus_files, corpus_name, read_pairs, resolved
@@ -26,7 +26,7 @@ from transduce.tasks import LanguageModel
 from transduce.tasks.transduce import Model
 
 BY = ("length", "tag", "group", "label", "frequency")
-MOST_SLICES = 50
+MAX_SLICES = 50
 PARTS = 4  # of equal size, as far as may be, that lengths are cut into
 DECADES = (1, 10, 100, 1000)
 
@@ -99,10 +99,10 @@ def cut(by: str, model: Model, items: Sequence[Item], corpus: Corpus) -> Slices:
         raise DataError(f"{corpus_name(corpus)} cannot be cut by {by}: {missing}")
     values = [value or "(none)" for value in values]
     counts = Counter(values)
-    if len(counts) > MOST_SLICES:
+    if len(counts) > MAX_SLICES:
         raise DataError(
             f"{corpus_name(corpus)} has {len(counts):,} different values of {by}, and at most "
-            f"{MOST_SLICES} slices are told apart: choose another column, or group its values"
+            f"{MAX_SLICES} slices are told apart: choose another column, or group its values"
         )
     return Slices(by, values, sorted(counts, key=lambda name: (-counts[name], name)))
 
@@ -180,7 +180,7 @@ def _by_length(model: Model, items: Sequence[Item]) -> Slices:
 
 def _seconds(source: str) -> float:
     file, start, end = parse_place(source)
-    return (audio_facts(Path(file)).seconds if end is None else end) - (start or 0.0)
+    return (audio_info(Path(file)).seconds if end is None else end) - (start or 0.0)
 
 
 def _parts(values: Sequence[float], unit: str, decimals: int) -> Slices:

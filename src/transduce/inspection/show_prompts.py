@@ -117,10 +117,10 @@ def _likely(tokens: Likely) -> str:
     return plain("  ".join(f"{piece} {probability:.2f}" for piece, probability in tokens))
 
 
-def _short(prompt: str, most: int = 24) -> str:
+def _short(prompt: str, maximum: int = 24) -> str:
     """A prompt as the name of a column: its end differs from others more than its start."""
     shown = plain(prompt.replace("\n", "↵")) or "(nothing)"
-    return shown if len(shown) <= most else f"…{shown[1 - most :]}"
+    return shown if len(shown) <= maximum else f"…{shown[1 - maximum :]}"
 
 
 # ------------------------------------------------------------------------------------- as a page

@@ -25,7 +25,7 @@ from typing import Any
 from transduce.cores import count_cores
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, Request
-from transduce.decoding.batch.packing import pack, pack_evenly
+from transduce.decoding.batch.token_budget import pack, pack_evenly
 from transduce.decoding.engine import Rows
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.settings import Settings
@@ -37,7 +37,7 @@ from transduce.recipe import Recipe
 
 # Source tokens of one batch: enough for full matrices, fewer in int8, and so few that each worker
 # has several batches, as the last ones do not end at the same time.
-LEAST_TOKENS, MOST_TOKENS, MOST_ON_GPU = 512, 1024, 1 << 14
+MIN_TOKENS, MAX_TOKENS, MAX_ON_GPU = 512, 1024, 1 << 14
 BATCHES = 4  # batches for each worker, at least, unless they would be too small
 
 
@@ -86,7 +86,7 @@ class Translator:
             raise ModelError(
                 f"CTranslate2 cannot load {folder / MODEL} on {device}: {error}"
             ) from None
-        self._most = LEAST_TOKENS if "int8" in self._translator.compute_type else MOST_TOKENS
+        self._maximum = MIN_TOKENS if "int8" in self._translator.compute_type else MAX_TOKENS
         self._source_names = source_tokens.names()
         self._target_names = target_tokens.names()
         self._target_ids = {name: number for number, name in enumerate(self._target_names)}
@@ -154,12 +154,12 @@ class Translator:
         for batch, results in waiting:
             for place, result in zip(batch, results, strict=True):
                 hypotheses = self._read(result.result(), exact and requests[place].plain)
-                most = limits[place] - 1
-                if max([len(one.tokens) for one in hypotheses]) > most:
+                maximum = limits[place] - 1
+                if max([len(one.tokens) for one in hypotheses]) > maximum:
                     if first and beam:
                         amiss.append(place)
                         continue
-                    hypotheses = [_cut(one, most) for one in hypotheses]
+                    hypotheses = [_cut(one, maximum) for one in hypotheses]
                 kept = [one for one in hypotheses if not _has_specials(one.tokens)]
                 if first and len(kept) < min(nbest, len(hypotheses)):
                     amiss.append(place)
@@ -169,10 +169,10 @@ class Translator:
     def _packed(self, places: list[int], sizes: list[int]) -> list[list[int]]:
         """Batches of about the same size, the same number for each worker."""
         if self._on_gpu:
-            return list(pack(places, sizes, MOST_ON_GPU))
+            return list(pack(places, sizes, MAX_ON_GPU))
         tokens = sum(sizes[place] for place in places)
-        most = self._workers * max(BATCHES, -(-tokens // (self._most * self._workers)))
-        return list(pack_evenly(places, sizes, most, LEAST_TOKENS))
+        maximum = self._workers * max(BATCHES, -(-tokens // (self._maximum * self._workers)))
+        return list(pack_evenly(places, sizes, maximum, MIN_TOKENS))
 
     def _read(self, result: Any, exact: bool) -> list[_Found]:
         """`exact`: the scores are the model's. With bans they are not, and do not include a
@@ -207,7 +207,7 @@ class Translator:
         results = self._translator.score_batch(
             [self._source(source) for source in sources],
             [[self._target_names[number] for number in target] for target in targets],
-            max_batch_size=MOST_ON_GPU if self._on_gpu else MOST_TOKENS,
+            max_batch_size=MAX_ON_GPU if self._on_gpu else MAX_TOKENS,
             batch_type="tokens",
             max_input_length=0,
         )
@@ -289,9 +289,13 @@ def _has_specials(tokens: list[int]) -> bool:
     return PAD in tokens or BEGIN in tokens
 
 
-def _cut(hypothesis: _Found, most: int) -> _Found:
+def _cut(hypothesis: _Found, maximum: int) -> _Found:
     """At the length limit a hypothesis must end, as in our search."""
-    return hypothesis if len(hypothesis.tokens) <= most else _Found(hypothesis.tokens[:most], None)
+    return (
+        hypothesis
+        if len(hypothesis.tokens) <= maximum
+        else _Found(hypothesis.tokens[:maximum], None)
+    )
 
 
 def _ranked(found: list[_Found], power: float) -> list[Hypothesis]:

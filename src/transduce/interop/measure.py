@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from transduce.data.text.pairs import Pair
-from transduce.decoding.score import given as forced
+from transduce.decoding.score import forced
 from transduce.errors import ModelError
 from transduce.hardware import keep_loaded
 from transduce.interop.engine import open_model

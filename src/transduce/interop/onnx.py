@@ -134,9 +134,9 @@ class EncoderGraph(nn.Module):
         super().__init__()
         assert isinstance(network.encoder, TransformerEncoder)
         assert isinstance(network.decoder, TransformerDecoder)
-        self.front = Front(network.front, rows)
+        self.front = Frontend(network.front, rows)
         self.encoder, self.decoder = network.encoder, network.decoder
-        self.turns = RotaryTable(_rotary(network.encoder.blocks), rows)
+        self.rotary_angles = RotaryTable(_rotary(network.encoder.blocks), rows)
 
     def forward(self, source_BS: Tensor, mask_BS: Tensor) -> Tensor:
         position_S = torch.arange(source_BS.shape[1])
@@ -144,8 +144,8 @@ class EncoderGraph(nn.Module):
 
         def attend(x_BSD: Tensor, attention: MultiHeadAttention) -> Tensor:
             query_BSD, keys_BSD, values_BSD = attention.in_projection(x_BSD).chunk(3, dim=-1)
-            query_BSD = self.turns(query_BSD, position_S, attention.heads)
-            keys_BSD = self.turns(keys_BSD, position_S, attention.heads)
+            query_BSD = self.rotary_angles(query_BSD, position_S, attention.heads)
+            keys_BSD = self.rotary_angles(keys_BSD, position_S, attention.heads)
             return _attended(attention, query_BSD, keys_BSD, values_BSD, mask_BS)
 
         for block in cast("Sequence[EncoderBlock]", self.encoder.blocks):
@@ -160,9 +160,9 @@ class StepGraph(nn.Module):
     def __init__(self, network: EncoderDecoder, rows: int) -> None:
         super().__init__()
         assert isinstance(network.decoder, TransformerDecoder)
-        self.front = Front(network.decoder.embedding, rows)
+        self.front = Frontend(network.decoder.embedding, rows)
         self.decoder, self.head = network.decoder, network.head
-        self.turns = RotaryTable(_rotary(network.decoder.blocks), rows)
+        self.rotary_angles = RotaryTable(_rotary(network.decoder.blocks), rows)
 
     def forward(
         self,
@@ -177,8 +177,8 @@ class StepGraph(nn.Module):
 
         def attend_to_self(x_B1D: Tensor, own: MultiHeadAttention) -> Tensor:
             query_B1D, keys_B1D, values_B1D = own.in_projection(x_B1D).chunk(3, dim=-1)
-            query_B1D = self.turns(query_B1D, position_1, own.heads)
-            keys_B1D = self.turns(keys_B1D, position_1, own.heads)
+            query_B1D = self.rotary_angles(query_B1D, position_1, own.heads)
+            keys_B1D = self.rotary_angles(keys_B1D, position_1, own.heads)
             new_B1E = torch.cat((keys_B1D, values_B1D), dim=-1)
             new_past.append(torch.cat((past_LBTE[len(new_past)], new_B1E), dim=1))
             return _attended(own, query_B1D, *new_past[-1].chunk(2, dim=-1))
@@ -203,7 +203,7 @@ class StepGraph(nn.Module):
         return torch.log_softmax(logits_BV, dim=-1), torch.stack(new_past)
 
 
-class Front(nn.Module):
+class Frontend(nn.Module):
     """Embeddings with positions from a table."""
 
     table_TD: Tensor
@@ -239,8 +239,8 @@ class RotaryTable(nn.Module):
     def forward(self, x_BTD: Tensor, position_T: Tensor, heads: int) -> Tensor:
         if not self.turning:
             return x_BTD
-        turns_T1K = self.table_TK[position_T][:, None]
-        cos, sin = turns_T1K[..., 0::2], turns_T1K[..., 1::2]
+        rotary_T1K = self.table_TK[position_T][:, None]
+        cos, sin = rotary_T1K[..., 0::2], rotary_T1K[..., 1::2]
         x_BTHK = x_BTD.view(x_BTD.shape[0], x_BTD.shape[1], heads, -1)
         even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from transduce.cores import count_cores
 from transduce.data.batches.batch import collate
 from transduce.decoding.batch.decode import PLACES, BatchDecoder, Request
-from transduce.decoding.batch.packing import pack
+from transduce.decoding.batch.token_budget import pack
 from transduce.decoding.engine import Rows
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.errors import ModelError

@@ -16,7 +16,7 @@ REPORT = "parity.json"
 
 # Another order of summation differs by less than 1e-5; a wrong weight by far more.
 LARGEST_DIFFERENCE = 1e-3
-LEAST_IDENTICAL = 0.999
+MIN_IDENTICAL = 0.999
 # Thresholds for quantized weights, and for another beam search. Between two decodings of some
 # hundred sentences that differ by rounding alone, BLEU varies by a few tenths: a whole point is a
 # loss. Of fewer than a hundred, one output alone may be more than a point.
@@ -108,7 +108,7 @@ def compare(
     engine: str,
     quantize: str | None,
     own_search: bool,
-    **facts: Any,
+    **metadata: Any,
 ) -> Parity:
     """The differences and faults; `own_search`: the engine has its own beam search."""
     differences = [
@@ -133,9 +133,9 @@ def compare(
     if quantize is None:
         shares = {"greedy": greedy} if own_search else {"greedy": greedy, "beam": searched}
         faults = [
-            f"{share:.2%} of {name} hypotheses are identical, the least is {LEAST_IDENTICAL:.1%}"
+            f"{share:.2%} of {name} hypotheses are identical, the least is {MIN_IDENTICAL:.1%}"
             for name, share in shares.items()
-            if share < LEAST_IDENTICAL
+            if share < MIN_IDENTICAL
         ] + faults
     if not math.isfinite(largest):
         faults.insert(0, "some log-probabilities are NaN or infinite")
@@ -153,7 +153,7 @@ def compare(
         greedy_metrics={n: (old_greedy[n].value, new_greedy[n].value) for n in old_greedy},
         sentences_per_second=(len(items) / before.seconds, len(items) / after.seconds),
         faults=faults,
-        **facts,
+        **metadata,
     )
 
 

@@ -8,15 +8,15 @@ from torch import Tensor
 from transduce import recipe
 from transduce.nn.embedding.tokens import TokenEmbedding
 
-LEAST = 2048  # sinusoids have no end; a table must have one
+MIN_POSITIONS = 2048  # sinusoids have no end; a table must have one
 
 
 def positions(part: recipe.Encoder | recipe.Decoder | None) -> int:
     """The longest sequence, including END, that an exported encoder or decoder has positions
     for.
     """
-    most = getattr(part, "max_positions", 0)
-    return most if getattr(part, "positions", "") == "learned" else max(most, LEAST)
+    maximum = getattr(part, "max_positions", 0)
+    return maximum if getattr(part, "positions", "") == "learned" else max(maximum, MIN_POSITIONS)
 
 
 def table(embedding: TokenEmbedding, rows: int) -> Tensor:

@@ -15,7 +15,7 @@ from transduce.errors import ModelError
 from transduce.models.weights import weights_of
 from transduce.runtime.int8_file import quantize_weights
 from transduce.storage import write_tensors
-from transduce.tasks.folder import WEIGHTS, format_fact
+from transduce.tasks.folder import WEIGHTS, format_metadata
 from transduce.tasks.transduce import Transducer
 
 KINDS = ("bfloat16", "int8")
@@ -32,6 +32,6 @@ def export(model: Transducer, folder: Path, quantize: str | None) -> None:
     else:
         weights = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
     model.save_definition(folder)
-    facts = {**format_fact(), "precision": quantize}
+    metadata = {**format_metadata(), "precision": quantize}
     with listed(folder / WEIGHTS) as announce:
-        write_tensors(folder / WEIGHTS, weights, facts, announce=announce)
+        write_tensors(folder / WEIGHTS, weights, metadata, announce=announce)

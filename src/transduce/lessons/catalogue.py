@@ -48,9 +48,9 @@ class Lesson:
             )
         if int(named[1]) != int(title[1]):
             raise TransduceError(f"{path} has the number {title[1]} in its title: make them equal.")
-        told = " ".join(claim[1].split())
+        statement = " ".join(claim[1].split())
         seconds, full = int(time[1]), int(time[2])
-        return cls(int(named[1]), named[2], title[2].strip(), told, seconds, full, path)
+        return cls(int(named[1]), named[2], title[2].strip(), statement, seconds, full, path)
 
 
 def lessons_folder() -> Path:

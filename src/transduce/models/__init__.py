@@ -13,7 +13,7 @@ __all__ = [
     "ConvolutionalLanguageModel",
     "ConvolutionalSeq2Seq",
     "EncoderDecoder",
-    "Labeller",
+    "LabelNetwork",
     "LanguageModelNetwork",
     "Lens",
     "RecurrentLanguageModel",
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         TransformerTagger,
     )
     from transduce.models.encoder_decoder import EncoderDecoder
-    from transduce.models.labeller import Labeller
+    from transduce.models.label_network import LabelNetwork
     from transduce.models.language_model import LanguageModelNetwork
     from transduce.models.lens import Lens
     from transduce.models.speech import SpeechEncoderDecoder
@@ -59,7 +59,7 @@ _FILES = {
         "TransformerTagger",
     ),
     "encoder_decoder": ("EncoderDecoder",),
-    "labeller": ("Labeller",),
+    "label_network": ("LabelNetwork",),
     "language_model": ("LanguageModelNetwork",),
     "lens": ("Lens",),
     "speech": ("SpeechEncoderDecoder",),

@@ -18,11 +18,11 @@ from transduce.models.build import (
     Vocabulary,
     build,
     build_audio,
-    build_labeller,
+    build_label_network,
     build_language_model,
 )
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.models.labeller import Labeller
+from transduce.models.label_network import LabelNetwork
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.speech.spec_augment import SpecAugment
@@ -189,7 +189,7 @@ def TransformerLanguageModel(
 
 def TransformerClassifier(
     vocabulary: int, labels: int, *, pooling: str = "mean", **numbers: Unpack[Labels]
-) -> Labeller:
+) -> LabelNetwork:
     """A Transformer encoder with pooling, which gives a whole source one of several labels.
 
         network = TransformerClassifier(20_000, labels=2, width=128, heads=4, layers=2)
@@ -203,10 +203,10 @@ def TransformerClassifier(
             the share of tokens that training takes for unknown, and `ngrams`, such as {"max_n": 2}
             for the embeddings of bigrams.
     """
-    return _labeller(vocabulary, labels, {**numbers, "pooling": pooling}, pooled=True)
+    return _label_network(vocabulary, labels, {**numbers, "pooling": pooling}, pooled=True)
 
 
-def TransformerTagger(vocabulary: int, labels: int, **numbers: Unpack[Labels]) -> Labeller:
+def TransformerTagger(vocabulary: int, labels: int, **numbers: Unpack[Labels]) -> LabelNetwork:
     """A Transformer encoder, which gives each token of a source one of several labels.
 
         network = TransformerTagger(20_000, labels=17, width=128, heads=4, layers=2)
@@ -219,7 +219,7 @@ def TransformerTagger(vocabulary: int, labels: int, **numbers: Unpack[Labels]) -
             the share of tokens that training takes for unknown, and `ngrams`, such as {"max_n": 2}
             for the embeddings of bigrams.
     """
-    return _labeller(vocabulary, labels, {**numbers}, pooled=False)
+    return _label_network(vocabulary, labels, {**numbers}, pooled=False)
 
 
 # ------------------------------------------------------------------------------ recurrent networks
@@ -614,9 +614,9 @@ def _language_model(
         return build_language_model(settings, vocabulary)
 
 
-def _labeller(
+def _label_network(
     vocabulary: int, labels: int, numbers: Mapping[str, Any], *, pooled: bool
-) -> Labeller:
+) -> LabelNetwork:
     _check_vocabularies(vocabulary=vocabulary)
     _check_count("labels", labels)
     shared, part = _split(numbers)
@@ -628,7 +628,7 @@ def _labeller(
     sections = {"encoder": {"kind": "transformer", **part}, "decoder": None}
     with _named_as_arguments({}):
         settings = recipe.checked(recipe.Model, "model", {**shared, **sections})
-        return build_labeller(settings, [""] * vocabulary, labels, pooled=pooled)
+        return build_label_network(settings, [""] * vocabulary, labels, pooled=pooled)
 
 
 def _split(numbers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -30,12 +30,12 @@ from transduce.models.encoders import (
     RecurrentEncoder,
     TransformerEncoder,
 )
-from transduce.models.labeller import Labeller, assemble_labeller
+from transduce.models.label_network import LabelNetwork, assemble_label_network
 from transduce.models.language_model import LanguageModelNetwork, assemble_language_model
 from transduce.models.pooling import build_pool
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
-from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontEnd
-from transduce.models.speech_labeller import SpeechLabeller
+from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend
+from transduce.models.speech_label_network import SpeechLabelNetwork
 from transduce.models.word_embedding import WordEmbedding
 from transduce.nn import positions
 from transduce.nn.chunks import ChunkSizes
@@ -73,9 +73,9 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
     assert settings.encoder is not None  # the recipe holds this
     assert settings.decoder is not None
     front = build_embedding(vocabulary.source, width, settings.encoder, dropout)
-    target_front = build_embedding(vocabulary.target, width, settings.decoder, dropout)
+    target_embedding = build_embedding(vocabulary.target, width, settings.decoder, dropout)
     encoder = build_encoder(settings.encoder, width, dropout)
-    decoder = build_decoder(settings.decoder, width, dropout, target_front, settings.encoder)
+    decoder = build_decoder(settings.decoder, width, dropout, target_embedding, settings.encoder)
     try:
         network = assemble(
             front, encoder, decoder, width, settings.tie_embeddings, settings.output_bias
@@ -93,12 +93,12 @@ def build_audio(
     width, dropout = settings.width, settings.dropout
     assert settings.encoder is not None  # the recipe holds this
     assert settings.decoder is not None
-    front = build_audio_front(settings, audio, tags)
+    front = build_audio_frontend(settings, audio, tags)
     encoder = build_encoder(settings.encoder, width, dropout, chunk_sizes(settings, audio))
-    target_front = build_embedding(vocabulary.target, width, settings.decoder, dropout)
+    target_embedding = build_embedding(vocabulary.target, width, settings.decoder, dropout)
     ctc = nn.Linear(width, vocabulary.source) if settings.ctc_weight else None
-    decoder = build_decoder(settings.decoder, width, dropout, target_front, settings.encoder)
-    head = output_head(target_front, width, settings.tie_embeddings, settings.output_bias)
+    decoder = build_decoder(settings.decoder, width, dropout, target_embedding, settings.encoder)
+    head = output_head(target_embedding, width, settings.tie_embeddings, settings.output_bias)
     return SpeechEncoderDecoder(front, encoder, decoder, head, ctc, settings.ctc_weight).built()
 
 
@@ -111,9 +111,9 @@ def build_language_model(settings: recipe.Model, vocabulary: int) -> LanguageMod
     return assemble_language_model(decoder, width, settings.tie_embeddings, settings.output_bias)
 
 
-def build_labeller(
+def build_label_network(
     settings: recipe.Model, words: Sequence[str], labels: int, *, pooled: bool
-) -> Labeller:
+) -> LabelNetwork:
     """A classifier (pooled) or a tagger over a vocabulary of words, specials among them."""
     assert settings.encoder is not None  # the recipe holds this
     width, letters, ngrams = settings.width, settings.characters, settings.ngrams
@@ -135,19 +135,19 @@ def build_labeller(
         front.scale = 1.0  # no positions are added that it would have to be as large as
     encoder = build_encoder(settings.encoder, width, settings.dropout)
     pooling = settings.pooling if pooled else None
-    return assemble_labeller(front, encoder, width, labels, pooling)
+    return assemble_label_network(front, encoder, width, labels, pooling)
 
 
-def build_audio_labeller(
+def build_audio_label_network(
     settings: recipe.Model, audio: recipe.Audio, labels: int, tags: int = 0
-) -> SpeechLabeller:
+) -> SpeechLabelNetwork:
     """A classifier of waveforms."""
     assert settings.encoder is not None  # the recipe holds this
     width = settings.width
-    front = build_audio_front(settings, audio, tags)
+    front = build_audio_frontend(settings, audio, tags)
     encoder = build_encoder(settings.encoder, width, settings.dropout)
     pool = build_pool(settings.pooling, width)
-    return SpeechLabeller(front, encoder, pool, Head(pool.wider * width, labels, None)).built()
+    return SpeechLabelNetwork(front, encoder, pool, Head(pool.wider * width, labels, None)).built()
 
 
 # ----------------------------------------------------------------------------- embeddings, audio
@@ -183,7 +183,7 @@ def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positi
     return None
 
 
-def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) -> SpeechFrontEnd:
+def build_audio_frontend(settings: recipe.Model, audio: recipe.Audio, tags: int) -> SpeechFrontend:
     """The front end of waveforms; raises ModelError for more mel bands than there can be."""
     assert settings.encoder is not None  # the recipe holds this
     places = build_positions(settings.encoder, settings.width)
@@ -204,7 +204,7 @@ def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) ->
         noise = BackgroundNoise(
             audio.sample_rate, around.share, around.before, around.after, (low, high)
         )
-    return SpeechFrontEnd(
+    return SpeechFrontend(
         mel,
         width_of_content(places, settings.width),
         places,
@@ -227,8 +227,8 @@ def chunk_sizes(settings: recipe.Model, audio: recipe.Audio) -> ChunkSizes | Non
     chunk = getattr(settings.encoder, "chunk", None)
     if not isinstance(chunk, recipe.Chunk):
         return None
-    least, most = (round(ms / audio.state_ms) for ms in chunk.trained)
-    return ChunkSizes(least, most, chunk.left_chunks, chunk.whole)
+    minimum, maximum = (round(ms / audio.state_ms) for ms in chunk.trained)
+    return ChunkSizes(minimum, maximum, chunk.left_chunks, chunk.whole)
 
 
 def build_encoder(

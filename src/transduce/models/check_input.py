@@ -16,9 +16,9 @@ def check_ids(name: str, ids: Tensor, vocabulary: int) -> None:
         )
     if not ids.numel():
         return
-    least, most = (int(one) for one in ids.aminmax())
-    if least < 0 or most >= vocabulary:
-        wrong = least if least < 0 else most
+    minimum, maximum = (int(one) for one in ids.aminmax())
+    if minimum < 0 or maximum >= vocabulary:
+        wrong = minimum if minimum < 0 else maximum
         raise ModelError(
             f"{name} has the id {wrong}; the vocabulary has {vocabulary:,} tokens, 0 to "
             f"{vocabulary - 1:,}"
@@ -33,9 +33,9 @@ def check_lengths(source_BS: Tensor, lengths_B: Tensor) -> None:
             f"lengths_B has the shape {tuple(lengths_B.shape)}, but there are {B} sources: it must "
             f"have the length of each"
         )
-    least, most = (int(one) for one in lengths_B.aminmax()) if B else (0, 0)
-    if least < 0 or most > S:
-        wrong = least if least < 0 else most
+    minimum, maximum = (int(one) for one in lengths_B.aminmax()) if B else (0, 0)
+    if minimum < 0 or maximum > S:
+        wrong = minimum if minimum < 0 else maximum
         raise ModelError(
             f"lengths_B has the length {wrong}; source_BS is {S} long, so that each length must be "
             f"from 0 to {S}"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.models.call_context import KeptAttention
-from transduce.models.memory import Memory, reorder_mask
+from transduce.models.encoder_output import EncoderOutput, reorder_mask
 from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.gated_convolution import (
@@ -43,7 +43,7 @@ class ConvolutionalEncoder(Checkpointed):
         )
         self.out_of = build_linear(width, width)
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> EncoderOutput:
         """The memory's values are z + e: what each place has become, and what stood there.
 
         Raises ValueError for sequences in one row: a convolution would run across their borders.
@@ -59,7 +59,7 @@ class ConvolutionalEncoder(Checkpointed):
         for block in self.blocks:
             z_BSD = self.run(block, z_BSD, real_BS)
         z_BSD = linear(z_BSD, self.out_of.weight, self.out_of.bias).to(x_BSD.dtype) / SMALL
-        return Memory(z_BSD, lengths_B, mask, values_BSD=(z_BSD + x_BSD) * HALVED)
+        return EncoderOutput(z_BSD, lengths_B, mask, values_BSD=(z_BSD + x_BSD) * HALVED)
 
 
 @dataclass
@@ -121,11 +121,11 @@ class ConvolutionalDecoder(Checkpointed):
         # A ModuleList does not know its type.
         return cast("Sequence[ConvolutionalDecoderBlock]", self.blocks)
 
-    def forward(self, tokens_BT: Tensor, memory: Memory | None = None) -> Tensor:
+    def forward(self, tokens_BT: Tensor, memory: EncoderOutput | None = None) -> Tensor:
         """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
         return self.read(tokens_BT, self.start(memory))[0]
 
-    def start(self, memory: Memory | None = None) -> ConvolutionalState:
+    def start(self, memory: EncoderOutput | None = None) -> ConvolutionalState:
         if memory is None:
             return ConvolutionalState(None, None)
         keys_BSD = memory.states_BSD

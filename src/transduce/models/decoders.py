@@ -16,20 +16,23 @@ from torch import Tensor, nn
 
 from transduce.models.call_context import KeptAttention
 from transduce.models.convolutional import ConvolutionalDecoder
-from transduce.models.memory import Memory, reorder_mask
+from transduce.models.encoder_output import EncoderOutput, reorder_mask
 from transduce.models.registered import RegisteredDecoder
 from transduce.nn.attention.attention import SCORES, Attention, build_registered_score
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
-from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.location_aware import LocationAware, LocationAwareAttention
+from transduce.nn.attention.static_kv_cache import (
+    StaticCrossAttentionCache,
+    StaticSelfAttentionCache,
+)
 from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.masks import Mask, Segments, causal
-from transduce.nn.positions import Places, Rotary
+from transduce.nn.positions import ExplicitPositions, Rotary
 from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent
-from transduce.nn.residual import Stream, normalise
+from transduce.nn.residual import ResidualStream, normalise
 from transduce.nn.transformer import DecoderBlock, LayerSettings
 from transduce.registry import register
 
@@ -110,7 +113,7 @@ class TransformerDecoder(Checkpointed):
         self.embedding = embedding
         self.alone = alone
         wide = width // heads if head_width is None else head_width
-        turns = Rotary(wide, rotary_base) if rotary else None
+        rotary_angles = Rotary(wide, rotary_base) if rotary else None
         bias = None if relative is None else BucketedBias(heads, *relative, both_directions=False)
         self.blocks = nn.ModuleList(
             DecoderBlock(
@@ -119,7 +122,7 @@ class TransformerDecoder(Checkpointed):
                 feed_forward,
                 head_width=wide,
                 cross_heads=across,
-                rotary=turns,
+                rotary=rotary_angles,
                 relative=bias,
                 cross=not alone,
                 **settings,
@@ -135,14 +138,17 @@ class TransformerDecoder(Checkpointed):
         return cast("Sequence[DecoderBlock]", self.blocks)  # a ModuleList does not know its type
 
     def forward(
-        self, tokens_BT: Tensor, memory: Memory | None = None, segments: Segments | None = None
+        self,
+        tokens_BT: Tensor,
+        memory: EncoderOutput | None = None,
+        segments: Segments | None = None,
     ) -> Tensor:
         """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD.
 
         With segments, the targets lie one after the other in a single row.
         """
-        places = 0 if segments is None else segments.places(tokens_BT.shape[1])
-        stream = Stream(self.embedding(tokens_BT, places))
+        positions = 0 if segments is None else segments.positions(tokens_BT.shape[1])
+        stream = ResidualStream(self.embedding(tokens_BT, positions))
         mask = causal() & Mask(segments=segments)
         for block in self.stack:
             if memory is None:
@@ -153,16 +159,19 @@ class TransformerDecoder(Checkpointed):
         return normalise(self.norm, stream, half=True)
 
     def advance(
-        self, tokens_R: Tensor, own: list[SelfAttentionSlots], source: list[CrossAttentionSlots]
+        self,
+        tokens_R: Tensor,
+        own: list[StaticSelfAttentionCache],
+        source: list[StaticCrossAttentionCache],
     ) -> Tensor:
         """The features_RD after one more token a row, each row at a step of its own."""
-        places = Places(own[0].lengths_R[:, None], own[0].store_RTE.shape[1])
-        stream = Stream(self.embedding(tokens_R[:, None], places))
+        positions = ExplicitPositions(own[0].lengths_R[:, None], own[0].store_RTE.shape[1])
+        stream = ResidualStream(self.embedding(tokens_R[:, None], positions))
         for block, past, memory in zip(self.stack, own, source, strict=True):
             stream = block.step(stream, past, memory)
         return normalise(self.norm, stream, half=False).squeeze(1)
 
-    def start(self, memory: Memory | None = None) -> TransformerState:
+    def start(self, memory: EncoderOutput | None = None) -> TransformerState:
         caches = [KVCache() for _ in self.blocks]
         if memory is None:
             return TransformerState(caches, [], None)
@@ -194,17 +203,17 @@ class TransformerDecoder(Checkpointed):
 class RecurrentState(KeptAttention):
     layers: list[State]
     """Empty before the first step of a decoder alone, which begins with zeros."""
-    seen: Seen | None
+    attention_state: AttentionState | None
     """None where there is no source."""
 
     def reorder(self, index_B: Tensor) -> None:
         self.layers = [tuple(part[index_B] for part in layer) for layer in self.layers]
-        if self.seen is not None:
-            self.seen.reorder(index_B)
+        if self.attention_state is not None:
+            self.attention_state.reorder(index_B)
 
 
 @dataclass
-class Seen:
+class AttentionState:
     """The source as attention sees it."""
 
     query_BD: Tensor
@@ -272,21 +281,21 @@ class RecurrentDecoder(nn.Module):
         bridged = bridge and not alone
         self.bridge = nn.Linear(width, layers * self.parts * width) if bridged else None
 
-    def forward(self, tokens_BT: Tensor, memory: Memory | None = None) -> Tensor:
+    def forward(self, tokens_BT: Tensor, memory: EncoderOutput | None = None) -> Tensor:
         """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
         return self.read(tokens_BT, self.start(memory))[0]
 
-    def start(self, memory: Memory | None = None) -> RecurrentState:
+    def start(self, memory: EncoderOutput | None = None) -> RecurrentState:
         if memory is None:
             return RecurrentState([], None)
         layers, keys_BSD = self._initial(memory), memory.states_BSD
-        seen = Seen(
+        attention_state = AttentionState(
             query_BD=layers[-1][0],
             keys_BSD=keys_BSD if self.attention is None else self.attention.prepare(keys_BSD),
             values_BSD=memory.states_BSD,
             mask=memory.mask,
         )
-        return RecurrentState(layers, seen)
+        return RecurrentState(layers, attention_state)
 
     def step(self, tokens_B: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The features_BD after one more token."""
@@ -301,32 +310,32 @@ class RecurrentDecoder(nn.Module):
             features = [self._advance(x_BD, state) for x_BD in x_BTD.unbind(dim=1)]
             return torch.stack(features, dim=1), state
         outputs_BTD, state.layers = self.recurrent(x_BTD, state.layers or None)
-        if state.seen is not None:
-            state.seen.query_BD = outputs_BTD[:, -1]
+        if state.attention_state is not None:
+            state.attention_state.query_BD = outputs_BTD[:, -1]
         return self._say(outputs_BTD, self._attend(outputs_BTD, state)), state
 
     def _advance(self, x_BD: Tensor, state: RecurrentState) -> Tensor:
         context_BD = None
-        if self.context_in_input and state.seen is not None:
-            context_BD = self._attend(state.seen.query_BD[:, None], state).squeeze(1)
+        if self.context_in_input and state.attention_state is not None:
+            context_BD = self._attend(state.attention_state.query_BD[:, None], state).squeeze(1)
             x_BD = torch.cat([x_BD, context_BD], dim=-1)
         layers = state.layers or self.recurrent.zeros(len(x_BD), x_BD)
         output_BD, state.layers = self.recurrent.step(x_BD, layers)
-        if state.seen is not None:
-            state.seen.query_BD = output_BD
+        if state.attention_state is not None:
+            state.attention_state.query_BD = output_BD
         if context_BD is None:
             context_BD = self._attend(output_BD[:, None], state).squeeze(1)
         return self._say(output_BD, context_BD)
 
     def _attend(self, query_BTD: Tensor, state: RecurrentState) -> Tensor:
-        seen = state.seen
-        if self.attention is None or seen is None:
+        attention_state = state.attention_state
+        if self.attention is None or attention_state is None:
             return query_BTD
-        source = (seen.keys_BSD, seen.values_BSD, seen.mask)
+        source = (attention_state.keys_BSD, attention_state.values_BSD, attention_state.mask)
         kept: dict[str, Any] = {"watch": state.keep} if state.keeps_attention else {}
         if isinstance(self.attention, LocationAwareAttention):
-            context, seen.weights_BS = self.attention.along(
-                query_BTD, *source, seen.weights_BS, **kept
+            context, attention_state.weights_BS = self.attention.along(
+                query_BTD, *source, attention_state.weights_BS, **kept
             )
         else:
             context = self.attention(query_BTD, *source, **kept)
@@ -339,7 +348,7 @@ class RecurrentDecoder(nn.Module):
         dropped: Tensor = self.dropout(output_BTD)
         return dropped
 
-    def _initial(self, memory: Memory) -> list[State]:
+    def _initial(self, memory: EncoderOutput) -> list[State]:
         if self.bridge is None:
             assert memory.final is not None
             return memory.final

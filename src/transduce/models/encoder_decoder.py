@@ -12,9 +12,9 @@ from transduce.models.call_context import NO_CONTEXT, CallContext, KeptAttention
 from transduce.models.check_input import check_ids, check_lengths, check_pairs
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder
+from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.models.encoders import ConformerEncoder, Encoder, RecurrentEncoder
 from transduce.models.hooks import is_watched
-from transduce.models.memory import Memory, padding_mask
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
 from transduce.models.trainable import TrainableNetwork
 from transduce.nn.attention.multihead import MultiHeadAttention, packs
@@ -52,11 +52,11 @@ class Head(nn.Module):
 
     def products(self, features_RD: Tensor) -> Tensor:
         """E ŷ, the bias not added; in float32 also of bfloat16 weights, so near ties stay apart."""
-        narrow_RE: Tensor = self.narrow(features_RD)
-        if narrow_RE.is_cuda and narrow_RE.dtype == torch.bfloat16:
-            return torch.mm(narrow_RE, self.weight.t(), out_dtype=torch.float32)
-        exact = torch.promote_types(narrow_RE.dtype, torch.float32)
-        return (narrow_RE @ self.weight.t()).to(exact)
+        projected_RE: Tensor = self.narrow(features_RD)
+        if projected_RE.is_cuda and projected_RE.dtype == torch.bfloat16:
+            return torch.mm(projected_RE, self.weight.t(), out_dtype=torch.float32)
+        exact = torch.promote_types(projected_RE.dtype, torch.float32)
+        return (projected_RE @ self.weight.t()).to(exact)
 
     def loss(
         self,
@@ -67,12 +67,12 @@ class Head(nn.Module):
         ignore: int = PAD,
     ) -> Loss:
         """With `r_drop`, the second half of the rows is a second pass over the first."""
-        narrow_BTE = self.narrow(features_BTD)
+        projected_BTE = self.narrow(features_BTD)
         if r_drop:
             return r_drop_cross_entropy(
-                narrow_BTE, self.weight, self.bias, targets_BT, r_drop, smoothing, ignore
+                projected_BTE, self.weight, self.bias, targets_BT, r_drop, smoothing, ignore
             )
-        return cross_entropy(narrow_BTE, self.weight, self.bias, targets_BT, smoothing, ignore)
+        return cross_entropy(projected_BTE, self.weight, self.bias, targets_BT, smoothing, ignore)
 
 
 class EncoderDecoder(TrainableNetwork):
@@ -102,12 +102,12 @@ class EncoderDecoder(TrainableNetwork):
 
     def encode(
         self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
-    ) -> Memory:
+    ) -> EncoderOutput:
         """The memory of a batch of sources; lengths_B is on the CPU, the mask follows from it."""
         lengths_B = self.lengths_read(lengths_B)
         mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
         x_BSD = self.front(source_BS)
-        memory: Memory = self.encoder(x_BSD, lengths_B, mask, **context.of_encoder)
+        memory: EncoderOutput = self.encoder(x_BSD, lengths_B, mask, **context.of_encoder)
         return memory
 
     def forward(
@@ -161,8 +161,8 @@ class EncoderDecoder(TrainableNetwork):
         """The same of sequences laid one after the other, nothing padded; Transformers only."""
         source, target, longest = packed.source_offsets, packed.target_offsets, packed.shape.longest
         mask = Segments(source, source, longest)
-        x_1SD = self.front(packed.source_1S, mask.places(packed.shape.source))
-        memory: Memory = self.encoder(x_1SD, source, Mask(segments=mask))
+        x_1SD = self.front(packed.source_1S, mask.positions(packed.shape.source))
+        memory: EncoderOutput = self.encoder(x_1SD, source, Mask(segments=mask))
         memory.mask = Mask(segments=Segments(target, source, longest))
         features_1TD = self.decoder(packed.target_1T, memory, Segments(target, target, longest))
         return self.head.loss(features_1TD, packed.labels_1T, smoothing, r_drop)
@@ -173,7 +173,7 @@ class EncoderDecoder(TrainableNetwork):
         """What a decoder starts from that reads these sources."""
         return self.begin(self.encode(source_BS, lengths_B, **context.keywords), context)
 
-    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> DecoderState:
+    def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
         """What a decoder starts from that has this memory."""
         state = self.decoder.start(memory)
         if context.attention:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.models.convolutional import ConvolutionalEncoder
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.registered import RegisteredEncoder
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.checkpointing import Checkpointed
@@ -19,7 +19,7 @@ from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent, reverse_sequences
-from transduce.nn.residual import Stream, normalise
+from transduce.nn.residual import ResidualStream, normalise
 from transduce.nn.transformer import EncoderBlock, LayerSettings
 
 
@@ -50,7 +50,7 @@ class TransformerEncoder(Checkpointed, Chunked):
         super().__init__()
         self.chunk_sizes = chunk_sizes
         wide = width // heads if head_width is None else head_width
-        turns = Rotary(wide, rotary_base) if rotary else None
+        rotary_angles = Rotary(wide, rotary_base) if rotary else None
         bias = None if relative is None else BucketedBias(heads, *relative, both_directions=True)
         self.blocks = nn.ModuleList(
             EncoderBlock(
@@ -58,7 +58,7 @@ class TransformerEncoder(Checkpointed, Chunked):
                 kept,
                 feed_forward,
                 head_width=wide,
-                rotary=turns,
+                rotary=rotary_angles,
                 relative=bias,
                 **settings,
             )
@@ -72,13 +72,13 @@ class TransformerEncoder(Checkpointed, Chunked):
 
     def forward(
         self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None, chunk: int | None = None
-    ) -> Memory:
+    ) -> EncoderOutput:
         """chunk: of so many states; None: whole sequences."""
-        stream = Stream(x_BSD)
+        stream = ResidualStream(x_BSD)
         visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device, chunk)
         for block in self.stack:
             stream = self.run(block, stream, visible)
-        return Memory(normalise(self.norm, stream, half=True), lengths_B, mask)
+        return EncoderOutput(normalise(self.norm, stream, half=True), lengths_B, mask)
 
     def finished(self, x_BTD: Tensor) -> Tensor:
         """The states, of what the last block gives."""
@@ -137,7 +137,7 @@ class ConformerEncoder(Checkpointed, Chunked):
 
     def forward(
         self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None, chunk: int | None = None
-    ) -> Memory:
+    ) -> EncoderOutput:
         """chunk: of so many states; None: whole sequences."""
         real_BS = None
         if mask is not None:
@@ -146,7 +146,7 @@ class ConformerEncoder(Checkpointed, Chunked):
         visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device, chunk)
         for block in self.blocks:
             x_BSD = self.run(block, x_BSD, visible, real_BS)
-        return Memory(x_BSD, lengths_B, mask)
+        return EncoderOutput(x_BSD, lengths_B, mask)
 
     def finished(self, x_BTD: Tensor) -> Tensor:
         """The states, of what the last block gives."""
@@ -186,14 +186,14 @@ class RecurrentEncoder(nn.Module):
         self.reverse = reverse
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> EncoderOutput:
         if self.reverse:
             x_BSD = reverse_sequences(x_BSD, lengths_B)
         states_BSD, final = self.recurrent(x_BSD, None, lengths_B)
         if self.reverse:
             # Back in the order of the source, so that attention maps read from left to right.
             states_BSD = reverse_sequences(states_BSD, lengths_B)
-        return Memory(self.dropout(states_BSD), lengths_B, mask, self._join(final))
+        return EncoderOutput(self.dropout(states_BSD), lengths_B, mask, self._join(final))
 
     def _join(self, final: list[State]) -> list[State]:
         """Forward and backward states of each layer, side by side."""
@@ -208,8 +208,8 @@ class RecurrentEncoder(nn.Module):
 class PooledEncoder(nn.Module):
     """The vectors of the source as they are."""
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
-        return Memory(x_BSD, lengths_B, mask)
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> EncoderOutput:
+        return EncoderOutput(x_BSD, lengths_B, mask)
 
 
 Encoder = (

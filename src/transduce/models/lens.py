@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from transduce.errors import ModelError
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import RecurrentDecoder, TransformerDecoder
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.encoders import ConformerEncoder, RecurrentEncoder, TransformerEncoder
 from transduce.models.hooks import view_of
-from transduce.models.memory import Memory
 from transduce.nn.attention.attention import Attention
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.embedding.tokens import TokenEmbedding
@@ -32,7 +32,7 @@ from transduce.nn.gated_convolution import GatedConvolution
 from transduce.nn.recurrent.cells import Cell, State
 from transduce.nn.recurrent.gates import CELL, HIDDEN, gate_names, states_and_gates
 from transduce.nn.recurrent.stack import Recurrent, reverse_sequences
-from transduce.nn.residual import Stream
+from transduce.nn.residual import ResidualStream
 from transduce.nn.watchable import GATES, WATCHES, Gate, Watch, Watchable
 
 Kind = Literal["attention", "state", "gate", "logits", "next_token"]
@@ -354,9 +354,9 @@ def _is_of(cell: str, name: str) -> bool:
 
 def _states(output: Any) -> Tensor:
     """The vectors in what a module gives."""
-    if isinstance(output, Memory):
+    if isinstance(output, EncoderOutput):
         return output.states_BSD
-    if isinstance(output, Stream):
+    if isinstance(output, ResidualStream):
         return output.settled()
     if isinstance(output, tuple):
         return _states(output[0])

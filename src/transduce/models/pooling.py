@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 from transduce.nn.attention.attention import Attention, Dot
 from transduce.nn.masks import Segments
 
@@ -16,7 +16,7 @@ class MeanPool(nn.Module):
     wider = 1
     """How many times as wide as a state the result is."""
 
-    def forward(self, memory: Memory) -> Tensor:
+    def forward(self, memory: EncoderOutput) -> Tensor:
         """A memory of B sources to pooled_BD; of sources in one row, a row for each segment."""
         segments = _segments(memory)
         if segments is None:
@@ -40,10 +40,12 @@ class AttentionPool(nn.Module):
         super().__init__()
         self.attention = Attention(Dot(width, width))
 
-    def forward(self, memory: Memory) -> Tensor:
+    def forward(self, memory: EncoderOutput) -> Tensor:
         x_BSD = memory.states_BSD
         context_BSD = self.attention(x_BSD, x_BSD, x_BSD, memory.mask)
-        averages = (Memory(s, memory.lengths_B, None).mean_BD() for s in (context_BSD, x_BSD))
+        averages = (
+            EncoderOutput(s, memory.lengths_B, None).mean_BD() for s in (context_BSD, x_BSD)
+        )
         return torch.cat(list(averages), dim=-1)
 
 
@@ -52,7 +54,7 @@ class LastPool(nn.Module):
 
     wider = 1
 
-    def forward(self, memory: Memory) -> Tensor:
+    def forward(self, memory: EncoderOutput) -> Tensor:
         if memory.final is not None:
             return memory.final[-1][0]
         segments = _segments(memory)
@@ -62,7 +64,7 @@ class LastPool(nn.Module):
         return memory.states_BSD[torch.arange(len(last_B), device=last_B.device), last_B]
 
 
-def _segments(memory: Memory) -> Segments | None:
+def _segments(memory: EncoderOutput) -> Segments | None:
     return None if memory.mask is None else memory.mask.segments
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import PluginError
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.masks import Mask
 
@@ -25,10 +25,10 @@ class RegisteredEncoder(nn.Module):
         super().__init__()
         self.name, self.inner = name, inner
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> EncoderOutput:
         states_BSD = self.inner(x_BSD, _real(x_BSD, lengths_B))
         _check_shape(f"encoder {self.name}", states_BSD, x_BSD)
-        return Memory(states_BSD, lengths_B, mask)
+        return EncoderOutput(states_BSD, lengths_B, mask)
 
 
 @dataclass
@@ -71,11 +71,11 @@ class RegisteredDecoder(nn.Module):
         self.name, self.embedding, self.inner, self.alone = name, embedding, inner, alone
         self.steps = hasattr(inner, "start") and hasattr(inner, "step")
 
-    def forward(self, tokens_BT: Tensor, memory: Memory | None = None) -> Tensor:
+    def forward(self, tokens_BT: Tensor, memory: EncoderOutput | None = None) -> Tensor:
         """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
         return self._features(tokens_BT, *_source(memory))
 
-    def start(self, memory: Memory | None = None) -> PrefixState | OwnState:
+    def start(self, memory: EncoderOutput | None = None) -> PrefixState | OwnState:
         states_BSD, real_BS = _source(memory)
         if self.steps:
             return OwnState(self.inner.start(states_BSD, real_BS))  # type: ignore[operator]
@@ -127,7 +127,7 @@ def _real(x_BSD: Tensor, lengths_B: Tensor) -> Tensor:
     return place_S < lengths_B.to(x_BSD.device, non_blocking=True)[:, None]
 
 
-def _source(memory: Memory | None) -> tuple[Tensor | None, Tensor | None]:
+def _source(memory: EncoderOutput | None) -> tuple[Tensor | None, Tensor | None]:
     if memory is None:
         return None, None
     return memory.states_BSD, _real(memory.states_BSD, memory.lengths_B)

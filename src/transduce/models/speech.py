@@ -15,13 +15,13 @@ from transduce.data.tokens.tokenizer import PAD
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.decoders import Decoder
 from transduce.models.encoder_decoder import EncoderDecoder, Head
+from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.models.encoders import Encoder
-from transduce.models.memory import Memory, padding_mask
 from transduce.nn.ctc.loss import ctc_loss
 from transduce.nn.linear import linear
 from transduce.nn.loss import Loss
 from transduce.nn.masks import readable
-from transduce.nn.positions import Learned, Places, Positioned
+from transduce.nn.positions import ExplicitPositions, Learned, Positioned
 from transduce.nn.residual import dropped
 from transduce.nn.speech.background_noise import BackgroundNoise
 from transduce.nn.speech.feature_norm import GlobalNorm, Statistics, normalise_utterances
@@ -32,7 +32,7 @@ from transduce.nn.speech.subsampling import REACH, Subsampling
 from transduce.nn.speech.whisper import WhisperConvolutions, WhisperMel
 
 
-class SpeechFrontEnd(nn.Module):
+class SpeechFrontend(nn.Module):
     """Samples to vectors: log-mel features, normalised, in training augmented, subsampled by 4; or
     by 2, as Whisper's, which are not normalised."""
 
@@ -87,14 +87,14 @@ class SpeechFrontEnd(nn.Module):
         source_BW: Tensor,
         lengths_B: Tensor,
         tags_BG: Tensor | None = None,
-        places: Places | None = None,
+        positions: ExplicitPositions | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Samples [B, W] to vectors [B, S, D] and how many these are, where lengths_B is.
 
         Samples are integers of 16 bits, or floating-point numbers within ±1. lengths_B stays on
         the CPU, so that nothing waits for the device to learn it; on the device nothing reads it,
         and S is what W samples become. tags_BG: 1 where a source has a
-        tag, else 0; one row for all sources, or one for each; None: they have none. places: the
+        tag, else 0; one row for all sources, or one for each; None: they have none. positions: the
         positions of the vectors, where the samples are parts of longer sources.
         """
         samples_BW = self._scaled(source_BW)
@@ -122,7 +122,7 @@ class SpeechFrontEnd(nn.Module):
                 tags_BG = x_BSD.new_zeros(1, self.tags.in_features)
             x_BSD = x_BSD + self.tags(tags_BG.to(x_BSD.dtype))[:, None]
         if self.positions is not None:
-            x_BSD = self.positions(x_BSD, 0 if places is None else places)
+            x_BSD = self.positions(x_BSD, 0 if positions is None else positions)
         return dropped(x_BSD, self.dropout, self.training), states_B
 
     def tags_of(self, context: CallContext) -> Tensor | None:
@@ -174,13 +174,13 @@ class SpeechFrontEnd(nn.Module):
 
 
 def encode_audio(
-    front: SpeechFrontEnd,
+    front: SpeechFrontend,
     encoder: Encoder,
     source_BS: Tensor,
     lengths_B: Tensor,
     context: CallContext = NO_CONTEXT,
     tags_BG: Tensor | None = None,
-) -> Memory:
+) -> EncoderOutput:
     """What an encoder makes of a batch of waveforms; lengths_B is on the CPU.
 
     tags_BG: the tags of each source, where they are not those of the context.
@@ -188,7 +188,7 @@ def encode_audio(
     tags_BG = front.tags_of(context) if tags_BG is None else tags_BG
     x_BSD, lengths_B = front(source_BS, lengths_B, tags_BG)
     mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
-    memory: Memory = encoder(x_BSD, lengths_B, mask, **context.of_encoder)
+    memory: EncoderOutput = encoder(x_BSD, lengths_B, mask, **context.of_encoder)
     return memory
 
 
@@ -199,11 +199,11 @@ class SpeechEncoderDecoder(EncoderDecoder):
     (1 − w) of attention's and w of CTC's. PAD is CTC's blank.
     """
 
-    front: SpeechFrontEnd  # type: ignore[assignment]
+    front: SpeechFrontend  # type: ignore[assignment]
 
     def __init__(
         self,
-        front: SpeechFrontEnd,
+        front: SpeechFrontend,
         encoder: Encoder,
         decoder: Decoder,
         head: Head,
@@ -222,7 +222,7 @@ class SpeechEncoderDecoder(EncoderDecoder):
         lengths_B: Tensor,
         context: CallContext = NO_CONTEXT,
         tags_BG: Tensor | None = None,
-    ) -> Memory:
+    ) -> EncoderOutput:
         """The memory of a batch of waveforms; lengths_B is on the CPU. tags_BG: the tags of each
         source, where they are not those of the context."""
         return encode_audio(self.front, self.encoder, source_BS, lengths_B, context, tags_BG)
@@ -233,12 +233,12 @@ class SpeechEncoderDecoder(EncoderDecoder):
     def packs(self, longest: int) -> bool:
         return False
 
-    def ctc_logits(self, memory: Memory) -> Tensor:
+    def ctc_logits(self, memory: EncoderOutput) -> Tensor:
         """CTC's logits_BSV of each state, over the transcript's vocabulary."""
         assert self.ctc is not None
         return linear(memory.states_BSD, self.ctc.weight, self.ctc.bias)
 
-    def ctc_log_probs(self, memory: Memory) -> Tensor:
+    def ctc_log_probs(self, memory: EncoderOutput) -> Tensor:
         return self.ctc_log_probs_of(memory.states_BSD)
 
     def ctc_log_probs_of(self, states_SD: Tensor) -> Tensor:

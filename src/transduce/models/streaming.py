@@ -17,9 +17,9 @@ from torch import Tensor
 from transduce.models.encoders import ConformerEncoder, TransformerEncoder
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.conformer import ConformerBlock
-from transduce.nn.positions import Learned, Places
+from transduce.nn.positions import ExplicitPositions, Learned
 from transduce.nn.speech.subsampling import REACH
-from transduce.nn.transformer import EncoderBlock, Past
+from transduce.nn.transformer import BlockCache, EncoderBlock
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class EncoderStreams:
         self.seen: list[int] = []
         """States so far, of each slot."""
         self._free: list[int] = []
-        self._caches: list[Past] = []
+        self._caches: list[BlockCache] = []
 
     @property
     def device(self) -> torch.device:
         return self.front.mel.window_A.device
 
     @property
-    def most_states(self) -> int | None:
+    def max_states(self) -> int | None:
         """How long a stream may become before it must begin anew; None: as long as it likes."""
         positions = None if self.front.positions is None else self.front.positions.positions
         return positions.max_length if isinstance(positions, Learned) else None
@@ -87,7 +87,9 @@ class EncoderStreams:
     @property
     def bytes(self) -> int:
         """The memory of all caches."""
-        tensors = [tensor for past in self._caches for tensor in past if tensor is not None]
+        tensors = [
+            tensor for block_cache in self._caches for tensor in block_cache if tensor is not None
+        ]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def open(self) -> int:
@@ -122,17 +124,17 @@ class EncoderStreams:
         counts = [self.shape.states_in(length) for length in lengths_B.tolist()]
         T = max(counts)
         seen_B = torch.tensor([self.seen[slot] for slot in slots])
-        places = None
+        positions = None
         if self.front.positions is not None:
             of_BT = seen_B[:, None] + torch.arange(T)
-            places = Places(of_BT.to(self.device), int(seen_B.max()) + T)
-        x_BTD, _ = self.front(samples_BW.to(self.device), lengths_B, tags_BG, places)
+            positions = ExplicitPositions(of_BT.to(self.device), int(seen_B.max()) + T)
+        x_BTD, _ = self.front(samples_BW.to(self.device), lengths_B, tags_BG, positions)
         visible_B1S = self._visible(seen_B, torch.tensor(counts), T).to(self.device)
         rows_B = torch.tensor(slots, device=self.device)
         fresh_B = (seen_B == 0).nonzero()[:, 0].to(self.device)
         for block, cache in zip(self.blocks, self._caches, strict=True):
-            past = _rows(cache, rows_B, fresh_B)
-            x_BTD, kept = _resume(block, x_BTD, past, visible_B1S)
+            block_cache = _rows(cache, rows_B, fresh_B)
+            x_BTD, kept = _resume(block, x_BTD, block_cache, visible_B1S)
             cache.keys_BP2D.index_copy_(0, rows_B, kept.keys_BP2D[:, T:])
             if cache.frames_BPD is not None and kept.frames_BPD is not None:
                 cache.frames_BPD.index_copy_(0, rows_B, kept.frames_BPD)
@@ -163,23 +165,26 @@ class EncoderStreams:
             for cache, old in zip(caches, self._caches[place] if before else (), strict=False):
                 if old is not None:
                     cache[:before] = old
-            grown.append(Past(*caches))
+            grown.append(BlockCache(*caches))
         self._caches = grown
 
 
 def _resume(
-    block: EncoderBlock | ConformerBlock, x_BTD: Tensor, past: Past, visible_BTS: Tensor
-) -> tuple[Tensor, Past]:
+    block: EncoderBlock | ConformerBlock,
+    x_BTD: Tensor,
+    block_cache: BlockCache,
+    visible_BTS: Tensor,
+) -> tuple[Tensor, BlockCache]:
     if isinstance(block, EncoderBlock):
-        return block.resume(x_BTD, past, visible_BTS)
-    return block.resume(x_BTD, past, visible_BTS)
+        return block.resume(x_BTD, block_cache, visible_BTS)
+    return block.resume(x_BTD, block_cache, visible_BTS)
 
 
-def _rows(cache: Past, rows_B: Tensor, fresh_B: Tensor) -> Past:
+def _rows(cache: BlockCache, rows_B: Tensor, fresh_B: Tensor) -> BlockCache:
     """The caches of some streams; those of fresh ones are zero: nothing of another stream that had
     the slot before may be seen."""
     keys_BP2D = cache.keys_BP2D.index_select(0, rows_B).index_fill_(0, fresh_B, 0.0)
     if cache.frames_BPD is None:
-        return Past(keys_BP2D)
+        return BlockCache(keys_BP2D)
     frames_BPD = cache.frames_BPD.index_select(0, rows_B).index_fill_(0, fresh_B, 0.0)
-    return Past(keys_BP2D, frames_BPD)
+    return BlockCache(keys_BP2D, frames_BPD)

@@ -12,7 +12,7 @@ from transduce.nn.embedding.characters import LETTERS, ConvolvedLetters, Recurre
 from transduce.nn.embedding.ngrams import NGrams
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.masks import readable
-from transduce.nn.positions import Places, Positioned
+from transduce.nn.positions import ExplicitPositions, Positioned
 from transduce.nn.residual import dropped
 
 LONGEST = 20  # of a longer word, so many letters: half at its beginning, half at its end
@@ -80,7 +80,7 @@ class WordEmbedding(TokenEmbedding):
         self.ngrams = NGrams(ngrams, ngram_rows, width) if ngrams else None
 
     def forward(
-        self, tokens_BT: Tensor, start: int | Places = 0, words: Sequence[str] = ()
+        self, tokens_BT: Tensor, start: int | ExplicitPositions = 0, words: Sequence[str] = ()
     ) -> Tensor:
         """tokens_BT → x_BTD; ids beyond the table are words known by their letters alone.
 
@@ -99,7 +99,11 @@ class WordEmbedding(TokenEmbedding):
         if self.ngrams is not None:
             # Of the words as they are seen here: a hidden word is hidden in its n-grams too.
             counted_T = torch.arange(known_BT.shape[1], device=known_BT.device)
-            place_BT = start.of_BT if isinstance(start, Places) else counted_T.expand_as(known_BT)
+            place_BT = (
+                start.of_BT
+                if isinstance(start, ExplicitPositions)
+                else counted_T.expand_as(known_BT)
+            )
             x_BTD = x_BTD + self.ngrams(known_BT, place_BT, BEGIN) * self.scale
         if self.positions is not None:
             x_BTD = self.positions(x_BTD, start)

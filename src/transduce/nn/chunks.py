@@ -19,28 +19,34 @@ from transduce.nn.masks import READABLE, Mask
 class ChunkSizes:
     """The chunk sizes that are drawn in training, in states, and how far back attention sees."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     left_chunks: int
     """How many chunks before its own a state sees."""
     whole: float = 0.5
     """The share of batches that are not divided."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.least <= self.most or self.left_chunks < 0 or not 0 <= self.whole <= 1:
+        if (
+            not 1 <= self.minimum <= self.maximum
+            or self.left_chunks < 0
+            or not 0 <= self.whole <= 1
+        ):
             raise ValueError(f"These chunks are not possible: {self}.")
 
     def draw(self, generator: torch.Generator | None = None) -> int | None:
         """The size of the chunks of a batch, None for whole sequences; drawn on the CPU."""
         share, place = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
         return (
-            None if share < self.whole else self.least + int(place * (self.most - self.least + 1))
+            None
+            if share < self.whole
+            else self.minimum + int(place * (self.maximum - self.minimum + 1))
         )
 
     def draw_on(self, device: torch.device, S: int) -> Tensor:
         """The same drawn on a device, without waiting for it; S for whole sequences."""
         share, place = torch.rand(2, dtype=torch.float64, device=device).unbind()
-        size = self.least + (place * (self.most - self.least + 1)).long()
+        size = self.minimum + (place * (self.maximum - self.minimum + 1)).long()
         return torch.where(share < self.whole, S, size)
 
 

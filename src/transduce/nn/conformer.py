@@ -21,7 +21,7 @@ from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.residual import normalise
-from transduce.nn.transformer import FeedForward, Past, Residual, Resumed, build_norm
+from transduce.nn.transformer import BlockCache, FeedForward, Residual, Resumed, build_norm
 from transduce.nn.watchable import Watchable
 
 ARM = platform.machine() in ("aarch64", "arm64")
@@ -222,22 +222,24 @@ class ConformerBlock(nn.Module):
         x_BSD = self.last_feed_forward_residual(x_BSD, _half(self.last_feed_forward))
         return normalise(self.norm, x_BSD, half=False)
 
-    def resume(self, x_BTD: Tensor, past: Past, visible_BTS: Tensor) -> tuple[Tensor, Past]:
+    def resume(
+        self, x_BTD: Tensor, block_cache: BlockCache, visible_BTS: Tensor
+    ) -> tuple[Tensor, BlockCache]:
         """The frames that follow what was seen before: outputs, and what the next frames need.
 
         `visible_BTS` is over the keys of the past and of these frames.
         """
-        assert past.frames_BPD is not None
+        assert block_cache.frames_BPD is not None
         attention, convolution = Resumed(), Resumed()
         attend = partial(
-            self.self_attention.resume, past_BP2D=past.keys_BP2D, visible_BTS=visible_BTS
+            self.self_attention.resume, past_BP2D=block_cache.keys_BP2D, visible_BTS=visible_BTS
         )
-        convolve = partial(self.convolution.resume, past_BPD=past.frames_BPD)
+        convolve = partial(self.convolution.resume, past_BPD=block_cache.frames_BPD)
         x_BTD = self.first_feed_forward_residual(x_BTD, _half(self.first_feed_forward))
         x_BTD = self.self_attention_residual(x_BTD, attention.of(attend))
         x_BTD = self.convolution_residual(x_BTD, convolution.of(convolve))
         x_BTD = self.last_feed_forward_residual(x_BTD, _half(self.last_feed_forward))
-        kept = Past(attention.kept, convolution.kept)
+        kept = BlockCache(attention.kept, convolution.kept)
         return normalise(self.norm, x_BTD, half=False), kept
 
 

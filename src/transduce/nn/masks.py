@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from transduce.nn.positions import Places
+from transduce.nn.positions import ExplicitPositions
 
 READABLE = ("cpu",)  # devices whose numbers can be read without waiting
 
@@ -33,11 +33,11 @@ class Segments:
     key_offsets: Tensor
     longest: int
 
-    def places(self, T: int) -> Places:
+    def positions(self, T: int) -> ExplicitPositions:
         """The position of each of T queries in its own sequence."""
         starts_T = self.query_offsets[_sequence_of(self.query_offsets, T)]
         of_T = torch.arange(T, device=starts_T.device) - starts_T
-        return Places(of_T[None], self.longest)
+        return ExplicitPositions(of_T[None], self.longest)
 
     def of_keys(self, S: int) -> Tensor:
         """The index of the sequence of each of S keys."""
@@ -51,8 +51,8 @@ class Segments:
 
 
 def _sequence_of(offsets: Tensor, length: int) -> Tensor:
-    places = torch.arange(length, device=offsets.device, dtype=offsets.dtype)
-    return torch.searchsorted(offsets, places, right=True) - 1
+    positions = torch.arange(length, device=offsets.device, dtype=offsets.dtype)
+    return torch.searchsorted(offsets, positions, right=True) - 1
 
 
 @dataclass(

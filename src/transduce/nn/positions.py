@@ -16,7 +16,7 @@ from transduce.errors import PluginError
 from transduce.registry import register
 
 
-class Places(NamedTuple):
+class ExplicitPositions(NamedTuple):
     """Explicit positions of vectors, where they do not simply count up: packed sequences."""
 
     of_BT: Tensor
@@ -24,7 +24,7 @@ class Places(NamedTuple):
     """An upper bound of the positions, known without synchronising with a device."""
 
 
-class Waves(nn.Module):
+class Sinusoids(nn.Module):
     """Sinusoidal encodings of any length: each pair of features has its own frequency.
 
     The table is computed in float64 and kept in the module's dtype; it grows when a longer sequence
@@ -48,7 +48,7 @@ class Waves(nn.Module):
         """Radians for each step, of each pair; float64 [D/2]."""
         raise NotImplementedError
 
-    def waves(self, angles_TD: Tensor) -> tuple[Tensor, Tensor]:
+    def sinusoids(self, angles_TD: Tensor) -> tuple[Tensor, Tensor]:
         """The first and second feature of each pair at these angles."""
         return angles_TD.cos(), angles_TD.sin()
 
@@ -57,9 +57,9 @@ class Waves(nn.Module):
         end = start + length
         return self._table(end)[start:end]
 
-    def at(self, places: Places) -> Tensor:
+    def at(self, positions: ExplicitPositions) -> Tensor:
         """The vectors [B, T, D] of these positions."""
-        return self._table(places.end)[places.of_BT]
+        return self._table(positions.end)[positions.of_BT]
 
     def _table(self, end: int) -> Tensor:
         """The table, of `end` rows or more; another thread may put another in its place."""
@@ -74,14 +74,14 @@ class Waves(nn.Module):
         # A table made in inference mode could not be used in training afterwards.
         with torch.inference_mode(False), torch.no_grad():
             angles_TD = torch.outer(torch.arange(rows, dtype=torch.float64), self.frequencies())
-            table_TD = torch.stack(self.waves(angles_TD), dim=-1).flatten(1)
+            table_TD = torch.stack(self.sinusoids(angles_TD), dim=-1).flatten(1)
             table_TD = table_TD.to(self.table_TD)
         self._computed_dtype = table_TD.dtype
         self.table_TD = table_TD
         return table_TD
 
 
-class Sinusoidal(Waves):
+class Sinusoidal(Sinusoids):
     """Sinusoidal positions: P[t, 2k] = sin(t / 10000^{2k/D}), P[t, 2k+1] = cos(t / 10000^{2k/D}).
 
     Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762. `Sinusoidal(64)(100)` is
@@ -94,11 +94,11 @@ class Sinusoidal(Waves):
     def frequencies(self) -> Tensor:
         return _geometric_frequencies(self.width)
 
-    def waves(self, angles_TD: Tensor) -> tuple[Tensor, Tensor]:
+    def sinusoids(self, angles_TD: Tensor) -> tuple[Tensor, Tensor]:
         return angles_TD.sin(), angles_TD.cos()
 
 
-class Fourier(Waves):
+class Fourier(Sinusoids):
     """Fourier positions: pairs cos(πkt/T), sin(πkt/T), k = 1 … D/2.
 
     The shift by d steps is a linear map, P[t+d] = P[t] R(d), so a head can attend exactly d steps
@@ -157,9 +157,9 @@ class Learned(nn.Module):
             )
         return self.table_TD[start:end]
 
-    def at(self, places: Places) -> Tensor:
+    def at(self, positions: ExplicitPositions) -> Tensor:
         """The vectors [B, T, D] of these positions, all of them before `max_length`."""
-        return self.table_TD[places.of_BT]
+        return self.table_TD[positions.of_BT]
 
 
 class RegisteredPositions(nn.Module):
@@ -185,12 +185,12 @@ class RegisteredPositions(nn.Module):
             )
         return positions_TD
 
-    def at(self, places: Places) -> Tensor:
+    def at(self, positions: ExplicitPositions) -> Tensor:
         """The vectors [B, T, D] of these positions."""
-        return self.forward(places.end)[places.of_BT]
+        return self.forward(positions.end)[positions.of_BT]
 
 
-class Rotary(Waves):
+class Rotary(Sinusoids):
     """Rotary positions (RoPE): rotate pairs of features by an angle that grows with position.
 
     The dot product of a rotated query and a rotated key then depends on their distance alone. Su et
@@ -209,13 +209,13 @@ class Rotary(Waves):
     def frequencies(self) -> Tensor:
         return _geometric_frequencies(self.width, self.base)
 
-    def rotate(self, x_BHTK: Tensor, start: int | Places = 0) -> Tensor:
+    def rotate(self, x_BHTK: Tensor, start: int | ExplicitPositions = 0) -> Tensor:
         """x_BHTK rotated as positions start … start + T − 1, or as given; same shape and dtype."""
-        if isinstance(start, Places):
-            turns_TK = self.at(start).unsqueeze(1)
+        if isinstance(start, ExplicitPositions):
+            rotary_TK = self.at(start).unsqueeze(1)
         else:
-            turns_TK = self(x_BHTK.shape[-2], start)
-        cos, sin = turns_TK[..., 0::2], turns_TK[..., 1::2]
+            rotary_TK = self(x_BHTK.shape[-2], start)
+        cos, sin = rotary_TK[..., 0::2], rotary_TK[..., 1::2]
         even, odd = x_BHTK[..., 0::2], x_BHTK[..., 1::2]
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
         return turned.flatten(-2).to(x_BHTK.dtype)
@@ -224,10 +224,10 @@ class Rotary(Waves):
         """The same for x_BTHK, positions first; in a single pass over it, without gradients."""
         if x_BTHK.dtype != torch.float32 or torch.is_grad_enabled():
             return self.rotate(x_BTHK.transpose(1, 2), start).transpose(1, 2)
-        turns_TK = self(x_BTHK.shape[1], start)
-        turns_TK = torch.view_as_complex(turns_TK.view(len(turns_TK), -1, 2))
+        rotary_TK = self(x_BTHK.shape[1], start)
+        rotary_TK = torch.view_as_complex(rotary_TK.view(len(rotary_TK), -1, 2))
         pairs_BTHK = torch.view_as_complex(x_BTHK.view(*x_BTHK.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs_BTHK * turns_TK[:, None]).flatten(-2)
+        return torch.view_as_real(pairs_BTHK * rotary_TK[:, None]).flatten(-2)
 
 
 class Positioned(nn.Module):
@@ -251,9 +251,9 @@ class Positioned(nn.Module):
         self.combine = combine
 
     @property
-    def adds_waves(self) -> bool:
+    def adds_sinusoids(self) -> bool:
         """Whether the positions are added and fixed rather than learned."""
-        return self.combine == "add" and isinstance(self.positions, Waves)
+        return self.combine == "add" and isinstance(self.positions, Sinusoids)
 
     def output_width(self, x_width: int) -> int:
         """The output width for inputs of width x_width; ValueError if positions cannot be added."""
@@ -266,9 +266,9 @@ class Positioned(nn.Module):
             )
         return x_width
 
-    def forward(self, x_BTD: Tensor, start: int | Places = 0) -> Tensor:
+    def forward(self, x_BTD: Tensor, start: int | ExplicitPositions = 0) -> Tensor:
         """x_BTD with positions start … start + T − 1, or given ones, added or concatenated."""
-        if isinstance(start, Places):
+        if isinstance(start, ExplicitPositions):
             positions_TD = self.positions.at(start).to(x_BTD.dtype)
         else:
             positions_TD = self.positions(x_BTD.shape[1], start).to(x_BTD.dtype)

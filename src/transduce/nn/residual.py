@@ -22,7 +22,7 @@ ROWS = 4  # rows that a program handles at a time
 PROGRAMS = 528  # programs among which all rows are divided in the backward pass
 
 
-class Stream(NamedTuple):
+class ResidualStream(NamedTuple):
     """The residual stream x + dropout(change), with the last change not added yet."""
 
     x_BTD: Tensor
@@ -36,16 +36,16 @@ class Stream(NamedTuple):
         return self.x_BTD + dropped(self.change_BTD, self.dropout, training=True)
 
 
-def normalise(norm: nn.Module, stream: Tensor | Stream, half: bool) -> Tensor:
+def normalise(norm: nn.Module, stream: Tensor | ResidualStream, half: bool) -> Tensor:
     """norm(x); with `half`, under autocast, in the type of the next matrix product."""
     return keep_and_normalise(norm, stream, half)[1]
 
 
 def keep_and_normalise(
-    norm: nn.Module, stream: Tensor | Stream, half: bool
+    norm: nn.Module, stream: Tensor | ResidualStream, half: bool
 ) -> tuple[Tensor, Tensor]:
     """x and norm(x) from one function, so that their two gradients are added in one kernel."""
-    stream = stream if isinstance(stream, Stream) else Stream(stream)
+    stream = stream if isinstance(stream, ResidualStream) else ResidualStream(stream)
     if not _fused(norm, stream):
         x_BTD = stream.settled()
         y_BTD = norm(x_BTD)
@@ -77,10 +77,10 @@ class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropout: float) -> Tensor:
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        least = min(round(dropout * 2**16), 2**16 - 1) - 2**15  # below 1: something must be kept
-        kept = (words.view(torch.int16)[: x.numel()] >= least).view(x.shape)
+        minimum = min(round(dropout * 2**16), 2**16 - 1) - 2**15  # below 1: something must be kept
+        kept = (words.view(torch.int16)[: x.numel()] >= minimum).view(x.shape)
         # The mask has x's type: a product with bool would convert it every time.
-        share = kept.to(x.dtype).mul_(2**16 / (2**15 - least))
+        share = kept.to(x.dtype).mul_(2**16 / (2**15 - minimum))
         ctx.save_for_backward(share)
         return x * share
 
@@ -90,7 +90,7 @@ class _Dropped(torch.autograd.Function):
         return gradients[0] * share, None
 
 
-def _fused(norm: nn.Module, stream: Stream) -> bool:
+def _fused(norm: nn.Module, stream: ResidualStream) -> bool:
     x_BTD, change_BTD, _ = stream
     if not x_BTD.is_cuda or not isinstance(norm, nn.LayerNorm | nn.RMSNorm):
         return False

@@ -12,15 +12,18 @@ from torch import Tensor, nn
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
-from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.attention.static_kv_cache import (
+    StaticCrossAttentionCache,
+    StaticSelfAttentionCache,
+)
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary
-from transduce.nn.residual import Stream, dropped, keep_and_normalise, normalise
+from transduce.nn.residual import ResidualStream, dropped, keep_and_normalise, normalise
 from transduce.nn.watchable import Watch, Watchable
 
-Flow = TypeVar("Flow", Tensor, Stream)
+Flow = TypeVar("Flow", Tensor, ResidualStream)
 
 
 class FeedForward(Watchable):
@@ -103,20 +106,20 @@ class Residual(nn.Module):
         self.dropout = dropout
 
     def forward(
-        self, x_BTD: Tensor | Stream, sublayer: Callable[[Tensor], Tensor]
-    ) -> Tensor | Stream:
+        self, x_BTD: Tensor | ResidualStream, sublayer: Callable[[Tensor], Tensor]
+    ) -> Tensor | ResidualStream:
         """x_BTD through the sublayer and its residual connection; same shape.
 
-        A `Stream` stays a `Stream` where possible: the next norm adds the change.
+        A `ResidualStream` stays a `ResidualStream` where possible: the next norm adds the change.
         """
         dropout = self.dropout if self.training else 0.0
         if self.norm_position == "pre":
             kept_BTD, normed_BTD = keep_and_normalise(self.norm, x_BTD, half=True)
-            stream = Stream(kept_BTD, sublayer(normed_BTD), dropout)
-            return stream if isinstance(x_BTD, Stream) else stream.settled()
-        if isinstance(x_BTD, Stream):
+            stream = ResidualStream(kept_BTD, sublayer(normed_BTD), dropout)
+            return stream if isinstance(x_BTD, ResidualStream) else stream.settled()
+        if isinstance(x_BTD, ResidualStream):
             x_BTD = x_BTD.settled()
-        return normalise(self.norm, Stream(x_BTD, sublayer(x_BTD), dropout), half=False)
+        return normalise(self.norm, ResidualStream(x_BTD, sublayer(x_BTD), dropout), half=False)
 
 
 class Sublayer(NamedTuple):
@@ -236,7 +239,7 @@ class Block(nn.Module):
         return x
 
 
-class Past(NamedTuple):
+class BlockCache(NamedTuple):
     """What a block keeps of the past, so that it can go on where it was: KV cache and convolution
     cache.
     """
@@ -286,17 +289,21 @@ class EncoderBlock(Block):
         attend = partial(self.self_attention, mask=mask)
         return self._pass(x_BSD, {"self_attention": attend, "feed_forward": self.feed_forward})
 
-    def resume(self, x_BTD: Flow, past: Past, visible_BTS: Tensor) -> tuple[Flow, Past]:
+    def resume(
+        self, x_BTD: Flow, block_cache: BlockCache, visible_BTS: Tensor
+    ) -> tuple[Flow, BlockCache]:
         """The positions that follow what was seen before: outputs, and what the next ones need.
 
         `visible_BTS` is over the keys of the past and of these positions.
         """
         attention = Resumed()
         attend = attention.of(
-            partial(self.self_attention.resume, past_BP2D=past.keys_BP2D, visible_BTS=visible_BTS)
+            partial(
+                self.self_attention.resume, past_BP2D=block_cache.keys_BP2D, visible_BTS=visible_BTS
+            )
         )
         y_BTD = self._pass(x_BTD, {"self_attention": attend, "feed_forward": self.feed_forward})
-        return y_BTD, Past(attention.kept)
+        return y_BTD, BlockCache(attention.kept)
 
 
 class DecoderBlock(Block):
@@ -374,13 +381,16 @@ class DecoderBlock(Block):
         return self._pass(x_BTD, inner)
 
     def step(
-        self, x_R1D: Flow, own: SelfAttentionSlots, source: CrossAttentionSlots | None = None
+        self,
+        x_R1D: Flow,
+        own: StaticSelfAttentionCache,
+        source: StaticCrossAttentionCache | None = None,
     ) -> Flow:
         """One decoding step [R, 1, D] with KV caches: the same as `forward` at that position."""
         inner: dict[str, Callable[[Tensor], Tensor]] = {
-            "self_attention": partial(self.self_attention.step, past=own),
+            "self_attention": partial(self.self_attention.step, cache=own),
             "feed_forward": self.feed_forward,
         }
         if source is not None and self.cross_attention is not None:
-            inner["cross_attention"] = partial(self.cross_attention.step, past=source)
+            inner["cross_attention"] = partial(self.cross_attention.step, cache=source)
         return self._pass(x_R1D, inner)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from transduce.recipe.section import InvalidValue, Section, Share
+from transduce.recipe.section import Fraction, InvalidValue, Section
 
 MIN_MEL_BANDS = 7  # two convolutions of kernel 3 and stride 2 need at least these
 SUBSAMPLING = {"kaldi": 4, "whisper": 2}  # frames per encoder state, by audio.features
@@ -20,7 +20,7 @@ class SpecAugment(Section):
 
     time_masks: NonNegativeInt = Field(2, description="number of time masks per utterance")
     time_mask_frames: NonNegativeInt = Field(100, description="maximum frames of a time mask")
-    time_mask_share: Share = Field(
+    time_mask_share: Fraction = Field(
         0.2, description="maximum share of an utterance that one time mask covers"
     )
     frequency_masks: NonNegativeInt = Field(
@@ -206,7 +206,7 @@ class Audio(Section):
         """Milliseconds from one encoder state to the next."""
         return 1000 * self.subsampling * self.hop_samples / self.sample_rate
 
-    def most_states(self, frames: int) -> int:
+    def max_states(self, frames: int) -> int:
         """The most encoder states of so many frames."""
         if self.features == "kaldi":
             return frames // self.subsampling

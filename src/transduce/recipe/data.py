@@ -17,7 +17,7 @@ from transduce.recipe.corpus import (
     files_of,
     percentages,
 )
-from transduce.recipe.section import InvalidValue, Section, Share
+from transduce.recipe.section import Fraction, InvalidValue, Section
 
 CODE = "^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
 
@@ -52,7 +52,7 @@ class Tokens(Section):
         description="Unicode normalization; nfd decomposes é into e and ´, 한 into ㅎㅏㄴ; "
         "outputs are converted back to the normal form of the training targets",
     )
-    bpe_dropout: Share = Field(
+    bpe_dropout: Fraction = Field(
         0.0,
         description="BPE-dropout, subword regularization (after Provilkov et al. 2020): share of "
         "subwords that are split at random, anew in each epoch",

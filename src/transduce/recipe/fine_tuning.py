@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, create_model, model_validator
 
-from transduce.recipe.section import InvalidValue, Section, Share
+from transduce.recipe.section import Fraction, InvalidValue, Section
 
 Patterns = list[Annotated[str, Field(min_length=1), "names of parameters, * for any text"]]
 
@@ -78,7 +78,7 @@ class Adapter(Section):
         description="weight matrices that get an adapter, such as decoder.*.q, *.v or "
         "*feed_forward*; q, k and v are the projections of attention",
     )
-    dropout: Share = Field(
+    dropout: Fraction = Field(
         0.0, description="dropout of the inputs of A, the same for all positions of a batch"
     )
     unfreeze: Patterns = Field(

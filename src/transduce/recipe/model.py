@@ -20,7 +20,7 @@ from pydantic import (
 from transduce.nn.activation import ACTIVATIONS
 from transduce.recipe.audio import Audio
 from transduce.recipe.presets import PRESETS, expand_preset
-from transduce.recipe.section import InvalidValue, Section, Share
+from transduce.recipe.section import Fraction, InvalidValue, Section
 
 if TYPE_CHECKING:
     ActivationName = str
@@ -71,9 +71,9 @@ class Chunk(Section):
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
-        least, most = self.trained
-        if least > most:
-            raise InvalidValue("trained", f"is {[least, most]}; give the shortest first")
+        minimum, maximum = self.trained
+        if minimum > maximum:
+            raise InvalidValue("trained", f"is {[minimum, maximum]}; give the shortest first")
         return self
 
 
@@ -118,8 +118,8 @@ class _Transformer(Section):
         None,
         description="added to the variance in norms; null: 1e-5 in LayerNorm, 1e-6 in RMSNorm",
     )
-    attention_dropout: Share = Field(0.0, description="dropout of attention weights")
-    activation_dropout: Share = Field(0.0, description="dropout inside the feed-forward layers")
+    attention_dropout: Fraction = Field(0.0, description="dropout of attention weights")
+    activation_dropout: Fraction = Field(0.0, description="dropout inside the feed-forward layers")
     positions: Literal["sinusoidal", "fourier", "learned", "rotary", "relative", "none"] = Field(
         "sinusoidal",
         description="positional encoding; relative: a learned bias of attention by distance, as in "
@@ -220,8 +220,8 @@ class ConformerEncoder(Section):
         description="positional encoding; relative: as in the paper; rotary: faster; sinusoidal: "
         "absolute, with which a decoder learns to attend sooner",
     )
-    attention_dropout: Share = Field(0.0, description="dropout of attention weights")
-    activation_dropout: Share = Field(0.0, description="dropout inside the feed-forward layers")
+    attention_dropout: Fraction = Field(0.0, description="dropout of attention weights")
+    activation_dropout: Fraction = Field(0.0, description="dropout inside the feed-forward layers")
     chunk: Chunk | None = Field(None, description=CHUNK)
 
     @property
@@ -384,7 +384,9 @@ class Model(Section):
         None, description="name of a predefined architecture; the other keys override it"
     )
     width: PositiveInt = Field(512, description="width of embeddings and hidden states (d_model)")
-    dropout: Share = Field(0.1, description="dropout of embeddings and of each sublayer's output")
+    dropout: Fraction = Field(
+        0.1, description="dropout of embeddings and of each sublayer's output"
+    )
     tie_embeddings: Literal["all", "target", "none"] = Field(
         "target",
         description="tied embeddings: target (shared with the output layer), all (source, target "
@@ -419,7 +421,7 @@ class Model(Section):
     ngrams: NGrams | None = Field(
         None, description="word n-gram embeddings, for a classifier or a tagger; null: off"
     )
-    word_dropout: Share = Field(
+    word_dropout: Fraction = Field(
         0.0,
         description="word dropout, for a classifier or a tagger: share of words replaced by the "
         "unknown token during training",
@@ -472,11 +474,11 @@ class Model(Section):
                 )
         if self.characters is not None:
             beside = getattr(self.encoder, "combine", "add") == "concatenate"
-            room = self.width // 2 if beside else self.width
-            if self.characters.width % 2 or self.characters.width >= room:
+            capacity = self.width // 2 if beside else self.width
+            if self.characters.width % 2 or self.characters.width >= capacity:
                 raise InvalidValue(
                     "characters.width",
-                    f"is {self.characters.width}; it must be even, and below the {room} that "
+                    f"is {self.characters.width}; it must be even, and below the {capacity} that "
                     f"model.width has for words",
                 )
         sides = {getattr(part, "combine", "add") for part in self.parts.values()}

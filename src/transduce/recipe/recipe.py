@@ -324,18 +324,18 @@ class Recipe(Section):
             longest = self.data.max_length + 1  # and END
             if self.audio is not None and name == "encoder":
                 frames = self.audio.longest_in_training(self.data.max_length)
-                longest = self.audio.most_states(frames)
+                longest = self.audio.max_states(frames)
             elif self.audio is not None and self.audio.features == "whisper":
                 continue  # max_length counts frames; longer targets are left out of the corpus
             limited = (
                 getattr(part, "positions", "") == "learned"
                 or getattr(part, "attention", "") == "location"
             )
-            room = getattr(part, "max_positions", longest)
-            if limited and room < longest:
+            capacity = getattr(part, "max_positions", longest)
+            if limited and capacity < longest:
                 raise InvalidValue(
                     f"model.{name}.max_positions",
-                    f"is {room}, but data.max_length allows {longest} tokens; raise it",
+                    f"is {capacity}, but data.max_length allows {longest} tokens; raise it",
                 )
         return self
 

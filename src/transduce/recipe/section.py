@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from transduce.decoding_settings import SETTINGS
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class InvalidValue(ValueError):

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from transduce.recipe.fine_tuning import Adapter, Start
-from transduce.recipe.section import InvalidValue, Section, Share, decode_key
+from transduce.recipe.section import Fraction, InvalidValue, Section, decode_key
 
 
 class Average(Section):
@@ -67,7 +67,9 @@ class Train(Section):
         "inside the network, AdamW for embeddings, the output layer, biases and norms",
     )
     lr: PositiveFloat = Field(1e-3, description="peak learning rate")
-    betas: tuple[Share, Share] = Field((0.9, 0.98), strict=False, description="betas of AdamW")
+    betas: tuple[Fraction, Fraction] = Field(
+        (0.9, 0.98), strict=False, description="betas of AdamW"
+    )
     weight_decay: NonNegativeFloat = Field(
         0.01, description="weight decay of matrices; biases and norms have none"
     )
@@ -75,7 +77,7 @@ class Train(Section):
         "inverse-sqrt", description="learning rate schedule after warm-up"
     )
     warmup: NonNegativeInt = Field(1000, description="warm-up: updates of rising learning rate")
-    label_smoothing: Share = Field(0.1, description="label smoothing")
+    label_smoothing: Fraction = Field(0.1, description="label smoothing")
     r_drop: NonNegativeFloat = Field(
         0.0,
         description="R-Drop (Liang et al. 2021): weight of the KL divergence between two passes "
@@ -90,7 +92,7 @@ class Train(Section):
     average: Average | None = Field(
         None, description="checkpoint averaging at the end of training; null: off"
     )
-    ema: Share | None = Field(
+    ema: Fraction | None = Field(
         None, description="decay of an exponential moving average of the weights; null: off"
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(

@@ -22,7 +22,7 @@ def unsupported_attention(network: nn.Module) -> str | None:
     return None
 
 
-def tell_of_torch_steps(network: nn.Module) -> None:
+def warn_of_torch_steps(network: nn.Module) -> None:
     """Warn where the steps of a Transformer leave C on a CPU because of what it has.
 
     Where the C library itself is missing, that was told when it was looked for.
@@ -35,7 +35,7 @@ def tell_of_torch_steps(network: nn.Module) -> None:
         )
 
 
-def tell_of_plain_cuda(network: nn.Module) -> None:
+def warn_of_plain_cuda(network: nn.Module) -> None:
     """Warn where a Transformer cannot be searched with CUDA graphs because of what it has."""
     if reason := unsupported_attention(network):
         warn_once(

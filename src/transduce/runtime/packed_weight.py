@@ -26,7 +26,7 @@ from transduce.runtime.product import Product
 KINDS = ("float32", "bfloat16", "int8")
 FEW = 4  # up to so many rows an unpacked float32 weight is faster than a packed one
 EXACT = 1024  # terms that float32 adds exactly: 1024 x 127 x 127 < 2^24
-LEAST = 1e-12  # smallest divisor
+MIN_DIVISOR = 1e-12  # smallest divisor
 
 # x Wᵀ + b in the type of x, then optionally ReLU.
 Multiply = Callable[[Tensor, bool], Tensor]
@@ -165,18 +165,18 @@ def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Quantize each row to integers from -127 to 127; returns them and the scales."""
     x = x.float()
-    most = x.abs().amax(dim=-1, keepdim=True)
+    maximum = x.abs().amax(dim=-1, keepdim=True)
     # Rounds as the C library does: a true division, not a multiplication by the reciprocal, then
     # round to nearest of a product that is exact in float64.
-    by = torch.where(most > 0, torch.full_like(most, 127) / most, 0.0)
+    by = torch.where(maximum > 0, torch.full_like(maximum, 127) / maximum, 0.0)
     levels = (x.double() * by).round().float()
-    return levels.nan_to_num_(nan=0.0), most / 127
+    return levels.nan_to_num_(nan=0.0), maximum / 127
 
 
 def quantize_weight(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
     """Quantize a weight to integers from -127 to 127; returns them and the scale of each row."""
     weight_FD = weight_FD.float()
-    scale_F = (weight_FD.abs().amax(dim=1) / 127).clamp(min=LEAST)
+    scale_F = (weight_FD.abs().amax(dim=1) / 127).clamp(min=MIN_DIVISOR)
     return (weight_FD / scale_F[:, None]).round().to(torch.int8), scale_F
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.decoders import DecoderState, RecurrentDecoder, RecurrentState
 from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoder_output import EncoderOutput, visible_lengths
 from transduce.models.hooks import is_watched
 from transduce.models.language_model import LanguageModelNetwork
-from transduce.models.memory import Memory, lengths_seen
 from transduce.models.trainable import modules_of
 from transduce.nn.attention import attention
 from transduce.nn.recurrent import cells
@@ -123,11 +123,11 @@ class CRecurrentSteps:
         assert isinstance(self.network, EncoderDecoder)
         return self.begin(self.network.encode(source_BS, lengths_B, context), context)
 
-    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> DecoderState:
+    def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
         assert isinstance(self.network, EncoderDecoder)
         state = self.network.begin(memory, context)
-        lengths_B = lengths_seen(memory)
+        lengths_B = visible_lengths(memory)
         if lengths_B is None or context.attention or self._is_watched():
             return state
         assert isinstance(state, RecurrentState)
@@ -205,13 +205,13 @@ class CRecurrentState:
     reads.
     """
 
-    finite_or_never = True  # the log-probabilities of its steps: NaN becomes -inf
+    finite_or_neg_inf = True  # the log-probabilities of its steps: NaN becomes -inf
 
     def __init__(self, state: RecurrentState, lengths_B: Tensor) -> None:
         parts = [torch.stack(of_layers).float() for of_layers in zip(*state.layers, strict=True)]
         self.h_LRD = parts[0]
         self.c_LRD = parts[1] if len(parts) > 1 else None
-        seen = state.seen
+        seen = state.attention_state
         self.query_RD = (self.h_LRD[-1] if seen is None else seen.query_BD).float().clone()
         self.keys_BSD = None if seen is None else seen.keys_BSD.float().contiguous()
         self.values_BSD = None if seen is None else seen.values_BSD.float().contiguous()

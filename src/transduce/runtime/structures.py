@@ -179,7 +179,7 @@ class RecurrentStep(ctypes.Structure):
 
 # -------------------------------------------------------------------- slots.c: continuous batching
 
-MOST_BEAM = 64
+MAX_BEAM = 64
 NUMBERS = (
     *("slots", "beam", "nbest", "target", "vocabulary", "pad", "begin", "end"),
     *("least", "most"),

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.decoders import DecoderState, TransformerDecoder, TransformerState
 from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoder_output import EncoderOutput, padding_mask, visible_lengths
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.hooks import is_watched
 from transduce.models.language_model import LanguageModelNetwork
-from transduce.models.memory import Memory, lengths_seen, padding_mask
 from transduce.models.trainable import modules_of
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.embedding.tokens import TokenEmbedding
-from transduce.nn.positions import Learned, RegisteredPositions, Waves
+from transduce.nn.positions import Learned, RegisteredPositions, Sinusoids
 from transduce.runtime.c_library import library
 from transduce.runtime.packed_weight import PackedWeight
 from transduce.runtime.product import Product
@@ -92,14 +92,14 @@ class CTransformerSteps:
 
     def encode(
         self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
-    ) -> Memory:
+    ) -> EncoderOutput:
         """The same as network.encode, with zeros in padding. C encodes whole sources of text."""
         if self._encoder is None or context.chunk is not None or self._is_watched():
             assert isinstance(self.network, EncoderDecoder)
             return self.network.encode(source_BS, lengths_B, context)
         return self.encode_in_c(source_BS, lengths_B)
 
-    def encode_in_c(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+    def encode_in_c(self, source_BS: Tensor, lengths_B: Tensor) -> EncoderOutput:
         """The same, where it is known that C can do it and that nobody watches."""
         encoder = self._encoder
         assert encoder is not None
@@ -129,11 +129,11 @@ class CTransformerSteps:
                 f"Source {call.refused} has a token that is not among the {encoder.tokens} of this "
                 f"network, or a length above {S}."
             )
-        return Memory(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
+        return EncoderOutput(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
 
-    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> DecoderState:
+    def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
-        lengths_B = lengths_seen(memory)
+        lengths_B = visible_lengths(memory)
         if lengths_B is None or context.attention or self._is_watched():
             assert isinstance(self.network, EncoderDecoder)
             return self.network.begin(memory, context)
@@ -141,7 +141,7 @@ class CTransformerSteps:
             memory.projected = (self, self.projected(memory))
         return CTransformerState(self.shape, lengths_B, memory.projected[1])
 
-    def projected(self, memory: Memory) -> list[Tensor]:
+    def projected(self, memory: EncoderOutput) -> list[Tensor]:
         """Keys and values_BSE of the sources, for each layer."""
         return [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
 
@@ -234,7 +234,7 @@ class CTransformerSteps:
 class CTransformerState:
     """The KV cache of each row; E is the size of keys and values of one position."""
 
-    finite_or_never = True  # the log-probabilities of its steps: NaN becomes -inf
+    finite_or_neg_inf = True  # the log-probabilities of its steps: NaN becomes -inf
 
     def __init__(
         self, shape: tuple[int, int], lengths_B: Tensor, memory: Sequence[Tensor] = ()
@@ -301,7 +301,7 @@ class CTransformerState:
 class Rows:
     """Addresses of the rows of a table of positional encodings; None without a table."""
 
-    def __init__(self, table: Waves | Learned | RegisteredPositions | None) -> None:
+    def __init__(self, table: Sinusoids | Learned | RegisteredPositions | None) -> None:
         self._table = table
         # all tables so far: another thread may still read an older one
         self._kept = [torch.empty(0, 0)]

@@ -49,7 +49,7 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
         return await _look(engine, settings, request)
 
     async def models(request: Request) -> Response:
-        return json_response({"models": [_facts(one) for one in engine.catalogue.values()]})
+        return json_response({"models": [_metadata(one) for one in engine.catalogue.values()]})
 
     async def description(request: Request) -> Response:
         return json_response(openapi(settings))
@@ -231,7 +231,7 @@ def _token(event: StepEvent) -> dict[str, Any]:
     return values
 
 
-def _facts(served: Served) -> dict[str, Any]:
+def _metadata(served: Served) -> dict[str, Any]:
     return {
         "name": served.name,
         "task": served.task,

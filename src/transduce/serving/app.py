@@ -221,9 +221,9 @@ class Service:
                 exchange.key_is_missing = not settings.keys.knows(Request(scope))
                 if exchange.key_is_missing and not _is_among(path, self._key_in_body):
                     raise Unauthorized
-        if exchange.length > exchange.most:
+        if exchange.length > exchange.maximum:
             raise TooLarge(
-                f"the body has {exchange.length:,} bytes; the maximum is {exchange.most:,}"
+                f"the body has {exchange.length:,} bytes; the maximum is {exchange.maximum:,}"
             )
 
     async def _respond(self, exchange: _Exchange, scope: Scope, response: Response) -> None:
@@ -320,14 +320,14 @@ class _Exchange:
     # ----------------------------------------------------------------------------- the body
 
     @property
-    def most(self) -> int:
+    def maximum(self) -> int:
         """The bytes that the body may have, as far as is known before it is read."""
         if self._multipart:
             return self.limits.upload_bytes
-        return self._most_in_memory
+        return self._max_in_memory
 
     @property
-    def _most_in_memory(self) -> int:
+    def _max_in_memory(self) -> int:
         if self.key_is_missing:
             return min(self.limits.keyless_bytes, self.limits.body_bytes)
         return self.limits.body_bytes
@@ -363,9 +363,9 @@ class _Exchange:
     def _count(self, size: int) -> None:
         """So many more bytes have arrived. Raises TooLarge, Timeout and Overloaded."""
         self.received += size
-        most = self.limits.upload_bytes if self._files else self._most_in_memory
-        if self.received > most:
-            raise TooLarge(f"the body is larger than {most:,} bytes")
+        maximum = self.limits.upload_bytes if self._files else self._max_in_memory
+        if self.received > maximum:
+            raise TooLarge(f"the body is larger than {maximum:,} bytes")
         late = time.monotonic() - self._began - self.limits.idle_seconds
         if late * self.limits.bytes_a_second > self.received:
             raise Timeout(

@@ -92,19 +92,19 @@ def parse_json(
         raise BadRequest(f"{what} is not JSON: {error}") from None
 
 
-def _check_depth(data: bytes | str, most: int, what: str) -> None:
+def _check_depth(data: bytes | str, maximum: int, what: str) -> None:
     """Raise BadRequest for JSON that is nested deeper; in linear time, by a few passes in C."""
     text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    if text.count(b"[") + text.count(b"{") <= most:
+    if text.count(b"[") + text.count(b"{") <= maximum:
         return
     brackets = STRING.sub(b"", text).translate(None, NO_BRACKETS)
-    for _ in range(most):
+    for _ in range(maximum):
         before = len(brackets)
         brackets = INNERMOST.sub(b"", brackets)
         if not brackets or len(brackets) == before:
             break
     if brackets:
-        raise BadRequest(f"{what} is not JSON, or it is nested more than {most} levels deep")
+        raise BadRequest(f"{what} is not JSON, or it is nested more than {maximum} levels deep")
 
 
 async def read_body(request: Request) -> bytes:

@@ -10,7 +10,7 @@ from transduce.serving.jobs import Job, Plan
 from transduce.tasks.generate import GenerativeModel
 
 Entry = tuple[Job, int]
-MOST = 10_000  # entries of one batch, after which it comes to its end and another one begins
+MAX_ENTRIES = 10_000  # entries of one batch, after which it comes to its end and another one begins
 
 
 class ContinuousBatch(Batch):
@@ -53,7 +53,7 @@ class ContinuousBatch(Batch):
     # ---------------------------------------------------------------- the feed of the model
 
     def more(self) -> Sequence[tuple[int, str]]:
-        if not self._new and len(self.entries) < MOST:
+        if not self._new and len(self.entries) < MAX_ENTRIES:
             taken = self._take(self)
             self._new = list(enumerate(taken, start=len(self.entries)))
             self.entries += taken

@@ -98,7 +98,7 @@ class Plan:
     """Outputs of each input."""
     width: int = 1
     """How many times the work of one hypothesis of one model it is."""
-    least: int = 0
+    minimum: int = 0
     """The tokens that each output has at least."""
     call: str = RUN
     """What is called: RUN, SCORE for given targets, INSPECT, or PROMPT for given prompts."""
@@ -124,7 +124,7 @@ class Plan:
             chosen = model.settings(**asked)
         except TransduceError as error:
             raise BadRequest(str(error)) from None
-        self.nbest, self.least = chosen.nbest, chosen.min_length
+        self.nbest, self.minimum = chosen.nbest, chosen.min_length
         # Utilities of samples are computed for each pair of them.
         utilities = chosen.draws**2 // PAIRS_A_TOKEN if chosen.mbr else 0
         others = [self.settings[name] for name in OTHER_MODELS if self.settings.get(name)]

@@ -16,10 +16,10 @@ Number = TypeVar("Number", int, float)
 MEBIBYTE = 1 << 20
 
 
-def _limit(default: Number, option: str, help: str, least: float = 0) -> Number:
-    """A limit with an option of the command line; `least`: the smallest value that makes sense."""
+def _limit(default: Number, option: str, help: str, minimum: float = 0) -> Number:
+    """A limit with an option of the command line; `minimum`: the smallest value that makes sense."""
     found: Number = field(
-        default=default, metadata={"option": option, "help": help, "least": least}
+        default=default, metadata={"option": option, "help": help, "minimum": minimum}
     )
     return found
 
@@ -160,9 +160,9 @@ class Limits:
     def check(self, name: str, value: float, what: str) -> None:
         """Raise TooLarge where a value is above the limit of a name; `what` has the value, as in
         "the request has 2,000 inputs"."""
-        most = getattr(self, name)
-        if value > most:
-            raise TooLarge(f"{what}; the maximum is {shown(most)}")
+        maximum = getattr(self, name)
+        if value > maximum:
+            raise TooLarge(f"{what}; the maximum is {shown(maximum)}")
 
 
 def shown(value: float) -> str:
@@ -179,7 +179,7 @@ class Option:
     flag: str
     help: str
     default: int | float
-    least: float
+    minimum: float
 
 
 def options() -> list[Option]:
@@ -190,6 +190,6 @@ def options() -> list[Option]:
         if "option" in about:
             assert isinstance(one.default, int | float)
             found.append(
-                Option(one.name, about["option"], about["help"], one.default, about["least"])
+                Option(one.name, about["option"], about["help"], one.default, about["minimum"])
             )
     return found

@@ -32,7 +32,7 @@ from transduce.serving.models import Catalogue
 from transduce.serving.work import Admission
 
 Entry = tuple[Job, int]
-MOST_THREADS = 4  # that decode side by side
+MAX_THREADS = 4  # that decode side by side
 NICE = 5  # how much lower the priority of these threads is than that of the event loop
 
 
@@ -57,12 +57,12 @@ class Scheduler:
         """What is being decoded, by one thread each."""
         self._since = 0.0
         """When something was last finished, or began after a pause."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """Models of which it was said that continuous batching failed."""
         self._stopped = False
         self._threads: list[threading.Thread] = []
         on_cpu = all(one.model.device.type == "cpu" for one in catalogue.values())
-        self.most_threads = min(MOST_THREADS, torch.get_num_threads()) if on_cpu else 1
+        self.max_threads = min(MAX_THREADS, torch.get_num_threads()) if on_cpu else 1
 
     # ------------------------------------------------------------ called by the event loop
 
@@ -71,7 +71,7 @@ class Scheduler:
         with self._condition:
             if self._stopped:
                 raise Unready("the server is stopping")
-            if len(self._threads) < self.most_threads:
+            if len(self._threads) < self.max_threads:
                 thread = threading.Thread(target=self._serve, name="decode", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -83,9 +83,9 @@ class Scheduler:
     def ahead(self, cost: int) -> int:
         """The work that is done before a request of this cost is: requests take turns, so no more
         of each than the request has itself, or than a batch has."""
-        most = max(cost, math.ceil(self.admission.room(on_gpu=False)))
+        maximum = max(cost, math.ceil(self.admission.capacity(on_gpu=False)))
         with self._condition:
-            return sum(min(job.rest, most) for job in self._waiting)
+            return sum(min(job.rest, maximum) for job in self._waiting)
 
     def drop(self, job: Job) -> None:
         """A request whose client has gone."""
@@ -140,10 +140,10 @@ class Scheduler:
         """The batch of a request and of others like it."""
         plan = first.plan
         if joins(first):
-            entries = self._entries(plan, self._room_beside(plan), self._share(0))
+            entries = self._entries(plan, self._capacity_beside(plan), self._share(0))
             batch: Batch = ContinuousBatch(plan, entries, self._more, self._some_done)
         else:
-            batch = Batch(plan, self._entries(plan, self._room(plan)))
+            batch = Batch(plan, self._entries(plan, self._capacity(plan)))
         if not self._batches:
             self._since = time.monotonic()
         self._replace(None, batch)
@@ -165,35 +165,35 @@ class Scheduler:
 
     # --------------------------------------------------------------------- what is decoded
 
-    def _room(self, plan: Plan) -> float:
+    def _capacity(self, plan: Plan) -> float:
         """The work that a batch may have."""
-        return self.admission.room(plan.served.model.device.type != "cpu")
+        return self.admission.capacity(plan.served.model.device.type != "cpu")
 
-    def _room_beside(self, plan: Plan) -> float:
+    def _capacity_beside(self, plan: Plan) -> float:
         """The same where threads decode side by side: all of them together have as much."""
-        return self._room(plan) / self.most_threads
+        return self._capacity(plan) / self.max_threads
 
     def _share(self, own: int) -> int:
         """How many more inputs a thread may take that has `own` already: all have as many."""
         waiting = sum(len(job.costs) - job.next for job in self._waiting if joins(job))
         open_ones = [one.count for one in self._batches if isinstance(one, ContinuousBatch)]
-        threads = max(1, self.most_threads - self._whole)
+        threads = max(1, self.max_threads - self._whole)
         return -(-(waiting + sum(open_ones)) // threads) - own
 
-    def _entries(self, plan: Plan, room: float, most: int | None = None) -> list[Entry]:
+    def _entries(self, plan: Plan, capacity: float, maximum: int | None = None) -> list[Entry]:
         """Inputs that wait: one of each request in turn, so that a long one holds up none.
 
-        most: so many at most, and only of requests that may enter a continuous batch."""
+        maximum: so many at most, and only of requests that may enter a continuous batch."""
         waiting = [job for job in self._waiting if job.plan is plan]
-        turn = waiting if most is None else [job for job in waiting if joins(job)]
+        turn = waiting if maximum is None else [job for job in waiting if joins(job)]
         taken: list[Entry] = []
         now = time.monotonic()
-        while turn and (most is None or len(taken) < most):
+        while turn and (maximum is None or len(taken) < maximum):
             job = turn.pop(0)
             cost = job.costs[job.next]
-            if taken and cost > room:
+            if taken and cost > capacity:
                 break
-            room -= cost
+            capacity -= cost
             self.admission.queued -= cost
             job.rest -= cost
             taken.append((job, job.next))
@@ -214,9 +214,9 @@ class Scheduler:
             first = self._next()
             if first is None or first.plan is not batch.plan or not joins(first):
                 return []
-            room = self._room_beside(batch.plan) - batch.cost
+            capacity = self._capacity_beside(batch.plan) - batch.cost
             share = self._share(batch.count)
-            return self._entries(batch.plan, room, share) if room > 0 and share > 0 else []
+            return self._entries(batch.plan, capacity, share) if capacity > 0 and share > 0 else []
 
     # --------------------------------------------------------------------------- decoding
 
@@ -241,8 +241,8 @@ class Scheduler:
     def _tell(self, plan: Plan, error: Exception) -> None:
         """Say once for each model that continuous batching failed."""
         name = plan.served.name
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._reported:
+            self._reported.add(name)
             message = f"continuous batching of {name} failed; whole batches instead: {error}"
             warnings.warn(message, TransduceWarning, stacklevel=1)
 

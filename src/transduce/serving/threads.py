@@ -54,9 +54,9 @@ def check_wanted() -> None:
 class Threads:
     """A few threads, made when they are needed."""
 
-    def __init__(self, seconds: float, most: int = THREADS) -> None:
+    def __init__(self, seconds: float, maximum: int = THREADS) -> None:
         """seconds: the time of a piece of work, from its arrival to its result."""
-        self.seconds, self.most = seconds, most
+        self.seconds, self.maximum = seconds, maximum
         self._waiting: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -64,7 +64,7 @@ class Threads:
         """The result of a call, made in a thread. Raises Timeout."""
         loop = asyncio.get_running_loop()
         piece = _Piece(lambda: function(*values), loop, loop.create_future())
-        if len(self._threads) < self.most:
+        if len(self._threads) < self.maximum:
             thread = threading.Thread(target=self._serve, name="off the loop", daemon=True)
             self._threads.append(thread)
             thread.start()

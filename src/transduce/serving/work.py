@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.data.audio.read import audio_facts
+from transduce.data.audio.read import audio_info
 from transduce.errors import DataError
 from transduce.serving.batch import Batch
 from transduce.serving.errors import BadRequest
@@ -62,7 +62,7 @@ class WorkEstimate:
         if "include" in constraints:  # a place of the beam for each of their tokens
             phrases = (sum(self.tokens(one, limits) for one in of) for of in constraints["include"])
             widths = [max(plan.width, more) for more in phrases]
-        return [max(size, plan.least) * width for size, width in zip(sizes, widths, strict=True)]
+        return [max(size, plan.minimum) * width for size, width in zip(sizes, widths, strict=True)]
 
     def tokens(self, text: Any, limits: Limits) -> int:
         """The tokens of a text, about. Raises BadRequest and TooLarge."""
@@ -163,7 +163,7 @@ class Admission:
         late = SLOWER * self._wait(ahead) + own - self.limits.queue_seconds
         return late * self.speed.rate if late > 0 else 0.0
 
-    def room(self, on_gpu: bool) -> float:
+    def capacity(self, on_gpu: bool) -> float:
         """The work that one batch may have."""
         if on_gpu:
             return self.limits.batch_tokens_on_gpu
@@ -174,7 +174,7 @@ class Admission:
 
 def recorded_seconds(path: Path) -> float:
     try:
-        return audio_facts(path).seconds
+        return audio_info(path).seconds
     except DataError:
         return 0.0  # the output will say what is wrong
 

@@ -212,7 +212,7 @@ def remove_stale(folder: Path) -> None:
 def write_tensors(
     path: Path,
     tensors: Mapping[str, Tensor],
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     previous: Path | None = None,
     announce: Announce | None = None,
 ) -> None:
@@ -228,14 +228,14 @@ def write_tensors(
 
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     sums = {name: _checksum(tensor) for name, tensor in ready.items()}
-    metadata = {"facts": json.loads(json.dumps(facts)), "checksums": sums}
-    metadata["header"] = _header_checksum(metadata, ready)
+    header = {"facts": json.loads(json.dumps(metadata)), "checksums": sums}
+    header["header"] = _header_checksum(header, ready)
     # A single entry: the library writes several in an order that differs from process to process.
-    metadata = {METADATA: json.dumps(metadata, sort_keys=True)}
+    header = {METADATA: json.dumps(header, sort_keys=True)}
 
     def write(part: Path) -> None:
         try:
-            save_file(ready, part, metadata)
+            save_file(ready, part, header)
         except SafetensorError as error:  # how the library reports a full disk
             reason = str(error).rpartition("I/O error: ")[2].partition(" (os error")[0]
             raise OSError(reason) from None
@@ -249,19 +249,19 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if METADATA not in metadata and any('"checksums"' in one for one in metadata.values()):
+        if METADATA not in header and any('"checksums"' in one for one in header.values()):
             raise ValueError("its header was changed")  # so it was written by transduce
-        metadata = json.loads(metadata.get(METADATA, "{}"))
-        facts, sums = metadata.get("facts", {}), metadata.get("checksums", {})
+        header = json.loads(header.get(METADATA, "{}"))
+        metadata, sums = header.get("facts", {}), header.get("checksums", {})
     except FileNotFoundError:
         raise CheckpointError(f"the file {path} is missing") from None
     except (SafetensorError, OSError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"the file {path} is damaged or truncated ({error}); restore it from a copy"
         ) from None
-    if metadata and metadata.get("header") != _header_checksum(metadata, tensors):
+    if header and header.get("header") != _header_checksum(header, tensors):
         raise CheckpointError(
             f"the file {path} is damaged: its header is not the one that was written; restore it "
             f"from a copy"
@@ -272,19 +272,19 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                 f"the file {path} is damaged: the bytes of {name} are not those that were "
                 f"written; restore it from a copy"
             )
-    return tensors, facts
+    return tensors, metadata
 
 
-def read_tensor_facts(path: Path) -> dict[str, Any]:
+def read_tensor_metadata(path: Path) -> dict[str, Any]:
     """The facts of a file of `write_tensors`, without its tensors; nothing where it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {}).get(METADATA, "{}"))["facts"]
+            metadata = json.loads((file.metadata() or {}).get(METADATA, "{}"))["facts"]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError):
         return {}
-    return facts if isinstance(facts, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _checksum(tensor: Tensor) -> int:
@@ -293,12 +293,12 @@ def _checksum(tensor: Tensor) -> int:
     return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
-def _header_checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
+def _header_checksum(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
     """A checksum of the metadata and of each tensor's name, type and shape, which its bytes do not
     include.
     """
     shapes = sorted((name, str(t.dtype), list(t.shape)) for name, t in tensors.items())
-    parts = [metadata.get("facts"), metadata.get("checksums"), shapes]
+    parts = [header.get("facts"), header.get("checksums"), shapes]
     return zlib.crc32(json.dumps(parts, sort_keys=True).encode())
 
 

@@ -23,7 +23,7 @@ def assign_to_words(spoken: Sequence[str], words: Sequence[Sequence[str]]) -> li
     sounding = [number for number, phones in enumerate(words) if phones]
     if not sounding or not spoken:
         return [0] * len(spoken)
-    least = 1 if len(spoken) >= len(sounding) else 0
+    minimum = 1 if len(spoken) >= len(sounding) else 0
     count = len(spoken)
     # best[e]: the cost of the words so far with spoken[:e], and where each of them begins.
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
@@ -31,7 +31,7 @@ def assign_to_words(spoken: Sequence[str], words: Sequence[Sequence[str]]) -> li
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
         for start, (cost, starts) in best.items():
             distances = _distances(words[number], spoken[start:])
-            for size in range(least, count - start + 1):
+            for size in range(minimum, count - start + 1):
                 total = cost + distances[size]
                 if start + size not in following or total < following[start + size][0]:
                     following[start + size] = (total, (*starts, start))

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from transduce.corpora.location import FACTS, check_place, facts_of, read_facts
+from transduce.corpora.location import METADATA, check_place, metadata_of, read_metadata
 from transduce.corpora.udhr import Paragraph
 from transduce.data.audio.read import resampled
 from transduce.data.audio.recording import load_audio_package
@@ -77,8 +77,12 @@ def make_readings(
     """Make all readings of a corpus; False if one of the same plan exists already."""
     load_audio_package("soundfile")
     work = place.parent / f".{place.name}.part"
-    facts = read_facts(place)
-    if facts and facts["plan"] == plan and all((place / file).is_file() for file in facts["files"]):
+    metadata = read_metadata(place)
+    if (
+        metadata
+        and metadata["plan"] == plan
+        and all((place / file).is_file() for file in metadata["files"])
+    ):
         return False
     check_place(place)
     try:
@@ -93,7 +97,7 @@ def make_readings(
                 text = "".join("\t".join(row) + "\n" for row in rows)
                 write_text(work / f"{split}.tsv", text)
             shutil.rmtree(work / "readings")
-            write_json(work / FACTS, facts_of(work, name=name, plan=plan))
+            write_json(work / METADATA, metadata_of(work, name=name, plan=plan))
             shutil.rmtree(place, ignore_errors=True)
             work.replace(place)
     except OSError as error:

@@ -17,21 +17,21 @@ from torch import Tensor
 from transduce.adapters import Adapter, AdapterState, Base, LowRankWeights
 from transduce.checksums import listed
 from transduce.errors import ModelError
-from transduce.storage import read_tensor_facts, read_tensors, write_tensors
-from transduce.tasks.folder import WEIGHTS, check_format, check_sums, format_fact
+from transduce.storage import read_tensor_metadata, read_tensors, write_tensors
+from transduce.tasks.folder import WEIGHTS, check_format, check_sums, format_metadata
 
-FACT = "adapter"
+ADAPTER_KEY = "adapter"
 WHOLE = "whole/"
 PARTS = ("A", "B", "magnitude")
 
 
 def is_adapter(folder: Path) -> bool:
     """Whether a model folder holds an adapter, not a whole model."""
-    return FACT in read_tensor_facts(folder / WEIGHTS)
+    return ADAPTER_KEY in read_tensor_metadata(folder / WEIGHTS)
 
 
 def write_adapter(
-    folder: Path, state: AdapterState, base: Base, facts: Mapping[str, Any] | None = None
+    folder: Path, state: AdapterState, base: Base, metadata: Mapping[str, Any] | None = None
 ) -> None:
     """Write the weights of an adapter into its folder, with metadata."""
     tensors: dict[str, Tensor] = {f"{WHOLE}{name}": value for name, value in state.whole.items()}
@@ -45,7 +45,7 @@ def write_adapter(
     }
     ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     with listed(folder / WEIGHTS) as announce:
-        whole = {**format_fact(), FACT: about, **(facts or {})}
+        whole = {**format_metadata(), ADAPTER_KEY: about, **(metadata or {})}
         write_tensors(folder / WEIGHTS, ready, whole, announce=announce)
 
 
@@ -59,9 +59,9 @@ def read_adapter(folder: Path) -> Adapter:
     if not (folder / WEIGHTS).is_file():
         raise ModelError(f"{folder} is not the folder of an adapter: it has no {WEIGHTS}")
     check_format(folder)
-    tensors, facts = read_tensors(folder / WEIGHTS)
+    tensors, metadata = read_tensors(folder / WEIGHTS)
     check_sums(folder, WEIGHTS)
-    about = facts.get(FACT)
+    about = metadata.get(ADAPTER_KEY)
     if about is None:
         raise ModelError(f"{folder} is a whole model, not an adapter; use it as a model")
     try:

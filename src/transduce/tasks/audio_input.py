@@ -21,19 +21,19 @@ from transduce.data.audio.corpus import (
     read_waves,
     to_int16,
 )
-from transduce.data.audio.read import audio_blocks, audio_facts, audio_from_samples
+from transduce.data.audio.read import audio_blocks, audio_from_samples, audio_info
 from transduce.data.audio.segment import parse_place, place_of
 from transduce.data.audio.silence import cut_at_silences
-from transduce.data.batches.stream import Stream
+from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.tags import without_tags
-from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output
+from transduce.decoding.run_lens import Labels
 from transduce.decoding.speech.confidence import Calibration
 from transduce.errors import DataError, ModelError
 from transduce.models.call_context import CallContext
 from transduce.models.speech import SpeechEncoderDecoder
-from transduce.models.speech_labeller import SpeechLabeller
+from transduce.models.speech_label_network import SpeechLabelNetwork
 from transduce.nn.speech.feature_norm import Statistics
 from transduce.recipe import Audio
 from transduce.tasks.call import Call
@@ -115,7 +115,7 @@ Group = list[tuple[SegmentedRecording, float, float]]
 class AudioInputModel(Model):
     """Base of models whose sources are audio: reading, cutting, tags, confidence."""
 
-    network: SpeechEncoderDecoder | SpeechLabeller
+    network: SpeechEncoderDecoder | SpeechLabelNetwork
     calibration: Calibration | None = None
     """The usual confidence, measured on the validation set; None: not measured."""
 
@@ -129,7 +129,7 @@ class AudioInputModel(Model):
         """Maximum length of a segment in seconds, as in training."""
         return max(1.0, self.recipe.data.max_length / self.audio.frames_a_second)
 
-    def survey(self, corpus: Encoded | Stream) -> None:
+    def set_feature_statistics(self, corpus: Encoded | StreamingDataset) -> None:
         """Compute the mean and variance of the training features, for audio.normalize: global."""
         front = self.network.front
         if front.norm is None or not isinstance(corpus, AudioCorpus):
@@ -145,11 +145,11 @@ class AudioInputModel(Model):
         """Set the usual confidence from outputs on the validation set."""
         self.calibration = Calibration.of(confidences)
 
-    def facts(self) -> dict[str, Any]:
-        return {} if self.calibration is None else dict(self.calibration.facts())
+    def metadata(self) -> dict[str, Any]:
+        return {} if self.calibration is None else dict(self.calibration.metadata())
 
-    def take_facts(self, facts: Mapping[str, Any]) -> None:
-        self.calibration = Calibration.from_facts(facts)
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        self.calibration = Calibration.from_metadata(metadata)
 
     # ---------------------------------------------------------------------------- sources
 
@@ -213,7 +213,7 @@ class AudioInputModel(Model):
         path, start, end = parse_place(source)
         recording = SegmentedRecording(source, tags, start)
         try:
-            seconds = audio_facts(path).seconds
+            seconds = audio_info(path).seconds
             stop = seconds if end is None else min(end, seconds)
             if stop <= start:
                 raise DataError(

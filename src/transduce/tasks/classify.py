@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from transduce.data.text.tags import without_blank
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
-from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.output import Output
+from transduce.decoding.readings import Reading
 from transduce.decoding.score.labels import (
     LogProbabilities,
     label_probabilities,
@@ -28,8 +28,8 @@ from transduce.decoding.source_limit import (
     unknown_warning,
 )
 from transduce.errors import ModelError
-from transduce.models import Labeller
-from transduce.models.build import build_labeller
+from transduce.models import LabelNetwork
+from transduce.models.build import build_label_network
 from transduce.models.call_context import CallContext
 from transduce.recipe import Recipe
 from transduce.recipe.model import max_length_of
@@ -46,12 +46,12 @@ class Classifier(Model, task="classify"):
         model.run(reviews, nbest=2)                 # .score and .probabilities: confidence
     """
 
-    network: Labeller
+    network: LabelNetwork
 
     @classmethod
-    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Labeller:
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> LabelNetwork:
         labels = len(target_tokens) - len(SPECIALS)
-        return build_labeller(recipe.model, source_tokens.names(), labels, pooled=True)
+        return build_label_network(recipe.model, source_tokens.names(), labels, pooled=True)
 
     def run(
         self,
@@ -90,10 +90,12 @@ class Classifier(Model, task="classify"):
 
     def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]:
         """The ids of sources; truncation as in training gives no warning."""
-        data, room = self.recipe.data, max_length_of(self.recipe.model.encoder)
+        data, capacity = self.recipe.data, max_length_of(self.recipe.model.encoder)
         given = without_blank(sources)
-        rows, lengths = encode_truncated(self.source_tokens, given, self.recipe, room, MIN_LABEL)
-        if data.overlong == "truncate" and data.max_length <= room:
+        rows, lengths = encode_truncated(
+            self.source_tokens, given, self.recipe, capacity, MIN_LABEL
+        )
+        if data.overlong == "truncate" and data.max_length <= capacity:
             return [ids[: data.max_length] for ids in rows], {}
         return rows, truncation_warnings(lengths)
 
@@ -103,7 +105,7 @@ class Classifier(Model, task="classify"):
         sources: list[list[int]],
         targets: list[list[int]],
         top: int,
-        given: bool,
+        forced: bool,
         context: CallContext,
     ) -> list[Reading]:
         return read_labelled(self.network, names, sources, top, context)

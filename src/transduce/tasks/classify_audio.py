@@ -13,8 +13,8 @@ from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.output import Output
 from transduce.decoding.score.labels import LogProbabilities, label_probabilities, pooling_weights
 from transduce.errors import ModelError
-from transduce.models.build import build_audio_labeller
-from transduce.models.speech_labeller import SpeechLabeller
+from transduce.models.build import build_audio_label_network
+from transduce.models.speech_label_network import SpeechLabelNetwork
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInputModel, AudioSource, SegmentedRecording, groups
 from transduce.tasks.call import Call
@@ -32,14 +32,16 @@ class AudioClassifier(AudioInputModel, Classifier):
         model.run([samples], rate=8000, nbest=2)        # .score and .probabilities: confidence
     """
 
-    network: SpeechLabeller
+    network: SpeechLabelNetwork
 
     @classmethod
-    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> SpeechLabeller:
+    def build(
+        cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens
+    ) -> SpeechLabelNetwork:
         assert recipe.audio is not None
         labels = len(target_tokens) - len(SPECIALS)
         tags = len(source_tokens.tags)
-        return build_audio_labeller(recipe.model, recipe.audio, labels, tags)
+        return build_audio_label_network(recipe.model, recipe.audio, labels, tags)
 
     def __call__(self, source: AudioSource, **settings: Any) -> str:
         """The most likely label of one source."""

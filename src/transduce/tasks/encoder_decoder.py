@@ -14,14 +14,14 @@ from transduce.data.text.pairs import always_tagged
 from transduce.data.text.tags import with_tags, without_blank
 from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
-from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds, FastSearch
 from transduce.decoding.cuda.pool import has_cuda_search
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.engine import Engine, Rows
-from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
-from transduce.decoding.score.given import attention_to_source, log_probabilities, read_given
+from transduce.decoding.readings import Reading
+from transduce.decoding.run_lens import Labels
+from transduce.decoding.score.forced import attention_to_source, log_probabilities, read_forced
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.decoding.source_limit import (
@@ -36,7 +36,7 @@ from transduce.models.build import build as build_network
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.recipe import Recipe
 from transduce.recipe.model import max_length_of, max_source_length
-from transduce.runtime.fallbacks import tell_of_plain_cuda
+from transduce.runtime.fallbacks import warn_of_plain_cuda
 from transduce.runtime.steps import steps_of
 from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel, Ids
@@ -163,7 +163,7 @@ class Transducer(GenerativeModel, task="transduce"):
             for ids, values in zip(written, found, strict=True)
         ]
         if self._lenses:
-            self._record_given(sources, encoded, targets, written, found, context)
+            self._record_forced(sources, encoded, targets, written, found, context)
         if not attention:
             return scores
         with inference(self):
@@ -201,9 +201,9 @@ class Transducer(GenerativeModel, task="transduce"):
         self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
     ) -> tuple[Ids, dict[int, str]]:
         """The ids of sources, truncated where too long, and warnings for those."""
-        room = min(_max_lengths(model)[0] for model in (self, *ensemble)) - 1
+        capacity = min(_max_lengths(model)[0] for model in (self, *ensemble)) - 1
         given = without_blank(sources)
-        rows, lengths = encode_truncated(self.source_tokens, given, self.recipe, room)
+        rows, lengths = encode_truncated(self.source_tokens, given, self.recipe, capacity)
         return rows, truncation_warnings(lengths)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
@@ -247,13 +247,13 @@ class Transducer(GenerativeModel, task="transduce"):
         self, settings: Settings, models: Sequence[GenerativeModel], context: CallContext
     ) -> Bounds:
         decode = self.recipe.decode
-        room = min(_max_lengths(model)[1] for model in models)
-        return Bounds(decode.max_ratio, decode.max_extra, room, settings.max_length)
+        capacity = min(_max_lengths(model)[1] for model in models)
+        return Bounds(decode.max_ratio, decode.max_extra, capacity, settings.max_length)
 
     def _fast_search(self, context: CallContext) -> FastSearch | None:
         if not has_cuda_search(self.network):
             if self.device.type == "cuda":
-                tell_of_plain_cuda(self.network)
+                warn_of_plain_cuda(self.network)
             return None
         return self.copies.cuda(self.network, self.recipe.model.width)
 
@@ -262,21 +262,21 @@ class Transducer(GenerativeModel, task="transduce"):
     ) -> tuple[list[float | None], dict[int, str]]:
         encoded, warnings = self._encode(sources)  # truncated at the last position
         targets = self.target_tokens.encode_batch(texts)
-        room = self._target_room(context)
-        short = [place for place, ids in enumerate(targets) if len(ids) <= room]
+        capacity = self._target_capacity(context)
+        short = [place for place, ids in enumerate(targets) if len(ids) <= capacity]
         read, written = [encoded[place] for place in short], [targets[place] for place in short]
         found = self._log_probabilities(read, written, context)
         if self._lenses:
             named, said = [sources[place] for place in short], [texts[place] for place in short]
-            self._record_given(named, read, said, written, found, context)
+            self._record_forced(named, read, said, written, found, context)
         totals = {place: sum(values) for place, values in zip(short, found, strict=True)}
         return [totals.get(place) for place in range(len(texts))], warnings
 
-    def _target_room(self, context: CallContext) -> int:
+    def _target_capacity(self, context: CallContext) -> int:
         """The most tokens of a target, END not counted, that it has positions for."""
         return _max_lengths(self)[1] - 1
 
-    def _record_given(
+    def _record_forced(
         self,
         sources: Sequence[str],
         encoded: Ids,
@@ -292,7 +292,7 @@ class Transducer(GenerativeModel, task="transduce"):
         ):
             pieces, total = self.target_tokens.pieces([*target, END]), sum(values)
             seen.append((source, ids, Output(text, total, pieces, [], total, ids=target)))
-        self._record(seen, context, given=True)
+        self._record(seen, context, forced=True)
 
     def _attention(
         self, sources: Ids, found: list[list[Hypothesis]], context: CallContext
@@ -311,12 +311,12 @@ class Transducer(GenerativeModel, task="transduce"):
         sources: Ids,
         targets: Ids,
         top: int,
-        given: bool,
+        forced: bool,
         context: CallContext,
     ) -> list[Reading]:
-        network = self.network if given else self._search_network
+        network = self.network if forced else self._search_network
         assert isinstance(network, EncoderDecoder)
-        return read_given(network, names, sources, targets, top, context)
+        return read_forced(network, names, sources, targets, top, context)
 
     def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         written = self.target_tokens.pieces([*output.ids, END])

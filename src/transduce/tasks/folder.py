@@ -28,7 +28,7 @@ from transduce.checksums import (
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError, TokensError, TransduceWarning
 from transduce.recipe import Recipe, dump_recipe, parse_recipe
-from transduce.storage import locked, make_folder, read_tensor_facts, write_json
+from transduce.storage import locked, make_folder, read_tensor_metadata, write_json
 
 WEIGHTS = "model.safetensors"
 FORMAT = 1
@@ -144,18 +144,18 @@ def read_definition(path: Path) -> ModelDefinition:
     return ModelDefinition(recipe, source_tokens, target_tokens)
 
 
-def format_fact() -> dict[str, str]:
+def format_metadata() -> dict[str, str]:
     """What the weights say of the format of their folder."""
     return {"format": f"transduce {FORMAT}"}
 
 
 def check_format(path: Path) -> None:
     """Raise ModelError where a newer transduce wrote the folder, in a format of its own."""
-    told = str(read_tensor_facts(path / WEIGHTS).get("format", f"transduce {FORMAT}"))
-    version = told.removeprefix("transduce ")
+    stated = str(read_tensor_metadata(path / WEIGHTS).get("format", f"transduce {FORMAT}"))
+    version = stated.removeprefix("transduce ")
     if not version.isdecimal() or int(version) > FORMAT:
         raise ModelError(
-            f"the model folder {path} has the format {told[:40]!r}, and this transduce reads "
+            f"the model folder {path} has the format {stated[:40]!r}, and this transduce reads "
             f"formats up to 'transduce {FORMAT}': use the transduce that wrote it, or a newer one"
         )
 
@@ -256,8 +256,8 @@ def entry_name(folder: Path, name: str, of: Mapping[str, Any]) -> str:
     return next(key for key in tried if key not in values or _holds(values[key], of))
 
 
-def _holds(entry: Any, facts: Mapping[str, Any]) -> bool:
-    return isinstance(entry, dict) and all(entry.get(key) == facts[key] for key in facts)
+def _holds(entry: Any, metadata: Mapping[str, Any]) -> bool:
+    return isinstance(entry, dict) and all(entry.get(key) == metadata[key] for key in metadata)
 
 
 def update_metrics(folder: Path, key: str, values: Any) -> None:

@@ -23,7 +23,7 @@ from transduce.decoding.combine.ctc_and_lm import ShallowFusion
 from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
-from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output, Score
 from transduce.decoding.search.continuous_batching import decode_feed
@@ -433,7 +433,7 @@ class Decoder:
                 why = task.failed.get(place)
                 if why is None and not self.model.engine:
                     check_finite([self.model, *ensemble])
-                outputs[index] = Output("", NEVER, warning=why or NO_OUTPUT)
+                outputs[index] = Output("", NEG_INF, warning=why or NO_OUTPUT)
         for model, context in zip((self.model, *ensemble), contexts, strict=True):
             if model._lenses:
                 model._record(
@@ -620,19 +620,19 @@ class Decoder:
         for place, of_one in enumerate(found):
             numbered = [(one, *next(scores)) for one in of_one]
             scored = [(one, score) for one, _, score in numbered if score is not None]
-            told = [
+            reported = [
                 f"the reranker read its beginning alone: {cut[n].removesuffix(f'; {TRUNCATED}')}"
                 for _, n, _ in numbered[:1]
                 if n in cut
             ]
             if len(scored) < len(of_one):
                 kept = "they are left out" if scored else "the order is that of the first model"
-                told.append(
+                reported.append(
                     f"{len(of_one) - len(scored)} of its {len(of_one)} hypotheses are too long for "
                     f"the reranker, and {kept}"
                 )
-            if told:
-                warnings[place] = "; ".join(told)
+            if reported:
+                warnings[place] = "; ".join(reported)
             if scored:
                 hypotheses, others = zip(*scored, strict=True)
                 of_one = reranked(hypotheses, others, weight, power)

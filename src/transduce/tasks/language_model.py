@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from transduce.data.text.pairs import is_running
 from transduce.data.text.unicode import continued
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
-from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import BatchDecoder, Bounds
-from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
+from transduce.decoding.readings import Reading
+from transduce.decoding.run_lens import Labels
 from transduce.decoding.score import language_model as reading
 from transduce.decoding.score.context import SlidingWindow
 from transduce.decoding.score.language_model import Rows
@@ -103,8 +103,8 @@ class LanguageModel(GenerativeModel, task="continue"):
         ]
         if self._lenses:
             rows = zip(sources, targets or sources, prompts, written, found, strict=True)
-            seen = [(s, p, self._given(t, w, v)) for s, t, p, w, v in rows]
-            self._record(seen, given=True)
+            seen = [(s, p, self._forced(t, w, v)) for s, t, p, w, v in rows]
+            self._record(seen, forced=True)
         return scores
 
     def log_probabilities(self, texts: Rows, after: Ids | None = None) -> list[NDArray[np.float64]]:
@@ -193,8 +193,8 @@ class LanguageModel(GenerativeModel, task="continue"):
         found = self.log_probabilities(written, after=prompts)
         if self._lenses:
             rows = zip(sources, prompts, texts, written, found, strict=True)
-            seen = [(s, p, self._given(t, w, v)) for s, p, t, w, v in rows]
-            self._record(seen, given=True)
+            seen = [(s, p, self._forced(t, w, v)) for s, p, t, w, v in rows]
+            self._record(seen, forced=True)
         return [float(values.sum()) for values in found], {}
 
     def _record_fused(self, seen: Sequence[tuple[str, str, Hypothesis]]) -> None:
@@ -202,9 +202,9 @@ class LanguageModel(GenerativeModel, task="continue"):
         written = [[*hypothesis.tokens, *end] for *_, hypothesis in seen]
         found = self.log_probabilities(written)
         rows = zip(seen, written, found, strict=True)
-        self._record([(source, [], self._given(t, w, v)) for (source, t, _), w, v in rows])
+        self._record([(source, [], self._forced(t, w, v)) for (source, t, _), w, v in rows])
 
-    def _given(self, text: str, ids: list[int], values: NDArray[np.float64]) -> Output:
+    def _forced(self, text: str, ids: list[int], values: NDArray[np.float64]) -> Output:
         """A text that was scored, as if it had been written."""
         total = float(values.sum())
         pieces = self.target_tokens.pieces(ids)
@@ -216,10 +216,10 @@ class LanguageModel(GenerativeModel, task="continue"):
         sources: Ids,
         targets: Ids,
         top: int,
-        given: bool,
+        forced: bool,
         context: CallContext,
     ) -> list[Reading]:
-        network = self.network if given else self._search_network
+        network = self.network if forced else self._search_network
         assert isinstance(network, LanguageModelNetwork)
         texts = [[*prompt, *text] for prompt, text in zip(sources, targets, strict=True)]
         longest = max(map(len, texts), default=0)

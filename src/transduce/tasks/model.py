@@ -14,14 +14,14 @@ import torch
 
 from transduce.adapters import Adapter, AdapterChoice, adapted_copy
 from transduce.checksums import listed
-from transduce.data.batches.stream import Stream
+from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
-from transduce.decoding.lens import TOP, Labels, NextTokens, RunLens, lenses_on
 from transduce.decoding.output import Output, Score
+from transduce.decoding.readings import Reading
+from transduce.decoding.run_lens import TOP, Labels, NextTokens, RunLens, lenses_on
 from transduce.decoding_settings import RunKeywords
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
@@ -36,7 +36,7 @@ from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
 from transduce.tasks.adapter_folder import read_adapter
 from transduce.tasks.call import Call
-from transduce.tasks.folder import WEIGHTS, ModelDefinition, format_fact, write_definition
+from transduce.tasks.folder import WEIGHTS, ModelDefinition, format_metadata, write_definition
 
 Change = Callable[[Any], Any]
 """Changes a network in place, or returns another one to use instead."""
@@ -147,12 +147,12 @@ class Model:
         self.network, self.changed = network, name
         return self.compute_in(self.precision)
 
-    def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
+    def prepare_corpus(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
         """Prepare a validation corpus, given the texts of its sources row by row: a tagger adds
         the characters of unknown words."""
         return corpus
 
-    def survey(self, corpus: Encoded | Stream) -> None:
+    def set_feature_statistics(self, corpus: Encoded | StreamingDataset) -> None:
         """Collect statistics of the training corpus before the first update."""
 
     # ------------------------------------------------------------------------------- use
@@ -235,18 +235,18 @@ class Model:
         self,
         seen: Sequence[tuple[str, list[int], Output]],
         context: CallContext = NO_CONTEXT,
-        given: bool = False,
+        forced: bool = False,
     ) -> None:
         """Show the lenses what was returned: the name of a source, its ids, an output for it.
 
-        given: the outputs are targets that were scored, by the network in full precision.
+        forced: the outputs are targets that were scored, by the network in full precision.
         """
         lenses = self._lenses
         names = list(dict.fromkeys(name for lens in lenses for name in lens.names))
         top = max(lens.top for lens in lenses)
         sources, targets = [ids for _, ids, _ in seen], [output.ids for *_, output in seen]
         with inference(self):
-            found = self._read(names, sources, targets, top, given, context)
+            found = self._read(names, sources, targets, top, forced, context)
         for (source, ids, output), reading in zip(seen, found, strict=True):
             labels, next_tokens = self._labels(source, ids, output, context), None
             if (best := reading.likeliest) is not None:
@@ -261,7 +261,7 @@ class Model:
         sources: list[list[int]],
         targets: list[list[int]],
         top: int,
-        given: bool,
+        forced: bool,
         context: CallContext,
     ) -> list[Reading]:
         """What named parts compute, for each source and what was written for it."""
@@ -371,7 +371,7 @@ class Model:
         with self.adapters.base():
             network = adapted_copy(self.network, read)
         made = type(self)(self.recipe, network, self.source_tokens, self.target_tokens)
-        made.take_facts(self.facts())
+        made.set_metadata(self.metadata())
         made.frozen, made.origin, made.changed = self.frozen, self.origin, self.changed
         made.workers = self.workers
         return made.compute_in(self.precision)
@@ -390,29 +390,29 @@ class Model:
         """Write all but the weights; without these it does not count as a trained model."""
         write_definition(path, ModelDefinition(self.recipe, self.source_tokens, self.target_tokens))
 
-    def save_weights(self, folder: Path, facts: Mapping[str, Any] | None = None) -> None:
+    def save_weights(self, folder: Path, metadata: Mapping[str, Any] | None = None) -> None:
         """Write the weights, with metadata."""
         if self.engine:
             raise ModelError(f"{self.engine.name} has the weights; copy the exported folder")
-        whole = {**format_fact(), **self.facts(), **(facts or {})}
+        whole = {**format_metadata(), **self.metadata(), **(metadata or {})}
         whole |= {"changed": self.changed} if self.changed else {}
         with listed(folder / WEIGHTS) as announce:
             write_tensors(folder / WEIGHTS, weights_of(self.network), whole, announce=announce)
 
     def load_weights(self, path: Path) -> str:
         """Load the weights of a file; returns the precision that it was exported in, or auto."""
-        weights, facts = read_tensors(path)
-        if facts.get("changed") and not self.changed:
-            raise ModelError(needs_change(path.parent, str(facts["changed"])))
+        weights, metadata = read_tensors(path)
+        if metadata.get("changed") and not self.changed:
+            raise ModelError(needs_change(path.parent, str(metadata["changed"])))
         set_weights(self.network, dequantize_weights(weights), path)
-        self.take_facts(facts)
-        return str(facts.get("precision", "auto"))
+        self.set_metadata(metadata)
+        return str(metadata.get("precision", "auto"))
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Metadata to save with the weights, as JSON values."""
         return {}
 
-    def take_facts(self, facts: Mapping[str, Any]) -> None:
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Restore the metadata saved with the weights."""
 
 

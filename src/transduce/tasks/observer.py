@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, Request
-from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.output import Output
 from transduce.decoding.search.continuous_batching import Job
 from transduce.decoding.search.hypothesis import Hypothesis
@@ -165,7 +165,7 @@ class FeedOfJobs:
             source, ids, warning, limit = self.sources.pop(number)
             output = self.model._output(source, ids, hypotheses) if hypotheses else None
             if output is None:
-                output = Output("", NEVER, warning=NO_OUTPUT)
+                output = Output("", NEG_INF, warning=NO_OUTPUT)
             else:
                 output.note_length(limit)
                 output.warning = warning or output.warning

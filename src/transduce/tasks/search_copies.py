@@ -12,7 +12,7 @@ from transduce.decoding.cuda.pool import CudaSearch
 from transduce.errors import ModelError
 from transduce.hardware import pick_precision
 from transduce.models import EncoderDecoder, TrainableNetwork
-from transduce.runtime.fallbacks import tell_of_torch_steps
+from transduce.runtime.fallbacks import warn_of_torch_steps
 from transduce.runtime.packed_copy import PackedCopy
 from transduce.runtime.packed_weight import KINDS
 from transduce.runtime.steps import gains_by_packing
@@ -63,7 +63,7 @@ class SearchCopies:
         with _MAKING:
             if copy.steps is None:
                 copy.steps = make(copy.network)
-                tell_of_torch_steps(copy.network)
+                warn_of_torch_steps(copy.network)
             return copy.steps
 
     def check(self, network: TrainableNetwork) -> None:

@@ -29,7 +29,7 @@ from transduce.decoding.speech.warnings import find_loop
 from transduce.errors import DataError, ModelError
 from transduce.models.build import Vocabulary, build_audio
 from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.streaming import is_streaming
 from transduce.recipe import Recipe
@@ -154,7 +154,9 @@ class SpeechModel(AudioInputModel, Transducer):
                         observer.token(number, TokenStep(text, text, output.log_probability))
                 recording.outputs.append(with_times(output, start, end))
         for lens, start in zip(lenses, before, strict=True):  # what has other tags came later
-            lens.seen[start:] = sorted(lens.seen[start:], key=lambda seen: order[id(seen.source)])
+            lens.entries[start:] = sorted(
+                lens.entries[start:], key=lambda seen: order[id(seen.source)]
+            )
 
     def score(
         self,
@@ -184,8 +186,8 @@ class SpeechModel(AudioInputModel, Transducer):
             scores = self._score(some, [texts[n] for n in places], context, **asked)
             found |= dict(zip(places, scores, strict=True))
         for lens, start in zip(self._lenses, before, strict=True):
-            looked = dict(zip(found, lens.seen[start:], strict=True))
-            lens.seen[start:] = [looked[n] for n in range(len(recordings))]
+            looked = dict(zip(found, lens.entries[start:], strict=True))
+            lens.entries[start:] = [looked[n] for n in range(len(recordings))]
         return [found[n] for n in range(len(recordings))]
 
     def stream(
@@ -277,7 +279,7 @@ class SpeechModel(AudioInputModel, Transducer):
             )
         return timed
 
-    def diagonal(self, sources: Encoded, most: int = DIAGONAL_SAMPLE) -> float | None:
+    def diagonal(self, sources: Encoded, maximum: int = DIAGONAL_SAMPLE) -> float | None:
         """Diagonality: how monotonically attention moves along the audio, at most 1.
 
         The mean over some of the recordings, for the head with the highest; None: unknown.
@@ -286,7 +288,7 @@ class SpeechModel(AudioInputModel, Transducer):
             return None
         known = list(self.source_tokens.tags)
         by_tags: dict[tuple[str, ...], list[int]] = {}
-        for row in range(min(most, len(sources))):
+        for row in range(min(maximum, len(sources))):
             there = [] if sources.tags is None else np.flatnonzero(sources.tags[row]).tolist()
             by_tags.setdefault(tuple(known[number] for number in there), []).append(row)
         found = []
@@ -380,7 +382,7 @@ class SpeechModel(AudioInputModel, Transducer):
         if found is None:
             return None
 
-        def encode(waves: Sequence[Wave]) -> Memory:
+        def encode(waves: Sequence[Wave]) -> EncoderOutput:
             return self.network.encode(*pad_waves(waves, self.device), **context.keywords)
 
         return AudioTask(found, encode)

@@ -12,9 +12,9 @@ import numpy as np
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.conll import COLUMNS
 from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
-from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.output import Output
+from transduce.decoding.readings import Reading
 from transduce.decoding.score.labels import LogProbabilities, label_probabilities, read_labelled
 from transduce.decoding.source_limit import (
     MIN_LABEL,
@@ -22,8 +22,8 @@ from transduce.decoding.source_limit import (
     max_source_tokens,
     truncation_warnings,
 )
-from transduce.models import Labeller
-from transduce.models.build import build_labeller
+from transduce.models import LabelNetwork
+from transduce.models.build import build_label_network
 from transduce.models.call_context import CallContext
 from transduce.recipe import Columns, Recipe
 from transduce.recipe.model import max_length_of
@@ -40,12 +40,12 @@ class Tagger(Model, task="tag"):
         model.run(sentences)                        # .tokens and .probabilities of each word
     """
 
-    network: Labeller
+    network: LabelNetwork
 
     @classmethod
-    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Labeller:
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> LabelNetwork:
         labels = len(target_tokens) - len(SPECIALS)
-        return build_labeller(recipe.model, source_tokens.names(), labels, pooled=False)
+        return build_label_network(recipe.model, source_tokens.names(), labels, pooled=False)
 
     def run(self, sources: Sequence[str], **others: Any) -> list[Output]:
         """One output per source, in order: a tag for each word, separated by spaces.
@@ -54,11 +54,11 @@ class Tagger(Model, task="tag"):
         """
         self.reject_settings(others, known=())
         texts = [source.split() for source in check_sources(sources)]
-        room = max_length_of(self.recipe.model.encoder)
-        longest = min(max_source_tokens(self.recipe, MIN_LABEL), room)
+        capacity = max_length_of(self.recipe.model.encoder)
+        longest = min(max_source_tokens(self.recipe, MIN_LABEL), capacity)
         warnings = truncation_warnings(
             {
-                index: f"has {len(words)} tokens; {limit_reason(self.recipe, longest, room)}"
+                index: f"has {len(words)} tokens; {limit_reason(self.recipe, longest, capacity)}"
                 for index, words in enumerate(texts)
                 if len(words) > longest
             }
@@ -80,7 +80,7 @@ class Tagger(Model, task="tag"):
         sources: list[list[int]],
         targets: list[list[int]],
         top: int,
-        given: bool,
+        forced: bool,
         context: CallContext,
     ) -> list[Reading]:
         return read_labelled(self.network, names, sources, top, context)
@@ -98,7 +98,7 @@ class Tagger(Model, task="tag"):
             )
         return pad_states(states, texts, self.recipe.model.width)
 
-    def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
+    def prepare_corpus(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
         front = self.network.front
         if front.letters is None:
             return corpus

@@ -84,11 +84,11 @@ def load_teacher(
                 f"{_tokens_keys(model.recipe, settings.model)}"
             )
     longest = recipe.data.max_length + 1
-    room = min(max_source_length(model.recipe.model), max_length_of(model.recipe.model.decoder))
-    if room < longest:
+    capacity = min(max_source_length(model.recipe.model), max_length_of(model.recipe.model.decoder))
+    if capacity < longest:
         raise ModelError(
-            f"{place}, which has positions for {room} tokens, but data.max_length allows "
-            f"{longest - 1}: set data.max_length={room - 1}"
+            f"{place}, which has positions for {capacity} tokens, but data.max_length allows "
+            f"{longest - 1}: set data.max_length={capacity - 1}"
         )
     network = model.network
     network.requires_grad_(False)

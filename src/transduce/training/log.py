@@ -33,7 +33,7 @@ class Log:
         self._file: IO[str] | None = None
         self._tensorboard: Any = None
         self._trackers: dict[str, Tracker] = {}
-        self._told_of_threads = threading.excepthook
+        self._thread_hook = threading.excepthook
 
     def open(self) -> list[dict[str, Any]]:
         """Create the log, or continue an earlier one: its records."""
@@ -125,7 +125,7 @@ class Log:
             with suppress(OSError):  # the error was reported already
                 self._file.close()
         self._tensorboard = self._file = None
-        threading.excepthook = self._told_of_threads
+        threading.excepthook = self._thread_hook
 
     def _without_tensorboard(self, error: Exception) -> None:
         # Whatever failed, a missing package or a full disk, must not stop training.

@@ -82,8 +82,8 @@ class Run:
         if change is not None:
             self.model.change(change)
         set_checkpointing(self.model.network, recipe.train.checkpoint_activations)
-        self.model.survey(prepared.train.corpus)
-        valid = self.model.adopt(prepared.valid, prepared.valid_sources)
+        self.model.set_feature_statistics(prepared.train.corpus)
+        valid = self.model.prepare_corpus(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
         self.tuning = Tuning(self.model, start)
         self.sharded = recipe.train.fsdp and self.ranks.count > 1
@@ -101,7 +101,7 @@ class Run:
         self.state = TrainingState(
             corpus=self.prepared.extent,
             changed=self.model.changed,
-            start=self.tuning.facts,
+            start=self.tuning.metadata,
             teacher="" if self.distillation is None else self.distillation.fingerprint,
         )
         self._corpus_before, self._teacher_before = self.state.corpus, self.state.teacher
@@ -172,7 +172,7 @@ class Run:
         self.stored.read()
         self._corpus_before, self.state.corpus = self.state.corpus, self.prepared.extent
         self._teacher_before, self.state.teacher = self.state.teacher, teacher
-        self.tuning.facts = self.state.start
+        self.tuning.metadata = self.state.start
 
     def run(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, early stopping or an interrupt."""
@@ -218,7 +218,7 @@ class Run:
             longest = longest_pair(batches.corpus, self.recipe.data.max_length)
             longest = longest if batches.block is None else (0, batches.block)
             fits = fitting_budget(self.update, longest)
-            state.tokens = int(min(least for (least,) in self.ranks.share([fits])))
+            state.tokens = int(min(minimum for (minimum,) in self.ranks.share([fits])))
             self.progress.print_line(f"Batches have up to {state.tokens:,} tokens, which fit here.")
         batches.tokens = state.tokens
 
@@ -361,7 +361,7 @@ class Run:
         if self.sharded:
             fill(self.model.to(self.device).network, average or weights_of(self.network))
             return None
-        self.tuning.show(average)
+        self.tuning.merge(average)
         if average is None or self.tuning.adapted is not None:
             return None
         current = {name: w.clone() for name, w in weights_of(self.network).items()}
@@ -369,7 +369,7 @@ class Run:
         return current
 
     def _swap_back(self, current: dict[str, Tensor] | None) -> None:
-        self.tuning.hide()
+        self.tuning.unmerge()
         if current is not None:
             set_weights(self.network, current, self.folder)
         if self.sharded:
@@ -417,7 +417,7 @@ class Run:
         state, metric = self.state, self.recipe.validation.metric
         self.model.to(self.device)
         if self.recipe.train.average is not None and len(state.kept) > 1:
-            self.tuning.show_mean(self.checkpoints.mean(state.kept), self.folder)
+            self.tuning.load_mean(self.checkpoints.mean(state.kept), self.folder)
             value = self._measure()[metric]
             assert state.best is not None
             better = is_better(metric, value, state.best)
@@ -431,5 +431,5 @@ class Run:
         if self.stored.value is not None:
             state.best = self.stored.value
         self.ranks.barrier()
-        self.tuning.show_best(self.folder)
+        self.tuning.load_best(self.folder)
         self.model.network.eval()

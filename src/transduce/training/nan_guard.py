@@ -17,14 +17,14 @@ from torch import Tensor
 
 from transduce.training.log_window import Outcome
 
-MOST_IN_A_ROW = 10
+MAX_IN_A_ROW = 10
 LOWEST = 1 / 16
 RECOVERED = 100  # good updates in a row until the rate is doubled again
 
 DECAY = 0.9  # decay of the moving average of the log's losses: about the last ten lines count
 FIRST_LINES = 5  # lines of the log before the average is used
 DEVIATIONS = 4.0
-LEAST_RISE = 1.1  # smallest relative rise: a loss that hardly varies has a tiny deviation
+MIN_RISE = 1.1  # smallest relative rise: a loss that hardly varies has a tiny deviation
 
 
 def nonfinite(loss: Tensor, gradient_norm: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class NanGuard:
 
     @property
     def stuck(self) -> bool:
-        return self.in_a_row >= MOST_IN_A_ROW
+        return self.in_a_row >= MAX_IN_A_ROW
 
     def jumps(self, loss: float) -> bool:
         """Whether the objective of a log line is far above those before it (a loss spike).
@@ -85,7 +85,7 @@ class NanGuard:
         """
         if not math.isfinite(loss):
             return False
-        border = max(self.mean + DEVIATIONS * math.sqrt(self.variance), LEAST_RISE * self.mean)
+        border = max(self.mean + DEVIATIONS * math.sqrt(self.variance), MIN_RISE * self.mean)
         jumped = self.logged >= FIRST_LINES and loss > border
         if self.logged == 0:
             self.mean = loss

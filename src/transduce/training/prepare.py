@@ -15,7 +15,7 @@ from transduce.data.audio.corpus import AudioCorpus, encode_recordings
 from transduce.data.batches.blocks import cut
 from transduce.data.batches.bucketing import Batches
 from transduce.data.batches.mixing import Mix, mix_of
-from transduce.data.batches.stream import Share, Stream
+from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
 from transduce.data.text.columns import LOOKED_AT
 from transduce.data.text.pairs import (
@@ -43,7 +43,7 @@ from transduce.training.distributed.processes import Processes
 from transduce.training.fine_tuning.start import StartModel, kept_tokens
 from transduce.training.fine_tuning.vocabulary import one_vocabulary, start_tokens
 
-MOST_NAMED = 10
+MAX_NAMED = 10
 
 Print = Callable[[str], None]
 
@@ -114,15 +114,15 @@ def prepare(
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
         if recipe.audio is not None:
             cache_folder = default_cache_folder()
-            room = max_length_of(recipe.model.decoder)
-            return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder, room)
+            capacity = max_length_of(recipe.model.decoder)
+            return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder, capacity)
         return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
-    train: Encoded | Stream
+    train: Encoded | StreamingDataset
     mix: Mix | None = None
     if data.streaming:
-        share = Share(ranks.rank, ranks.count, ranks.exchange)
-        train = Stream(data.train, data, *tokens, share, aligned, recipe.seed)
+        shard = RankShard(ranks.rank, ranks.count, ranks.exchange)
+        train = StreamingDataset(data.train, data, *tokens, shard, aligned, recipe.seed)
         print_line("Training pairs are streamed.")
         counts = ReadingCounts()
         deque(islice(read_pairs(data.train, data.folder, counts), LOOKED_AT), maxlen=0)
@@ -163,10 +163,10 @@ def prepare(
     sources = [pairs[number].source for number in valid_numbers]
     if rules.labels != "none" and report.target_unknown:
         new = list(tokens[1].unknowns(pair.target for pair in pairs))
-        named = ", ".join(new[:MOST_NAMED]) + (", …" if len(new) > MOST_NAMED else "")
+        named = ", ".join(new[:MAX_NAMED]) + (", …" if len(new) > MAX_NAMED else "")
         print_line(f"  warning: labels that do not occur in training count as wrong: {named}")
-    judged = measurable(pairs, recipe.task, tokens[0])
-    items = sampled(items_of(judged, data.multiple_references), recipe.validation.limit)
+    measured = measurable(pairs, recipe.task, tokens[0])
+    items = sampled(items_of(measured, data.multiple_references), recipe.validation.limit)
     if warning := check_bleu(recipe, recipe.metrics, items):
         print_line(f"  warning: {warning}")
     return Prepared(*tokens, batches, valid, sources, items)
@@ -180,7 +180,7 @@ def sampled(items: list[Item], limit: int | None) -> list[Item]:
     return [items[place] for place in sorted(Random(1).sample(range(len(items)), limit))]
 
 
-def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
+def _batches(corpus: Encoded | StreamingDataset, recipe: Recipe) -> Batches:
     ends = TASK_RULES[recipe.task].ends
     block = recipe.data.max_length if is_running(recipe.data.train) else None
     if recipe.train.batch_tokens == "auto":  # the run sets the batch size once it has a network

@@ -75,7 +75,7 @@ class Progress:
         self._trackers = trackers or {}
         self.total_steps = total_steps
         self.metric = metric
-        self.most_seconds = None if minutes is None else 60 * minutes
+        self.max_seconds = None if minutes is None else 60 * minutes
         self.pace = TrainingSpeed()
         self._first = resume_step
         self._first_line = resume_step + log_every - resume_step % log_every
@@ -131,9 +131,9 @@ class Progress:
             )
             self.print_line("  ".join(parts.values()))
 
-    def started(self, facts: Mapping[str, Any]) -> None:
+    def started(self, metadata: Mapping[str, Any]) -> None:
         """Log the model that training starts from."""
-        self._log.write("start", {"step": 0, **facts})
+        self._log.write("start", {"step": 0, **metadata})
 
     def validation(self, step: int, values: Mapping[str, float], best: bool) -> None:
         """Log a validation. The time since the last update does not count as training time."""
@@ -179,8 +179,8 @@ class Progress:
         latest = self._latest
         parts = self._parts(latest.step, latest.lr, None)
         share = latest.step / self.total_steps if self.total_steps else 1.0
-        if self.most_seconds is not None:
-            share = max(share, latest.seconds / self.most_seconds)
+        if self.max_seconds is not None:
+            share = max(share, latest.seconds / self.max_seconds)
         share = min(share, 1.0)
         parts = {"share": f"{100 * share:3.0f} %"} | parts
         parts["step"] = f"{latest.step}/{self.total_steps}"
@@ -192,13 +192,13 @@ class Progress:
 
         cell = "-" if self._console is not None and self._console.options.ascii_only else "━"
         filled = round(share * BAR)
-        room = width - 1
+        capacity = width - 1
         chosen = set()
         for key in ("share", "step", "loss", "left", "valid", "best", "speed", "bar", "lr"):
             need = (BAR if key == "bar" else len(parts.get(key, ""))) + 2
-            if (key in parts or key == "bar") and need <= room:
+            if (key in parts or key == "bar") and need <= capacity:
                 chosen.add(key)
-                room -= need
+                capacity -= need
         line = Text(no_wrap=True, overflow="crop", end="")
         for key in ("share", "bar", "step", "loss", "speed", "lr", "left", "valid", "best"):
             if key not in chosen:
@@ -224,8 +224,8 @@ class Progress:
         if lr is not None and math.isfinite(lr):
             parts["lr"] = f"lr {lr:.1e}"
         seconds = self.pace.seconds_left(self.total_steps - step)
-        if self.most_seconds is not None:
-            by_clock = max(self.most_seconds - self._latest.seconds, 0.0)
+        if self.max_seconds is not None:
+            by_clock = max(self.max_seconds - self._latest.seconds, 0.0)
             seconds = by_clock if seconds is None else min(seconds, by_clock)
         if seconds is not None:
             parts["left"] = f"{duration(seconds)} left"
@@ -250,7 +250,7 @@ class NoProgress(Progress):
     def log(self, record: Mapping[str, Any]) -> None:
         pass
 
-    def started(self, facts: Mapping[str, Any]) -> None:
+    def started(self, metadata: Mapping[str, Any]) -> None:
         pass
 
     def validation(self, step: int, values: Mapping[str, float], best: bool) -> None:

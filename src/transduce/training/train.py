@@ -161,7 +161,7 @@ def _train(
         trackers=tracker_makers(recipe, folder, run.state.step > 0),
     )
     with shown as progress:
-        if run.tuning.facts and not run.state.step:
+        if run.tuning.metadata and not run.state.step:
             progress.started(run.tuning.report()["start"])
         trained = run.run(progress)
     if ranks.first and not trained.interrupted:
@@ -225,7 +225,7 @@ def _number(value: float | None) -> float | None:
 def _write_metrics(run: Run, print_line: Print) -> None:
     """Write metrics.json and the model card."""
     state = run.state
-    facts = {
+    metadata = {
         "steps": state.step,
         "epochs": state.position.epoch,
         "best_step": state.best_step,
@@ -245,7 +245,7 @@ def _write_metrics(run: Run, print_line: Print) -> None:
             )
         },
     }
-    update_metrics(run.folder, "training", facts)
+    update_metrics(run.folder, "training", metadata)
     if problem := write_card(run.model, run.folder):
         print_line(problem)
     if problem := write_run_report(run.model, run.folder, run.prepared.items):

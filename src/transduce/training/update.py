@@ -26,7 +26,7 @@ from transduce.data.batches.packing import Packed, pack, packed_padding
 from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
 from transduce.models.hooks import is_watched
-from transduce.models.speech import SpeechFrontEnd
+from transduce.models.speech import SpeechFrontend
 from transduce.nn.attention.attention import Location
 from transduce.nn.loss import Loss
 from transduce.nn.mixed_precision import CastCopies
@@ -40,7 +40,7 @@ from transduce.training.muon import Muon
 from transduce.training.nan_guard import nonfinite
 from transduce.training.optimizer import MovingAverage
 
-MOST_GRAPHS = 256
+MAX_GRAPHS = 256
 OWN = ("transduce", "torch")  # packages whose modules do not wait for a GPU in training
 WARM_UP = 3  # calls before a CUDA graph is captured, which initialise libraries and moments
 
@@ -330,7 +330,7 @@ class CapturedUpdate(Update):
         captured = self._graphs.get(kind)
         if captured is None:
             self._seen[kind] += 1
-            if self._seen[kind] < 2 or len(self._graphs) >= MOST_GRAPHS:
+            if self._seen[kind] < 2 or len(self._graphs) >= MAX_GRAPHS:
                 tensors = inputs.tensors().items()
                 moved = {n: tensor.to(self.device, non_blocking=True) for n, tensor in tensors}
                 return self._backward(inputs.with_tensors(moved))
@@ -426,9 +426,9 @@ def why_not_captured(
         kind = type(module)
         if kind.__module__.partition(".")[0] not in OWN or "forward" in vars(module):
             return f"{kind.__name__} is not one of transduce's own parts, and may wait for the GPU"
-        if isinstance(module, SpeechFrontEnd) and not module.any_length:
+        if isinstance(module, SpeechFrontend) and not module.any_length:
             return "the audio's positions are learned, so it cannot be filled up"
-        if isinstance(module, Location) and any(isinstance(m, SpeechFrontEnd) for m in modules):
+        if isinstance(module, Location) and any(isinstance(m, SpeechFrontend) for m in modules):
             return "the attention knows a limited number of positions of the audio"
     return None
 

@@ -25,7 +25,7 @@ def validate(
     own = loss_and_tokens(model, prepared.valid, budget, ranks.rank, ranks.count)
     totals, tokens = zip(*ranks.all_gather(own), strict=True)
     values = {"loss": sum(totals) / max(sum(tokens), 1)}
-    alarms: float | None = None
+    warning_rate: float | None = None
     if isinstance(model, AudioInputModel):
         model.calibration = None  # an earlier calibration is out of date
     if isinstance(model, LanguageModel) and recipe.metrics:
@@ -37,7 +37,7 @@ def validate(
         measured = metrics_of(recipe.metrics, total, prepared.given, model.window)
         values |= {name: metric.value for name, metric in measured.items()}
     elif recipe.metrics:
-        answers, alarms = _answers(model, recipe, prepared, ranks)
+        answers, warning_rate = _answers(model, recipe, prepared, ranks)
         if ranks.first:
             measured = score(model, prepared.items, answers, recipe.metrics, bootstrap=0)
             values |= {name: metric.value for name, metric in measured.items()}
@@ -46,7 +46,7 @@ def validate(
     if isinstance(model, AudioInputModel) and model.calibration is not None:
         values["confidence"] = 100 * model.calibration.usual
     if isinstance(model, SpeechModel) and ranks.first:
-        values |= {} if alarms is None else {"alarms": alarms}
+        values |= {} if warning_rate is None else {"alarms": warning_rate}
         moved = model.diagonal(prepared.valid)
         # a percentage, as other metrics
         values |= {} if moved is None else {"diagonal": 100 * moved}
@@ -70,9 +70,9 @@ def _answers(
     answers = [Answer("", [], [])] * len(sources)
     for rank, part in enumerate(ranks.all_gather([Answer.of(output) for output in outputs])):
         answers[rank :: ranks.count] = [Answer(*values) for values in part]
-    alarms = ranks.all_gather([sum(bool(output.warning) for output in outputs)])
+    warned = ranks.all_gather([sum(bool(output.warning) for output in outputs)])
     if isinstance(model, AudioInputModel):
         sure = [output.confidence for output in outputs if output.text]
         parts_of_all = ranks.all_gather([value for value in sure if value is not None])
         model.calibrate([value for part in parts_of_all for value in part])
-    return answers, 100 * sum(count for (count,) in alarms) / max(len(answers), 1)
+    return answers, 100 * sum(count for (count,) in warned) / max(len(answers), 1)

@@ -52,7 +52,7 @@ class TrainingMonitor:
         self.recipe, self.folder = recipe, folder
         self.lines: dict[int, list[int]] = {}
         """Lines of each update since the last line of the log; not of those before resuming."""
-        self._told: set[int] = set()
+        self._warned: set[int] = set()
 
     def note(self, step: int, batches: Sequence[Batch]) -> None:
         self.lines[step] = [line for batch in batches for line in batch.lines]
@@ -125,16 +125,16 @@ class TrainingMonitor:
 
     def out_of_memory(self, split: Sequence[Batch], left_out: Sequence[Batch]) -> Iterator[str]:
         """Warnings about batches that ran out of memory: the first one, and each pair once."""
-        if split and 0 not in self._told:
-            self._told.add(0)
+        if split and 0 not in self._warned:
+            self._warned.add(0)
             yield (
                 f"warning: a batch of {_shape(split[0])} tokens ran out of memory; such batches "
                 f"are split in halves, with the same result but slower: use half of "
                 f"train.batch_tokens and twice the train.accumulate"
             )
         for batch in left_out:
-            if batch.lines[0] not in self._told:
-                self._told.add(batch.lines[0])
+            if batch.lines[0] not in self._warned:
+                self._warned.add(batch.lines[0])
                 yield (
                     f"warning: {place(self.recipe.data.train, batch.lines)} does not fit into "
                     f"memory even alone ({_shape(batch)} tokens) and is left out"

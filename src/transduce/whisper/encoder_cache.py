@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.batches.waves import pad_waves
-from transduce.models.memory import Memory, padding_mask
+from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.whisper.steps import Encode
 
 SKETCHED = 64  # samples by which recordings are looked up before they are compared
@@ -29,13 +29,13 @@ class EncoderCache:
         self._states: list[Tensor] = []
         self._alike: dict[tuple[int, bytes], list[int]] = {}
         """The recordings with the same length and sketch."""
-        self._last: tuple[list[int], Memory] | None = None
+        self._last: tuple[list[int], EncoderOutput] | None = None
 
-    def __call__(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+    def __call__(self, source_BS: Tensor, lengths_B: Tensor) -> EncoderOutput:
         rows = source_BS.cpu().contiguous().numpy()
         return self.of_waves([row[:end] for row, end in zip(rows, lengths_B.tolist(), strict=True)])
 
-    def of_waves(self, waves: Sequence[Wave]) -> Memory:
+    def of_waves(self, waves: Sequence[Wave]) -> EncoderOutput:
         """The encoder's states of recordings that are not padded yet."""
         numbers, new = [], []
         for wave in waves:
@@ -50,7 +50,7 @@ class EncoderCache:
         states_BSD = torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
         lengths_B = torch.tensor([len(states_SD) for states_SD in found])
         mask = padding_mask(lengths_B, states_BSD.shape[1], states_BSD.device)
-        self._last = (numbers, Memory(states_BSD, lengths_B, mask))
+        self._last = (numbers, EncoderOutput(states_BSD, lengths_B, mask))
         return self._last[1]
 
     def _add(self, new: Sequence[Wave]) -> None:

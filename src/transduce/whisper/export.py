@@ -28,7 +28,7 @@ from transduce.whisper.model import WhisperModel
 from transduce.whisper.shape import Shape, shape_of
 from transduce.whisper.vocabulary import NEW, original_order, whisper_tokenizer
 from transduce.whisper.weights import (
-    NEVER,
+    BANNED_BIAS,
     TABLE,
     Weights,
     to_ctranslate2,
@@ -97,7 +97,7 @@ def _original(model: WhisperModel, quantize: str | None) -> Original:
             "training"
         )
     # Rows of tokens that Whisper does not have.
-    weights["head.bias"] = torch.cat((bias_V.new_full((NEW,), NEVER), bias_V[NEW:]))
+    weights["head.bias"] = torch.cat((bias_V.new_full((NEW,), BANNED_BIAS), bias_V[NEW:]))
     for name in {TABLE, "head.weight"} & weights.keys():
         rows_VD = weights[name]
         weights[name] = torch.cat((torch.zeros_like(rows_VD[:NEW]), rows_VD[NEW:]))

@@ -12,7 +12,7 @@ from typing import Any
 from transduce.errors import ModelError
 from transduce.interop.imports.ctranslate2_file import ModelFile, read_model_file
 from transduce.interop.imports.parts.configuration import (
-    MOST,
+    MAX_WHOLE,
     read_configuration,
     read_json,
 )
@@ -97,7 +97,7 @@ NORM = {"layer_norm"}
 
 def _heads(file: ModelFile, side: str) -> int:
     value = file.number(f"{side}/num_heads")
-    if value != int(value) or not 1 <= value <= MOST:
+    if value != int(value) or not 1 <= value <= MAX_WHOLE:
         raise ModelError(f"{file.path}: {side}/num_heads is {value:g}, which is no number of heads")
     return int(value)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transduce.errors import ModelError
 from transduce.interop.imports.huggingface import model_type, read_config, read_weights
 from transduce.interop.imports.parts.configuration import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     Configuration,
     describe,
     read_configuration,
@@ -41,14 +41,14 @@ def read(source: Path) -> Model:
     shape = _shape(config)
     tokens, order = our_tokens(read_tokenizer(source), shape.vocabulary)
     files = {name: read_configuration(source / name) for name in FILES if (source / name).is_file()}
-    told = files.get("generation_config.json", Configuration({}, source))
+    stated = files.get("generation_config.json", Configuration({}, source))
     banned = ("suppress_tokens", "begin_suppress_tokens")
-    suppress, first = ((told if key in told.values else config).wholes(key) for key in banned)
+    suppress, first = ((stated if key in stated.values else config).wholes(key) for key in banned)
     generation = Generation(
         ids_of(suppress, order),
         ids_of(first, order),
-        told.pairs("alignment_heads", shape.decoder_layers, shape.decoder_heads),
-        multilingual=told.switch("is_multilingual", shape.vocabulary != ENGLISH),
+        stated.pairs("alignment_heads", shape.decoder_layers, shape.decoder_heads),
+        multilingual=stated.switch("is_multilingual", shape.vocabulary != ENGLISH),
     )
 
     def get(name: str, *size: int) -> Tensor:
@@ -74,7 +74,7 @@ def _shape(config: Configuration) -> Shape:
     return Shape(
         width=config.whole("d_model"),
         mel_bands=config.whole("num_mel_bins", 80),
-        vocabulary=config.whole("vocab_size", most=MOST_TOKENS),
+        vocabulary=config.whole("vocab_size", maximum=MAX_TOKENS),
         encoder_layers=config.whole("encoder_layers"),
         encoder_heads=config.whole("encoder_attention_heads"),
         encoder_feed_forward=config.whole("encoder_ffn_dim"),

@@ -19,12 +19,12 @@ from transduce.data.audio.corpus import Wave
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
-from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds, FastSearch
 from transduce.decoding.cuda.pool import AudioTask
-from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
-from transduce.decoding.score.given import attention_to_source
+from transduce.decoding.readings import Reading
+from transduce.decoding.run_lens import Labels
+from transduce.decoding.score.forced import attention_to_source
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
@@ -32,7 +32,7 @@ from transduce.errors import DataError, ModelError
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build_audio
 from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe import Recipe
 from transduce.recipe.audio import Prompt
@@ -45,15 +45,15 @@ from transduce.tasks.observer import RunObserver
 from transduce.tasks.speech import SpeechModel
 from transduce.whisper.encoder_cache import EncoderCache
 from transduce.whisper.steps import (
+    DetectedLanguage,
     Encode,
-    Heard,
     PromptedSteps,
     RecordedRules,
     Rules,
     Steps,
     listen,
 )
-from transduce.whisper.windows import Progress, Way, Windows
+from transduce.whisper.windows import DecodingOptions, Progress, Windows
 
 ENCODED_AT_ONCE = 64  # windows
 NO_TAGS = "Whisper has no tags: give language and task instead"
@@ -129,7 +129,7 @@ class WhisperModel(SpeechModel):
         spell. previous_text: each window sees the text of the one before. fallback: outputs that
         repeat themselves or are unlikely are sampled again, at rising temperatures.
         """
-        way = self._way(language, task, timestamps)
+        options = self._options(language, task, timestamps)
         recordings = self.split_recordings(sources, rate, tags)
         number_of = {id(recording): number for number, recording in enumerate(recordings)}
         for group in groups(recordings):
@@ -142,11 +142,11 @@ class WhisperModel(SpeechModel):
                             segment.wave,
                             number_of[id(recording)],
                             start,
-                            self._language_of(own, way.language),
+                            self._language_of(own, options.language),
                             self.target_tokens.encode(prompt) if prompt else [],
                         )
                     )
-            windows = Windows(self, way, times, previous_text, fallback, observer, asked)
+            windows = Windows(self, options, times, previous_text, fallback, observer, asked)
             with inference(self):
                 windows.run(sorted(progress, key=lambda one: one.number))
         return [self._joined(recording) for recording in recordings]
@@ -173,23 +173,23 @@ class WhisperModel(SpeechModel):
 
         Sources are as in `run`, of at most 30 s.
         """
-        way = self._way(language, task, timestamps=False)
+        options = self._options(language, task, timestamps=False)
         texts = check_sources(targets)
         recordings = self._whole(self.split_recordings(sources, rate, tags))
         if len(recordings) != len(texts):
             raise ModelError(f"there are {len(recordings)} sources, but {len(texts)} targets")
         found: dict[int, Score] = {}
         before = [len(lens) for lens in self._lenses]
-        languages = self._languages(recordings, way, self.encoder_cache())
+        languages = self._languages(recordings, options, self.encoder_cache())
         for own in dict.fromkeys(languages):
             places = [n for n, one in enumerate(languages) if one == own]
             some = [recordings[n].source for n in places]
-            context = self.context_of(Call(language=own, task=way.task))
+            context = self.context_of(Call(language=own, task=options.task))
             scores = self._score(some, [texts[n] for n in places], context, **asked)
             found |= dict(zip(places, scores, strict=True))
         for lens, start in zip(self._lenses, before, strict=True):
-            looked = dict(zip(found, lens.seen[start:], strict=True))
-            lens.seen[start:] = [looked[n] for n in range(len(recordings))]
+            looked = dict(zip(found, lens.entries[start:], strict=True))
+            lens.entries[start:] = [looked[n] for n in range(len(recordings))]
         return [found[n] for n in range(len(recordings))]
 
     def stream(
@@ -203,11 +203,11 @@ class WhisperModel(SpeechModel):
         **settings: Any,
     ) -> Iterator[str]:
         """Stream the output of one source of at most 30 s as it is generated."""
-        way = self._way(language, task, timestamps=False)
+        options = self._options(language, task, timestamps=False)
         recordings = self._whole(self.split_recordings([source], rate, tags))
         encoder = self.encoder_cache()
-        (found,) = self._languages(recordings, way, encoder)
-        call = Call(language=found, task=way.task)
+        (found,) = self._languages(recordings, options, encoder)
+        call = Call(language=found, task=options.task)
         context = replace(self.context_of(call), encoder=encoder)
         yield from self._stream(recordings[0].source, call, context, **settings)
 
@@ -219,33 +219,37 @@ class WhisperModel(SpeechModel):
         for recording in recordings:
             if recording.error:
                 raise DataError(recording.error)
-        return [heard.languages for heard in self._heard(recordings, self.encoder_cache())]
+        return [detected.languages for detected in self._detect(recordings, self.encoder_cache())]
 
     # --------------------------------------------------------- language, task, speech
 
-    def _way(self, language: str | None, task: str | None, timestamps: bool | None) -> Way:
+    def _options(
+        self, language: str | None, task: str | None, timestamps: bool | None
+    ) -> DecodingOptions:
         settings = self.prompt_settings
         timed = settings.timestamps if timestamps is None else timestamps
-        way = Way(language or settings.language, task or settings.task, timed)
-        if way.task not in self.prompt_tokens.tasks:
-            raise ModelError(f"task is {way.task}; it must be transcribe or translate")
-        if way.task == "translate" and not self.prompt_tokens.multilingual:
+        options = DecodingOptions(language or settings.language, task or settings.task, timed)
+        if options.task not in self.prompt_tokens.tasks:
+            raise ModelError(f"task is {options.task}; it must be transcribe or translate")
+        if options.task == "translate" and not self.prompt_tokens.multilingual:
             raise ModelError("this Whisper is for English alone and does not translate")
-        self.prompt_tokens.check_language(way.language)
-        return way
+        self.prompt_tokens.check_language(options.language)
+        return options
 
     def context_of(self, call: Call) -> PromptContext:
         """Its prompt; a tag such as de, of a call to another model that this one reranks, is the
         language."""
         known = self.prompt_tokens.languages
         tagged = next((tag for tag in call.tags if tag.strip("|") in known), None)
-        way = self._way(call.language or tagged, call.task, call.timestamps)
-        if way.language is None and self.prompt_tokens.multilingual:
+        options = self._options(call.language or tagged, call.task, call.timestamps)
+        if options.language is None and self.prompt_tokens.multilingual:
             raise ModelError("Whisper needs the language of what it is to rerank: give it as a tag")
-        return PromptContext(prompt=self.prompt_of(way, call.previous))
+        return PromptContext(prompt=self.prompt_of(options, call.previous))
 
-    def prompt_of(self, way: Way, previous: Sequence[int] = ()) -> tuple[int, ...]:
-        return self.prompt_tokens.prompt(way.language, way.task, way.timestamps, previous)
+    def prompt_of(self, options: DecodingOptions, previous: Sequence[int] = ()) -> tuple[int, ...]:
+        return self.prompt_tokens.prompt(
+            options.language, options.task, options.timestamps, previous
+        )
 
     def _language_of(self, tags: Sequence[str], language: str | None) -> str | None:
         """A tag before a source, such as <|de|>, is its language."""
@@ -258,30 +262,32 @@ class WhisperModel(SpeechModel):
                 raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
 
     def _languages(
-        self, recordings: list[SegmentedRecording], way: Way, encoder: EncoderCache
+        self, recordings: list[SegmentedRecording], options: DecodingOptions, encoder: EncoderCache
     ) -> list[str | None]:
         """The language of each recording: given, or detected."""
-        known = [self._language_of(recording.tags, way.language) for recording in recordings]
+        known = [self._language_of(recording.tags, options.language) for recording in recordings]
         if None not in known or not self.prompt_tokens.multilingual:
             return known
-        heard = self._heard(recordings, encoder)
-        return [one or found.language for one, found in zip(known, heard, strict=True)]
+        detected = self._detect(recordings, encoder)
+        return [one or found.language for one, found in zip(known, detected, strict=True)]
 
-    def _heard(self, recordings: list[SegmentedRecording], encoder: EncoderCache) -> list[Heard]:
+    def _detect(
+        self, recordings: list[SegmentedRecording], encoder: EncoderCache
+    ) -> list[DetectedLanguage]:
         waves: list[Wave] = []
-        most = round(self.longest * self.audio.sample_rate)
+        maximum = round(self.longest * self.audio.sample_rate)
         for wave, why, _ in self.waves_of([one.source for one in recordings]):
             if wave is None:
                 raise DataError(why)
-            waves.append(wave[:most])
+            waves.append(wave[:maximum])
         return self.listen(waves, encoder)
 
     def listen(
         self, waves: Sequence[Wave], encoder: EncoderCache, *, languages: bool = True
-    ) -> list[Heard]:
+    ) -> list[DetectedLanguage]:
         """What is spoken in each window: the language, if asked for, and whether anything is."""
         steps = self._steps_and_encode()[0]
-        found: list[Heard] = []
+        found: list[DetectedLanguage] = []
         with inference(self):
             for start in range(0, len(waves), ENCODED_AT_ONCE):
                 memory = encoder.of_waves(waves[start : start + ENCODED_AT_ONCE])
@@ -313,7 +319,7 @@ class WhisperModel(SpeechModel):
             output, language=first.language, language_probability=first.language_probability
         )
 
-    def diagonal(self, sources: Encoded, most: int = 0) -> float | None:
+    def diagonal(self, sources: Encoded, maximum: int = 0) -> float | None:
         return None
 
     @cached_property
@@ -353,7 +359,7 @@ class WhisperModel(SpeechModel):
             raise ModelError("ctc_weight needs a model trained with CTC, and Whisper has none")
         own, encode = _prompted(context), self._encoding(context)
 
-        def encoded(source_BS: Tensor, lengths_B: Tensor) -> Memory:
+        def encoded(source_BS: Tensor, lengths_B: Tensor) -> EncoderOutput:
             return self._precise(encode(source_BS, lengths_B), self.network)
 
         steps = self._plain_steps()
@@ -368,7 +374,7 @@ class WhisperModel(SpeechModel):
         if timestamps not in search.rules:
             search.rules[timestamps] = RecordedRules(self._rules, timestamps, self.device)
 
-        def encoded(waves: Sequence[Wave]) -> Memory:
+        def encoded(waves: Sequence[Wave]) -> EncoderOutput:
             return self._precise(encode.of_waves(waves), search.copy)
 
         return AudioTask(search, encoded, own.prompt, search.rules[timestamps])
@@ -381,7 +387,7 @@ class WhisperModel(SpeechModel):
     def _encoding(self, context: CallContext) -> EncoderCache:
         return _prompted(context).encoder or EncoderCache(self._steps_and_encode()[1], self.device)
 
-    def _precise(self, memory: Memory, network: EncoderDecoder) -> Memory:
+    def _precise(self, memory: EncoderOutput, network: EncoderDecoder) -> EncoderOutput:
         """The encoder's states in the precision of a network that reads them."""
         if self.device.type == "cpu":
             return memory
@@ -392,8 +398,8 @@ class WhisperModel(SpeechModel):
     ) -> Bounds:
         """At most half of the decoder's positions, as the other half is for the text before."""
         bounds = super()._bounds(settings, models, context)
-        room = bounds.room - len(_prompted(context).prompt) + 1
-        return replace(bounds, room=min(room, max(1, bounds.room // 2)))
+        capacity = bounds.capacity - len(_prompted(context).prompt) + 1
+        return replace(bounds, capacity=min(capacity, max(1, bounds.capacity // 2)))
 
     # --------------------------------------------- scores, attention and lenses
 
@@ -405,9 +411,9 @@ class WhisperModel(SpeechModel):
         found = super()._log_probabilities(sources, whole, context)
         return [values[len(before) :] for values in found]
 
-    def _target_room(self, context: CallContext) -> int:
-        room = super()._target_room(context)
-        return room - len(_prompted(context).before)
+    def _target_capacity(self, context: CallContext) -> int:
+        capacity = super()._target_capacity(context)
+        return capacity - len(_prompted(context).before)
 
     def _read(
         self,
@@ -415,11 +421,11 @@ class WhisperModel(SpeechModel):
         sources: Ids,
         targets: Ids,
         top: int,
-        given: bool,
+        forced: bool,
         context: CallContext,
     ) -> list[Reading]:
         whole = [[*_prompted(context).before, *ids] for ids in targets]
-        return super()._read(names, sources, whole, top, given, context)
+        return super()._read(names, sources, whole, top, forced, context)
 
     def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         labels = super()._labels(source, ids, output, context)

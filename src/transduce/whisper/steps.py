@@ -14,10 +14,10 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.data.tokens.whisper_prompt import PromptTokens
-from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.models.call_context import NO_CONTEXT, CallContext, attention_of
 from transduce.models.decoders import DecoderState
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 
 LATEST_START = 50  # the first timestamp is at most 1 s
 
@@ -25,17 +25,17 @@ LATEST_START = 50  # the first timestamp is at most 1 s
 class Steps(Protocol):
     """A network, or its faster steps."""
 
-    def begin(self, memory: Memory, context: CallContext = ...) -> DecoderState: ...
+    def begin(self, memory: EncoderOutput, context: CallContext = ...) -> DecoderState: ...
 
     def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
 
 
 class Encode(Protocol):
-    def __call__(self, source_BS: Tensor, lengths_B: Tensor) -> Memory: ...
+    def __call__(self, source_BS: Tensor, lengths_B: Tensor) -> EncoderOutput: ...
 
 
 @dataclass(frozen=True)
-class Heard:
+class DetectedLanguage:
     """What a window holds, before it is decoded."""
 
     languages: dict[str, float]
@@ -49,8 +49,8 @@ class Heard:
 
 
 def listen(
-    steps: Steps, memory: Memory, tokens: PromptTokens, *, languages: bool = True
-) -> list[Heard]:
+    steps: Steps, memory: EncoderOutput, tokens: PromptTokens, *, languages: bool = True
+) -> list[DetectedLanguage]:
     """Language, if asked for, and speech in each recording, from the decoder's first step."""
     begin_B = torch.full((len(memory.states_BSD),), BEGIN, device=memory.states_BSD.device)
     log_probs_BV, _ = steps.step(begin_B, steps.begin(memory))
@@ -61,7 +61,9 @@ def listen(
     if tokens.no_speech is not None:
         silent = log_probs_BV[:, tokens.no_speech].exp().tolist()
     return [
-        Heard(dict(sorted(zip(codes, of_one, strict=True), key=lambda pair: -pair[1])), none)
+        DetectedLanguage(
+            dict(sorted(zip(codes, of_one, strict=True), key=lambda pair: -pair[1])), none
+        )
         for of_one, none in zip(shares, silent, strict=True)
     ]
 
@@ -77,14 +79,14 @@ class Rules:
     def penalties(self, timestamps: bool, device: torch.device) -> tuple[Tensor, Tensor]:
         """What is added to log-probabilities_V at any step, and at the first: 0 or -inf."""
         always_V = torch.zeros(self.tokens.vocabulary, device=device)
-        always_V[list(self.suppress)] = NEVER
-        always_V[self.tokens.no_timestamps] = NEVER
+        always_V[list(self.suppress)] = NEG_INF
+        always_V[self.tokens.no_timestamps] = NEG_INF
         first_V = always_V.clone()
-        first_V[list(self.suppress_first)] = NEVER
+        first_V[list(self.suppress_first)] = NEG_INF
         if timestamps:  # an output begins with one
             begin = self.tokens.first_timestamp
-            first_V[:begin] = NEVER
-            first_V[begin + LATEST_START + 1 :] = NEVER
+            first_V[:begin] = NEG_INF
+            first_V[begin + LATEST_START + 1 :] = NEG_INF
         return always_V, first_V
 
 
@@ -92,7 +94,7 @@ def ban_by_times(
     scores_RV: Tensor, first_time: int, last: tuple[Tensor, Tensor, Tensor], length: Tensor | int
 ) -> None:
     """Timestamps come in pairs, never go back, and come if all of them together are likelier than
-    any text. NEVER is written where a token is banned.
+    any text. NEG_INF is written where a token is banned.
 
     last: of each row the last token, the one before it, and 1 more than the number of the last
     timestamp, or 0. length: tokens so far, of each row or of all. Scores may be logits.
@@ -102,17 +104,17 @@ def ban_by_times(
     last_R1 = ((last_R >= first_time) & (length > 0))[:, None]
     # Before the first token, as if there were a timestamp.
     both_R1 = last_R1 & ((before_R >= first_time) | (length == 1))[:, None]
-    times_RX.masked_fill_(both_R1, NEVER)
+    times_RX.masked_fill_(both_R1, NEG_INF)
     opens_R1 = last_R1 & ~both_R1  # the end of a segment: the next one begins, or END
     end_R = text_RX[:, END].clone()
-    text_RX.masked_fill_(opens_R1, NEVER)
+    text_RX.masked_fill_(opens_R1, NEG_INF)
     text_RX[:, END] = end_R
     place_X = torch.arange(times_RX.shape[1], device=times_RX.device)
     # The same timestamp may come twice only as the end of a segment and the next start.
-    least_R1 = latest_R[:, None] + (~opens_R1 & (latest_R > 0)[:, None]).long()
-    times_RX.masked_fill_(place_X + 1 < least_R1, NEVER)
+    min_R1 = latest_R[:, None] + (~opens_R1 & (latest_R > 0)[:, None]).long()
+    times_RX.masked_fill_(place_X + 1 < min_R1, NEG_INF)
     likelier_R1 = times_RX.logsumexp(dim=1, keepdim=True) > text_RX.amax(dim=1, keepdim=True)
-    text_RX.masked_fill_(likelier_R1, NEVER)
+    text_RX.masked_fill_(likelier_R1, NEG_INF)
 
 
 class RecordedRules:
@@ -155,7 +157,7 @@ class PromptedSteps:
         return PromptedState(state, tokens_B, tokens_B.clone(), tokens_B.clone())
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Log-probabilities_RV of the next token, NEVER where the rules ban it."""
+        """Log-probabilities_RV of the next token, NEG_INF where the rules ban it."""
         assert isinstance(state, PromptedState)
         if state.length:
             state.add(tokens_R, self.first_time)
@@ -166,7 +168,7 @@ class PromptedSteps:
         if self.timestamps:
             last = (state.last_R, state.before_R, state.latest_R)
             ban_by_times(log_probs_RV, self.first_time, last, state.length)
-        state.unending_R = log_probs_RV[:, END] == NEVER
+        state.unending_R = log_probs_RV[:, END] == NEG_INF
         state.length += 1
         return log_probs_RV, state
 
@@ -190,8 +192,8 @@ class PromptedState:
         return attention_of(self.inner)
 
     @property
-    def finite_or_never(self) -> bool:
-        return bool(getattr(self.inner, "finite_or_never", False))
+    def finite_or_neg_inf(self) -> bool:
+        return bool(getattr(self.inner, "finite_or_neg_inf", False))
 
     def add(self, tokens_R: Tensor, first_time: int) -> None:
         self.before_R, self.last_R = self.last_R, tokens_R

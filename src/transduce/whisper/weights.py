@@ -19,7 +19,7 @@ Get = Callable[..., Tensor]
 
 # The bias of tokens that Whisper does not have. Their probability is 0 in float32; a lower bias
 # would weigh in label smoothing.
-NEVER = -100.0
+BANNED_BIAS = -100.0
 
 # Ours, Hugging Face's and CTranslate2's names of what a layer has.
 ATTENTIONS = {
@@ -193,7 +193,7 @@ def _ends(get: Get, shape: Shape, order: Sequence[int], positions: str, norm: st
 def _vocabulary(table_VD: Tensor, head_VD: Tensor | None, order: Sequence[int]) -> Weights:
     """The rows in our order, after those of PAD and UNKNOWN, which are never chosen."""
     bias_V = table_VD.new_zeros(len(order) + 2)
-    bias_V[:2] = NEVER
+    bias_V[:2] = BANNED_BIAS
     rows = torch.tensor(order)
     none_2D = table_VD.new_zeros(2, table_VD.shape[1])
     found = {TABLE: torch.cat((none_2D, table_VD[rows])), "head.bias": bias_V}

@@ -23,7 +23,7 @@ from transduce.tasks.audio_input import AudioSegment, SegmentedRecording
 from transduce.tasks.call import Call
 from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
 from transduce.whisper.encoder_cache import EncoderCache
-from transduce.whisper.steps import Heard
+from transduce.whisper.steps import DetectedLanguage
 from transduce.whisper.word_times import TokenTimes, token_times, word_spans
 
 AT_ONCE = {"cpu": 8}  # about so many windows are decoded together; on other devices MANY:
@@ -38,7 +38,7 @@ SHORTEST = 0.1  # seconds that are worth a window of their own
 
 
 @dataclass(frozen=True)
-class Way:
+class DecodingOptions:
     """What is asked of a window."""
 
     language: str | None
@@ -86,13 +86,15 @@ class Model(Protocol):
     @property
     def prompt_settings(self) -> Prompt: ...
 
-    def prompt_of(self, way: Way, previous: Sequence[int] = ()) -> tuple[int, ...]: ...
+    def prompt_of(
+        self, options: DecodingOptions, previous: Sequence[int] = ()
+    ) -> tuple[int, ...]: ...
 
     def encoder_cache(self) -> EncoderCache: ...
 
     def listen(
         self, waves: Sequence[Wave], encoder: EncoderCache, *, languages: bool = True
-    ) -> list[Heard]: ...
+    ) -> list[DetectedLanguage]: ...
 
     def decode_windows(
         self, segments: Sequence[str], call: Call, encoder: EncoderCache | None = None, **asked: Any
@@ -105,14 +107,14 @@ class Windows:
     def __init__(
         self,
         model: Model,
-        way: Way,
+        options: DecodingOptions,
         times: bool,
         previous_text: bool,
         fallback: bool,
         observer: RunObserver | None,
         asked: Mapping[str, Any],
     ) -> None:
-        self.model, self.way, self.times = model, way, times
+        self.model, self.options, self.times = model, options, times
         self.previous_text, self.fallback = previous_text, fallback
         self.observer, self.asked = observer, dict(asked)
         self.rate = model.audio.sample_rate
@@ -138,7 +140,7 @@ class Windows:
         """The windows of which it is known where they begin: without timestamps all, if the first
         need not tell the language, or the text before each."""
         detects = one.language is None and self.model.prompt_tokens.multilingual
-        if self.way.timestamps or self.previous_text or detects:
+        if self.options.timestamps or self.previous_text or detects:
             return [one]
         starts = range(one.done, len(one.wave), self.size)
         apart = [replace(one, wave=one.wave[: start + self.size], done=start) for start in starts]
@@ -157,12 +159,12 @@ class Windows:
 
     def _round(self, some: Sequence[Progress], encoder: EncoderCache) -> None:
         """One window of each, which is encoded once."""
-        heard: dict[int, Heard] = {}
+        detected: dict[int, DetectedLanguage] = {}
         unknown = [place for place, one in enumerate(some) if one.language is None]
         if self.model.prompt_tokens.multilingual:
-            self._listen(some, unknown, heard, encoder, languages=True)
+            self._listen(some, unknown, detected, encoder, languages=True)
             for place in unknown:
-                one, found = some[place], heard[place]
+                one, found = some[place], detected[place]
                 one.language = found.language
                 one.language_probability = found.languages[found.language]
         for call, places in self._same_prompt(some):
@@ -182,17 +184,17 @@ class Windows:
             unlikely = [
                 place
                 for place, output in zip(places, outputs, strict=True)
-                if _mean(output) < UNLIKELY and place not in heard
+                if _mean(output) < UNLIKELY and place not in detected
             ]
-            self._listen(some, unlikely, heard, encoder, languages=False)
+            self._listen(some, unlikely, detected, encoder, languages=False)
             for place, output in zip(places, outputs, strict=True):
-                self._take(some[place], heard.get(place), output, encoder)
+                self._take(some[place], detected.get(place), output, encoder)
 
     def _listen(
         self,
         some: Sequence[Progress],
         places: list[int],
-        heard: dict[int, Heard],
+        detected: dict[int, DetectedLanguage],
         encoder: EncoderCache,
         *,
         languages: bool,
@@ -200,7 +202,7 @@ class Windows:
         if places:
             waves = [self._window(some[place]) for place in places]
             found = self.model.listen(waves, encoder, languages=languages)
-            heard.update(zip(places, found, strict=True))
+            detected.update(zip(places, found, strict=True))
 
     def _same_prompt(self, some: Sequence[Progress]) -> Iterator[tuple[Call, list[int]]]:
         """The windows that have the same language and the same text before."""
@@ -208,8 +210,8 @@ class Windows:
         for place, one in enumerate(some):
             call = Call(
                 language=one.language,
-                task=self.way.task,
-                timestamps=self.way.timestamps,
+                task=self.options.task,
+                timestamps=self.options.timestamps,
                 previous=tuple(one.before[-PREVIOUS:]),
             )
             found.setdefault(call, []).append(place)
@@ -229,8 +231,8 @@ class Windows:
         Bayes risk decoding has a number of samples of its own, and chooses among them.
         """
         nbest = asked.get("nbest", 1)
-        most = nbest if asked.get("mbr") else max(DRAWN, nbest)
-        drawn = {**asked, "sample": True, "groups": 1, "nbest": most}
+        maximum = nbest if asked.get("mbr") else max(DRAWN, nbest)
+        drawn = {**asked, "sample": True, "groups": 1, "nbest": maximum}
         for temperature in TEMPERATURES:
             if not self._is_poor(output):
                 break
@@ -248,19 +250,23 @@ class Windows:
     # ------------------------------------------------------------------------ its output
 
     def _take(
-        self, one: Progress, heard: Heard | None, output: Output, encoder: EncoderCache
+        self,
+        one: Progress,
+        detected: DetectedLanguage | None,
+        output: Output,
+        encoder: EncoderCache,
     ) -> None:
         """Add the output of a window to its recording, and go on to the next window.
 
-        heard: None where it does not matter whether anything is said.
+        detected: None where it does not matter whether anything is said.
         """
         seconds = len(self._window(one)) / self.rate
         tokens = self.model.prompt_tokens
         found, done = split_at_times(output.ids, tokens, seconds)
-        if not self.way.timestamps:
+        if not self.options.timestamps:
             ids = tokens.text(output.ids)
             found, done = ([Segment(0.0, seconds, ids)] if ids else []), seconds
-        if heard is not None and heard.no_speech > NO_SPEECH and _mean(output) < UNLIKELY:
+        if detected is not None and detected.no_speech > NO_SPEECH and _mean(output) < UNLIKELY:
             found, done = [], seconds
         offset = one.start + one.done / self.rate
         shown = self._shown(one, output, found, (offset, done), encoder)
@@ -323,10 +329,10 @@ class Windows:
         """When tokens are said; the text is of the part that is done."""
         model = self.model
         memory = encoder.of_waves([self._window(one)])
-        way = replace(self.way, language=one.language, timestamps=False)
+        options = replace(self.options, language=one.language, timestamps=False)
         states = max(1, math.ceil(done * STATES_A_SECOND - 1e-6))
         heads = model.prompt_settings.alignment_heads
-        return token_times(model.network, memory, states, model.prompt_of(way), ids, heads)
+        return token_times(model.network, memory, states, model.prompt_of(options), ids, heads)
 
     def _words(
         self,

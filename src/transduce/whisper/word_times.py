@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, SPACE, Tokens
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.lens import Lens
-from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 
 SMOOTHED = 7  # states of the median filter
@@ -37,7 +37,7 @@ class TokenTimes(NamedTuple):
 
 def token_times(
     network: SpeechEncoderDecoder,
-    memory: Memory,
+    memory: EncoderOutput,
     states: int,
     prompt: Sequence[int],
     ids: Sequence[int],

@@ -24,10 +24,10 @@ def clock(confidences: list[float], scores: dict[int, float]) -> _Clock:
     scores_S = torch.zeros(FRAMES)
     for frame, score in scores.items():
         scores_S[frame] = score
-    told = Alignment(first_U, first_U, torch.tensor(confidences), scores_S)
+    reported = Alignment(first_U, first_U, torch.tensor(confidences), scores_S)
     front = SimpleNamespace(seconds_of=lambda state: 0.04 * state)
     model: Any = SimpleNamespace(network=SimpleNamespace(front=front))
-    return _Clock(model, told, np.ones(240, dtype=np.bool_), 2.4)
+    return _Clock(model, reported, np.ones(240, dtype=np.bool_), 2.4)
 
 
 def read(some: _Clock, count: int) -> tuple[bool, float]:

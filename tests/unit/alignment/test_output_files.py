@@ -39,9 +39,9 @@ def test_a_table_to_train_from_has_margins_and_only_what_is_sure() -> None:
 
 def test_all_files(tmp_path: Path) -> None:
     write_alignment(ALIGNED, tmp_path / "out", 0.3)
-    told = json.loads((tmp_path / "out" / "segments.json").read_text("utf-8"))
-    assert [one["read"] for one in told["utterances"]] == [True, False, True, True]
-    assert told["utterances"][1]["start"] is None
+    reported = json.loads((tmp_path / "out" / "segments.json").read_text("utf-8"))
+    assert [one["read"] for one in reported["utterances"]] == [True, False, True, True]
+    assert reported["utterances"][1]["start"] is None
     grid = read_textgrid(tmp_path / "out" / "talk.TextGrid")
     assert [tier.name for tier in grid.tiers] == ["utterances", "words", "phones"]
     numbers = read_textgrid(tmp_path / "out" / "talk.seg.TextGrid").tier("seg")

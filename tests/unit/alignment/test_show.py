@@ -45,17 +45,17 @@ def test_a_model_that_does_not_fit_and_sound_without_text(
         return (*heard, *(Utterance(n, "we") for n in range(read + 1, of + 1)), Utterance(99, " "))
 
     show._print_summary(Aligned(Path("talk.wav"), 60.0, lines(2, 5)), Path("out"))
-    told = capsys.readouterr()
-    assert "warning: only 2 of 5 lines were found in talk.wav" in told.err
-    assert "without text" not in told.out
+    reported = capsys.readouterr()
+    assert "warning: only 2 of 5 lines were found in talk.wav" in reported.err
+    assert "without text" not in reported.out
     untold = ((3.0, 4.25), (50.0, 60.0))
     show._print_summary(Aligned(Path("talk.wav"), 60.0, lines(3, 5), untold), Path("out"))
-    told = capsys.readouterr()
-    assert told.err == ""
-    assert "speech or other sound without text: 3.0-4.2, 50.0-60.0 s" in told.out
+    reported = capsys.readouterr()
+    assert reported.err == ""
+    assert "speech or other sound without text: 3.0-4.2, 50.0-60.0 s" in reported.out
 
 
-def test_words_without_an_interval_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_without_an_interval_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     show._warn_about_unknown([Line("we", (4,), (("we", 0, 1),))])
     assert capsys.readouterr().err == ""
     show._warn_about_unknown(

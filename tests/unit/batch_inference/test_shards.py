@@ -22,11 +22,11 @@ MANY = settings(
 )
 
 
-def read(path: Path, table: Table, most: int) -> list[rows.Row]:
+def read(path: Path, table: Table, maximum: int) -> list[rows.Row]:
     """The rows of all shards of a file, each shard read by itself."""
     found: list[rows.Row] = []
-    for number, (offset, first, lines) in enumerate(cut(str(path), table, most)):
-        assert 0 < lines <= most
+    for number, (offset, first, lines) in enumerate(cut(str(path), table, maximum)):
+        assert 0 < lines <= maximum
         shard = Shard(number, 0, offset, first, lines)
         of_shard = [
             row for group in rows.read_groups(str(path), table, shard) for row in group.rows
@@ -37,9 +37,9 @@ def read(path: Path, table: Table, most: int) -> list[rows.Row]:
 
 
 @MANY
-@given(pieces=BYTES, most=st.integers(1, 5), chunk=st.integers(1, 9), packed=st.booleans())
+@given(pieces=BYTES, maximum=st.integers(1, 5), chunk=st.integers(1, 9), packed=st.booleans())
 def test_each_line_is_in_one_shard(
-    tmp_path: Path, pieces: list[bytes], most: int, chunk: int, packed: bool
+    tmp_path: Path, pieces: list[bytes], maximum: int, chunk: int, packed: bool
 ) -> None:
     content = b"".join(pieces)
     path = tmp_path / ("in.gz" if packed else "in.txt")
@@ -49,7 +49,7 @@ def test_each_line_is_in_one_shard(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "CHUNK", chunk)
         patch.setattr(rows, "CHUNK", chunk)
-        found = read(path, TEXT, most)
+        found = read(path, TEXT, maximum)
     assert [row.line for row in found] == list(range(1, len(lines) + 1))
     texts = [line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines]
     assert [row.fields for row in found] == [[text] for text in texts]
@@ -71,13 +71,13 @@ def test_a_header_is_in_no_shard(tmp_path: Path) -> None:
 
 
 @MANY
-@given(sizes=st.lists(st.integers(0, 30)), most=st.integers(1, 12))
-def test_row_groups_are_kept_together_where_they_fit(sizes: list[int], most: int) -> None:
-    found = list(inputs._packed(sizes, most))
-    assert all(0 < rows <= most for _, rows in found)
+@given(sizes=st.lists(st.integers(0, 30)), maximum=st.integers(1, 12))
+def test_row_groups_are_kept_together_where_they_fit(sizes: list[int], maximum: int) -> None:
+    found = list(inputs._packed(sizes, maximum))
+    assert all(0 < rows <= maximum for _, rows in found)
     covered = [row for first, rows in found for row in range(first, first + rows)]
     assert covered == list(range(1, sum(sizes) + 1))
-    if sizes and max(sizes) <= most:
+    if sizes and max(sizes) <= maximum:
         ends = {sum(sizes[: i + 1]) for i in range(len(sizes))}
         assert all(first + rows - 1 in ends for first, rows in found)
 

@@ -84,12 +84,12 @@ def test_progress_counts_lines_and_tells_the_time_left(tmp_path: Path) -> None:
 def test_progress_in_a_file_begins_soon(tmp_path: Path) -> None:
     job, now, stream = job_in(tmp_path), [0.0], io.StringIO()
     progress = Progress(job, job.shards, stream, lambda: now[0])
-    told = []
+    reported = []
     for second in range(1, 70):
         now[0] = float(second)
         progress.tell()
-        told.append(stream.getvalue().count("\n"))
-    assert [told.index(count) + 1 for count in (1, 2, 3)] == [5, 35, 65]
+        reported.append(stream.getvalue().count("\n"))
+    assert [reported.index(count) + 1 for count in (1, 2, 3)] == [5, 35, 65]
 
 
 @pytest.mark.parametrize(

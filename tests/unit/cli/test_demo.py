@@ -34,9 +34,9 @@ def test_speech_is_made_learnt_heard_and_drawn(
     monkeypatch.setattr(made, "announcements", lambda: spoken)
     monkeypatch.setattr(made, "KNOWN", made.KNOWN[:1])
     of_speech.listen(tmp_path / "run", 1, TINY)
-    told = capsys.readouterr().out
-    assert "tram to rome" in told
-    assert "CER" in told
+    reported = capsys.readouterr().out
+    assert "tram to rome" in reported
+    assert "CER" in reported
     assert (tmp_path / "run" / "attention.png").read_bytes().startswith(b"\x89PNG")
     assert set(read_metrics(tmp_path / "run")["test"]["metrics"]) == {"cer", "wer"}
 

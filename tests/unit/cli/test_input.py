@@ -103,7 +103,7 @@ def test_pairs_are_read_as_they_are_needed(
     assert 3072 <= sum(decoded) / (1 if columns == 2 else 2) < 10_000
 
 
-def test_files_that_do_not_match_are_told_before_anything_is_scored(tmp_path: Path) -> None:
+def test_files_that_do_not_match_are_reported_before_anything_is_scored(tmp_path: Path) -> None:
     source, target = written(tmp_path / "source", 3000), written(tmp_path / "target", 2999)
     for one, other, said in ((source, target, "3000.*2999"), (target, source, "2999.*3000")):
         with pytest.raises(DataError, match=f"has {said}"):
@@ -111,7 +111,7 @@ def test_files_that_do_not_match_are_told_before_anything_is_scored(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("of_source", "of_target"), [(3000, 2000), (2000, 2005)])
-def test_pipes_that_do_not_match_are_told_at_their_end(
+def test_pipes_that_do_not_match_are_reported_at_their_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_source: int, of_target: int
 ) -> None:
     source = written(tmp_path / "source", of_source)

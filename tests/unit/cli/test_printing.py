@@ -37,5 +37,5 @@ def test_one_table_of_groups(
 
 def test_outputs_with_a_warning_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     print_metrics(evaluation())
-    told = capsys.readouterr().err
-    assert "1 of 4 outputs have a warning; --items writes each (low confidence)" in told
+    reported = capsys.readouterr().err
+    assert "1 of 4 outputs have a warning; --items writes each (low confidence)" in reported

@@ -184,7 +184,7 @@ def test_running_text(shelf: Path) -> None:
 
 
 def test_corpora_of_another_kind_than_the_task_learns_from() -> None:
-    def told(task: str, train: dict[str, str], valid: dict[str, str]) -> str:
+    def reported(task: str, train: dict[str, str], valid: dict[str, str]) -> str:
         keys = {"task": task, "data": {"train": train, "valid": valid}}
         if task == "continue":
             keys["data"]["tokens"] = {"both": {"level": "character"}}
@@ -195,14 +195,14 @@ def test_corpora_of_another_kind_than_the_task_learns_from() -> None:
         return str(caught.value)
 
     text, pairs = ({"name": name, "split": "valid"} for name in ("tiny-shakespeare", "copy"))
-    assert told("transduce", pairs, text) == (
+    assert reported("transduce", pairs, text) == (
         "tiny-shakespeare (valid) is text alone, but task: transduce learns from sources and "
         "targets"
     )
-    assert told("continue", text, pairs) == (
+    assert reported("continue", text, pairs) == (
         "copy (valid) has sources and targets, but task: continue learns from text alone"
     )
-    assert told("continue", {"text": "a.txt", "lines": "apart"}, text) == (
+    assert reported("continue", {"text": "a.txt", "lines": "apart"}, text) == (
         "tiny-shakespeare (valid) has its lines joined, but task: continue needs them as in "
         "data.train"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from loopback import (
     Loopback,
-    Way,
+    Reply,
     cut,
     cut_without_length,
     redirect,
@@ -29,22 +29,22 @@ from transduce.errors import DataError
 BODY = random.Random(1).randbytes(300_000)
 
 
-def fetch(server: Loopback, folder: Path, *ways: Way, body: bytes = BODY) -> list[int]:
+def fetch(server: Loopback, folder: Path, *replies: Reply, body: bytes = BODY) -> list[int]:
     """Download `file` into a folder; the progress that was told."""
-    server.files["file"], server.ways["file"] = body, list(ways)
-    told: list[int] = []
+    server.files["file"], server.replies["file"] = body, list(replies)
+    reported: list[int] = []
     path = folder / "file"
     address = server.address("file")
-    download(address, path, len(BODY), lambda part: part.read_bytes() == BODY, told.append)
+    download(address, path, len(BODY), lambda part: part.read_bytes() == BODY, reported.append)
     assert path.read_bytes() == BODY
     assert [p.name for p in folder.iterdir()] == ["file"]
-    return told
+    return reported
 
 
-def failure(server: Loopback, folder: Path, *ways: Way, body: bytes = BODY) -> str:
+def failure(server: Loopback, folder: Path, *replies: Reply, body: bytes = BODY) -> str:
     """The one sentence that a download ends in."""
     with pytest.raises(DataError) as caught:
-        fetch(server, folder, *ways, body=body)
+        fetch(server, folder, *replies, body=body)
     assert not (folder / "file").exists()
     sentence = str(caught.value)
     assert "\n" not in sentence
@@ -52,13 +52,13 @@ def failure(server: Loopback, folder: Path, *ways: Way, body: bytes = BODY) -> s
 
 
 def test_a_server_that_behaves(server: Loopback, tmp_path: Path) -> None:
-    told = fetch(server, tmp_path)
-    assert told == sorted(told)
-    assert told[-1] == len(BODY)
+    reported = fetch(server, tmp_path)
+    assert reported == sorted(reported)
+    assert reported[-1] == len(BODY)
     assert server.asked == [("file", None)]
 
 
-WAYS: dict[str, list[Way]] = {
+REPLIES: dict[str, list[Reply]] = {
     "cut once": [cut(100_000), well],
     "cut again and again": [cut(30_000)] * 9 + [well],
     "cut at once": [cut(0), well],
@@ -76,9 +76,9 @@ WAYS: dict[str, list[Way]] = {
 }
 
 
-@pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS.keys())
-def test_all_comes_in_the_end(server: Loopback, tmp_path: Path, ways: list[Way]) -> None:
-    fetch(server, tmp_path, *ways)
+@pytest.mark.parametrize("replies", REPLIES.values(), ids=REPLIES.keys())
+def test_all_comes_in_the_end(server: Loopback, tmp_path: Path, replies: list[Reply]) -> None:
+    fetch(server, tmp_path, *replies)
 
 
 def test_only_what_is_missing_is_asked_for(server: Loopback, tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_only_what_is_missing_is_asked_for(server: Loopback, tmp_path: Path) -> 
 
 def test_a_server_that_goes_back_and_forth(server: Loopback, tmp_path: Path) -> None:
     """Without ranges, each try begins anew: what matters is who came furthest."""
-    ways = [cut(200_000, ranges=False), cut(100_000, ranges=False)] * 20
-    assert "bytes were received from" in failure(server, tmp_path, *ways)
+    replies = [cut(200_000, ranges=False), cut(100_000, ranges=False)] * 20
+    assert "bytes were received from" in failure(server, tmp_path, *replies)
     assert len(server.asked) == module.ATTEMPTS
 
 
@@ -154,11 +154,11 @@ def test_more_bytes_than_there_should_be(server: Loopback, tmp_path: Path) -> No
     """They are not even read: a server may have no end of them."""
     endless = bytes(20_000_000)
     failure(server, tmp_path, body=endless)
-    told: list[int] = []
+    reported: list[int] = []
     path = tmp_path / "file"
     with pytest.raises(DataError):
-        download(server.address("file"), path, 1000, lambda part: False, told.append)
-    assert told[-1] == 1000
+        download(server.address("file"), path, 1000, lambda part: False, reported.append)
+    assert reported[-1] == 1000
     assert not list(tmp_path.iterdir())
 
 
@@ -177,7 +177,7 @@ def test_always_busy(server: Loopback, tmp_path: Path) -> None:
 
 def test_redirections(server: Loopback, tmp_path: Path) -> None:
     server.files["elsewhere"] = BODY
-    server.ways["elsewhere"] = [cut(100_000), well]
+    server.replies["elsewhere"] = [cut(100_000), well]
     fetch(server, tmp_path, redirect("/elsewhere"))
     assert server.asked[-1] == ("elsewhere", "bytes=100000-")
 

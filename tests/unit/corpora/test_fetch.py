@@ -39,9 +39,9 @@ def check_whole(shelf: Path) -> None:
     assert left(shelf) == WHOLE
     assert (shelf / "tiny" / "train.en").read_bytes() == ENGLISH
     assert (shelf / "tiny" / "train.de").read_bytes() == GERMAN
-    facts = json.loads((shelf / "tiny" / "corpus.json").read_text())
-    assert facts["licence"] == "in the public domain"
-    assert facts["home"] == "https://example.org"
+    metadata = json.loads((shelf / "tiny" / "corpus.json").read_text())
+    assert metadata["licence"] == "in the public domain"
+    assert metadata["home"] == "https://example.org"
     assert is_intact(shelf / "tiny")
 
 
@@ -56,13 +56,13 @@ def failure(listing: Listing, shelf: Path, given: Path | None = None) -> str:
 
 
 def test_it_is_fetched_once(tiny: Listing, server: Loopback, shelf: Path) -> None:
-    told: list[tuple[str, int]] = []
-    assert get(tiny, shelf, None, lambda *what: told.append(what))
+    reported: list[tuple[str, int]] = []
+    assert get(tiny, shelf, None, lambda *what: reported.append(what))
     check_whole(shelf)
-    sizes = [there for _, there in told]
+    sizes = [there for _, there in reported]
     assert sizes == sorted(sizes)
     assert sizes[-1] == tiny.download == sum(map(len, SERVED.values()))
-    assert {name for name, _ in told} >= {"one.en.gz", "one.de"}
+    assert {name for name, _ in reported} >= {"one.en.gz", "one.de"}
     assert not get(tiny, shelf, None, nothing)
     assert len(server.asked) == 2
 
@@ -71,14 +71,14 @@ def test_it_is_fetched_once(tiny: Listing, server: Loopback, shelf: Path) -> Non
 def test_what_came_before_it_broke_is_kept(
     tiny: Listing, server: Loopback, shelf: Path, file: str
 ) -> None:
-    server.ways[file] = [cut(5000), cut(0)]
+    server.replies[file] = [cut(5000), cut(0)]
     assert "only 5,000 of" in failure(tiny, shelf)
     kept = [f"tiny.part/downloads/{file}.part"]
     if file == "one.de":
         kept = ["tiny.part/downloads/one.de.part", "tiny.part/downloads/one.en.gz"]
     assert left(shelf) == ["tiny.part", "tiny.part/downloads", *kept]
     server.asked.clear()
-    server.ways.clear()
+    server.replies.clear()
     assert get(tiny, shelf, None, nothing)
     check_whole(shelf)
     assert server.asked[0] == (file, "bytes=5000-")
@@ -86,10 +86,10 @@ def test_what_came_before_it_broke_is_kept(
 
 
 def test_nothing_is_left_where_nothing_came(tiny: Listing, server: Loopback, shelf: Path) -> None:
-    server.ways["one.en.gz"] = [status(404)]
+    server.replies["one.en.gz"] = [status(404)]
     assert "answers 404" in failure(tiny, shelf)
     assert left(shelf) == []
-    server.ways["one.en.gz"] = [well]
+    server.replies["one.en.gz"] = [well]
     server.files["one.en.gz"] = gzip.compress(b"a cat may look at a king\n" * 4000)
     assert "has other content" in failure(tiny, shelf)
     assert left(shelf) == []
@@ -113,8 +113,8 @@ def test_a_corpus_that_was_damaged_is_made_anew(tiny: Listing, shelf: Path) -> N
     (shelf / "tiny" / "train.en").unlink()
     assert get(tiny, shelf, None, nothing)
     check_whole(shelf)
-    for facts in ("{", '{"format": 0, "files": {"train.de": ""}}'):  # damaged; of an older form
-        (shelf / "tiny" / "corpus.json").write_text(facts, "utf-8")
+    for metadata in ("{", '{"format": 0, "files": {"train.de": ""}}'):  # damaged; of an older form
+        (shelf / "tiny" / "corpus.json").write_text(metadata, "utf-8")
         assert get(tiny, shelf, None, nothing)
         check_whole(shelf)
 
@@ -149,7 +149,7 @@ def test_a_lock_that_a_dead_process_left(tiny: Listing, shelf: Path) -> None:
     check_whole(shelf)
 
 
-def test_too_little_space_is_told_before(
+def test_too_little_space_is_reported_before(
     tiny: Listing, server: Loopback, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Usage(NamedTuple):

@@ -94,8 +94,8 @@ def digest_of(folder: Path) -> str:
 )
 def test_all_that_is_listed_is_so(name: str, shelf: Path) -> None:
     listing, folder = FETCHED[name], made(name, shelf)
-    facts = json.loads((folder / "corpus.json").read_text())
-    assert sum((folder / file).stat().st_size for file in facts["files"]) == listing.size
+    metadata = json.loads((folder / "corpus.json").read_text())
+    assert sum((folder / file).stat().st_size for file in metadata["files"]) == listing.size
     assert digest_of(folder) == SUMS[name]
     for split, count in listing.splits.items():
         choice = {listing.key: listing.example} if listing.key else {}

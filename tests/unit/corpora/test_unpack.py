@@ -115,15 +115,15 @@ def test_a_folder_is_read_as_its_archive(tmp_path: Path) -> None:
 def test_an_archive_of_too_much(tmp_path: Path, wanted: str) -> None:
     path = archive(tmp_path / "a.tgz", ("a1", bytes(600)), ("a2", bytes(600)))
     with pytest.raises(DataError, match="holds more than 1,000 bytes"):
-        list(members(path, re.compile(wanted), most=1000))
-    assert len(list(members(path, ANY, most=1200))) == 2
+        list(members(path, re.compile(wanted), maximum=1000))
+    assert len(list(members(path, ANY, maximum=1200))) == 2
 
 
 def test_a_folder_of_too_much(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(bytes(600))
     (tmp_path / "2").write_bytes(bytes(600))
     with pytest.raises(DataError, match="holds more than 1,000 bytes"):
-        list(members(tmp_path, ANY, most=1000))
+        list(members(tmp_path, ANY, maximum=1000))
 
 
 def test_a_damaged_archive(tmp_path: Path) -> None:

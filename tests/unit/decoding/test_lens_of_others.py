@@ -93,7 +93,7 @@ def test_the_language_model_of_shallow_fusion_shows_what_it_read() -> None:
         assert entry.output.ids == [*output.ids, END]
 
 
-def test_what_a_language_model_cannot_show_is_told() -> None:
+def test_what_a_language_model_cannot_show_is_reported() -> None:
     model = tiny(banned=True)
     language = fused(model, window=4)
     with language.lens(SELF), pytest.raises(ModelError, match="up to 5 tokens, the context window"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from transduce import recipe
-from transduce.corpora.location import facts_of
+from transduce.corpora.location import metadata_of
 from transduce.data.text.pairs import Pair
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import CheckpointError, DataError, TransduceError
@@ -145,7 +145,7 @@ def test_further_splits_of_a_corpus_by_name(
     for split, count in {"test": 1, "test-2017": 2, "test-coco": 3}.items():
         for code in ("en", "de"):
             (shelf / f"{split}.{code}").write_text("a\n" * count)
-    write_json(shelf / "corpus.json", facts_of(shelf))
+    write_json(shelf / "corpus.json", metadata_of(shelf))
     monkeypatch.setenv("TRANSDUCE_DATA", str(tmp_path / "shelf"))
     model = load(folder)
     named = Named(name="multi30k", split="test", pair="en-de", limit=1)
@@ -230,7 +230,7 @@ def test_other_ensembles_have_results_of_their_own(folder: Path) -> None:
     assert values["test-2-models-2"]["with"] == [str(folder / "two")]
 
 
-def test_a_model_whose_corpus_has_moved_is_told_where_it_is(
+def test_a_model_whose_corpus_has_moved_is_reported_where_it_is(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = tmp_path_factory.mktemp("moved")
@@ -259,7 +259,7 @@ def test_a_model_whose_corpus_has_moved_is_told_where_it_is(
         ("data.folder", "data.folder' is not of the form"),
     ],
 )
-def test_what_may_not_be_set_anew_is_told(folder: Path, override: str, said: str) -> None:
+def test_what_may_not_be_set_anew_is_reported(folder: Path, override: str, said: str) -> None:
     with pytest.raises(TransduceError, match=said.replace("?", r"\?")):
         evaluate_folder(load(folder), folder, overrides=[override])
 
@@ -296,17 +296,17 @@ def test_hypotheses_that_a_person_has_edited_stay(folder: Path) -> None:
     assert edited.read_text() == "my own\n"
 
 
-def test_scores_are_told_before_they_are_written(
+def test_scores_are_reported_before_they_are_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, key: str, values: object) -> None:
         raise CheckpointError("no space")
 
-    told: list[Evaluation] = []
+    reported: list[Evaluation] = []
     monkeypatch.setattr("transduce.evaluation.results.update_metrics", full)
     with pytest.raises(CheckpointError):
-        evaluate_folder(load(folder), folder, tell=told.append)
-    assert list(told[0].metrics) == ["cer"]
+        evaluate_folder(load(folder), folder, tell=reported.append)
+    assert list(reported[0].metrics) == ["cer"]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_scores_are_told_before_they_are_written(
         ({"files": (None, Path("x.tsv"))}, "--source and --target, or with --source alone if"),
     ],
 )
-def test_mistakes_are_told_before_decoding(
+def test_mistakes_are_reported_before_decoding(
     folder: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], said: str
 ) -> None:
     monkeypatch.delattr(GenerativeModel, "run")

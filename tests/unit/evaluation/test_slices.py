@@ -80,7 +80,7 @@ def test_by_tag_length_frequency_and_column(folder: Path) -> None:
         ("speeker", "speeker"),
     ],
 )
-def test_what_cannot_be_cut_is_told(folder: Path, name: str, said: str) -> None:
+def test_what_cannot_be_cut_is_reported(folder: Path, name: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         by(folder, name)
 

@@ -45,7 +45,7 @@ def test_an_address_has_a_repository_and_perhaps_a_revision() -> None:
     "address",
     ["hf://tea", "hf://iroh/tea@", "hf://iroh/tea/model", "hf://../tea", "hf://iroh/te a", "hf://"],
 )
-def test_a_wrong_address_is_told(address: str) -> None:
+def test_a_wrong_address_is_reported(address: str) -> None:
     with pytest.raises(ModelError, match=r"hf://user/name@revision"):
         resolve_model(address)
 

@@ -176,8 +176,8 @@ def test_a_readme_of_ones_own_stays(tmp_path: Path) -> None:
     assert write_card(of, tmp_path) == ""
     assert write_card(of, tmp_path) == ""  # it is ours: it may be replaced
     (tmp_path / "README.md").write_text("mine")
-    told = write_card(of, tmp_path)
-    assert f"the model card is {tmp_path / 'MODEL_CARD.md'}" in told
+    reported = write_card(of, tmp_path)
+    assert f"the model card is {tmp_path / 'MODEL_CARD.md'}" in reported
     assert (tmp_path / "README.md").read_text() == "mine"
     (tmp_path / "MODEL_CARD.md").write_text("mine too")
     assert "no model card was written" in write_card(of, tmp_path)

@@ -17,7 +17,7 @@ from tiny_models import SOURCES, difference, tiny
 from transduce.errors import ModelError
 from transduce.interop import optional_packages as packages
 from transduce.interop.ctranslate2 import export
-from transduce.interop.ctranslate2_translator import BATCHES, LEAST_TOKENS, MOST_TOKENS, Translator
+from transduce.interop.ctranslate2_translator import BATCHES, MAX_TOKENS, MIN_TOKENS, Translator
 from transduce.interop.engine import open_model
 from transduce.tasks.transduce import Transducer
 
@@ -136,8 +136,8 @@ def test_wishes_are_kept_and_scores_are_the_models(tmp_path: Path, asked: dict[s
         model.network.head.bias[3] += 2.0  # END, so that sentences end before their limits
     other = exported(model, tmp_path)
     ours, theirs = (m.run(SOURCES, **{"beam": 1, **asked}) for m in (model, other))
-    room = [int((len(source) + 1) * 1.5) + 3 for source in SOURCES]
-    assert any(0 < len(o.tokens) < limit for o, limit in zip(ours, room, strict=True))
+    capacity = [int((len(source) + 1) * 1.5) + 3 for source in SOURCES]
+    assert any(0 < len(o.tokens) < limit for o, limit in zip(ours, capacity, strict=True))
     assert [o.tokens for o in ours] == [o.tokens for o in theirs]
     for one, two in zip(ours, theirs, strict=True):
         assert one.log_probability == pytest.approx(two.log_probability, abs=1e-4)
@@ -233,13 +233,13 @@ def test_a_beam_is_ranked_without_scores_too(tmp_path: Path) -> None:
 @hypothesis.settings(max_examples=100, deadline=None)
 def test_no_worker_has_more_batches_than_another(sizes: list[int], workers: int) -> None:
     translator = Translator.__new__(Translator)
-    translator._on_gpu, translator._workers, translator._most = False, workers, MOST_TOKENS
+    translator._on_gpu, translator._workers, translator._maximum = False, workers, MAX_TOKENS
     batches = translator._packed(list(range(len(sizes))), sizes)
     assert sorted(place for batch in batches for place in batch) == list(range(len(sizes)))
-    several = workers * max(BATCHES, math.ceil(sum(sizes) / (MOST_TOKENS * workers)))
+    several = workers * max(BATCHES, math.ceil(sum(sizes) / (MAX_TOKENS * workers)))
     assert len(batches) <= several
     smallest = [sizes[batch[0]] * (len(batch) + 1) for batch in batches[:-1]]
-    assert len(batches) == several or all(tokens > LEAST_TOKENS for tokens in smallest)
+    assert len(batches) == several or all(tokens > MIN_TOKENS for tokens in smallest)
 
 
 def test_samples_follow_the_model(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ BEFORE = Measurement(
 
 
 def compared(after: Measurement, quantize: str | None = None, own_search: bool = True) -> Parity:
-    facts: dict[str, Any] = {"pairs": 200, "data": "a set", "beam": 4, "bytes": (100, 30)}
+    metadata: dict[str, Any] = {"pairs": 200, "data": "a set", "beam": 4, "bytes": (100, 30)}
     return compare(
         BEFORE,
         after,
@@ -37,7 +37,7 @@ def compared(after: Measurement, quantize: str | None = None, own_search: bool =
         engine="ctranslate2",
         quantize=quantize,
         own_search=own_search,
-        **facts,
+        **metadata,
     )
 
 
@@ -98,9 +98,9 @@ def test_of_few_pairs_one_output_may_differ() -> None:
 
     for wrong, faults in ((1, 0), (2, 1)):
         after = first(replace(BEFORE, texts=["x"] * wrong + WORDS[wrong:]))
-        told = {"pairs": 40, "data": "a set", "beam": 4, "bytes": (100, 30)}
+        reported = {"pairs": 40, "data": "a set", "beam": 4, "bytes": (100, 30)}
         kind = {"engine": "native", "quantize": "int8", "own_search": True}
-        parity = compare(first(BEFORE), after, ITEMS[:40], ["exact"], **kind, **told)  # type: ignore[arg-type]
+        parity = compare(first(BEFORE), after, ITEMS[:40], ["exact"], **kind, **reported)  # type: ignore[arg-type]
         assert len(parity.faults) == faults
 
 

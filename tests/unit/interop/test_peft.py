@@ -187,7 +187,7 @@ def test_an_adapter_written_and_read_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"peft_type": "IA3"}, "IA3"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
@@ -197,12 +197,14 @@ def test_an_adapter_written_and_read_is_the_same(tmp_path: Path) -> None:
         ({"use_dora": True}, "magnitudes"),
     ],
 )
-def test_what_has_no_equal_is_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_what_has_no_equal_is_refused(
+    change: dict[str, Any], reported: str, tmp_path: Path
+) -> None:
     model = made("pegasus")
     write_peft(drawn_adapter(model, 2, False), model, tmp_path)
     path = tmp_path / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=reported):
         read_peft(tmp_path, model)
 
 

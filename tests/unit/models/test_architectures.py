@@ -30,7 +30,7 @@ from transduce.models.build import (
     Vocabulary,
     build,
     build_audio,
-    build_labeller,
+    build_label_network,
     build_language_model,
 )
 from transduce.nn import SpecAugment
@@ -64,8 +64,8 @@ def language_model(decoder: Any, **model: Any) -> TrainableNetwork:
     return build_language_model(by_recipe(decoder=decoder, **model), 11)
 
 
-def labeller(encoder: Any, pooled: bool, **model: Any) -> TrainableNetwork:
-    return build_labeller(by_recipe(encoder=encoder, **model), WORDS, 7, pooled=pooled)
+def label_network(encoder: Any, pooled: bool, **model: Any) -> TrainableNetwork:
+    return build_label_network(by_recipe(encoder=encoder, **model), WORDS, 7, pooled=pooled)
 
 
 def speech(encoder: Any, decoder: Any, audio: dict[str, Any], **model: Any) -> TrainableNetwork:
@@ -152,13 +152,13 @@ SAME: dict[str, tuple[Callable[[], TrainableNetwork], Callable[[], TrainableNetw
     ),
     "transformer tagger": (
         lambda: TransformerTagger(11, 7, width=16, combine="concatenate", **BLOCKS),
-        lambda: labeller(transformer(combine="concatenate"), False),
+        lambda: label_network(transformer(combine="concatenate"), False),
     ),
     "transformer classifier": (
         lambda: TransformerClassifier(
             11, 7, width=16, pooling="attention", word_dropout=0.3, ngrams={"size": 50}, **BLOCKS
         ),
-        lambda: labeller(
+        lambda: label_network(
             transformer(), True, pooling="attention", word_dropout=0.3, ngrams={"size": 50}
         ),
     ),
@@ -374,7 +374,7 @@ def test_every_exported_name_is_there() -> None:
         ),
     ],
 )
-def test_numbers_that_do_not_fit_are_told_in_a_sentence(
+def test_numbers_that_do_not_fit_are_reported_in_a_sentence(
     make: Callable[[], TrainableNetwork], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
@@ -485,8 +485,8 @@ def test_without_a_transcript_ctc_learns_the_target() -> None:
         "transcript_BT": torch.tensor([[int(target_BT[0, 1]), PAD], *target_BT[1:, 1:3].tolist()]),
         "transcript_lengths_B": torch.tensor([1, 2, 2]),
     }
-    told = network.loss(samples_BW, lengths_B, target_BT, **transcript)
-    assert torch.equal(network.loss(samples_BW, lengths_B, target_BT).total, told.total)
+    reported = network.loss(samples_BW, lengths_B, target_BT, **transcript)
+    assert torch.equal(network.loss(samples_BW, lengths_B, target_BT).total, reported.total)
     other = tiny_conformer(transcript_vocabulary=20)
     with pytest.raises(
         ValueError, match="transcript's vocabulary of 20 tokens, the target's has 6"

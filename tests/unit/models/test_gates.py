@@ -21,9 +21,9 @@ from transduce.models import EncoderDecoder
 from transduce.models.lens import Gates, Lens
 from transduce.nn.attention.attention import Attention, Dot
 from transduce.nn.attention.kv_cache import KVCache
-from transduce.nn.attention.kv_slots import CrossAttentionSlots
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
+from transduce.nn.attention.static_kv_cache import StaticCrossAttentionCache
 from transduce.nn.masks import causal
 from transduce.nn.positions import Sinusoidal
 from transduce.nn.watchable import Gate
@@ -37,7 +37,7 @@ SOURCE, LENGTHS = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]]), torch.tensor
 TARGET = torch.tensor([[2, 5, 6, 7], [2, 9, 4, 6]])
 
 
-def told(outputs: list[Output]) -> list[Any]:
+def reported(outputs: list[Output]) -> list[Any]:
     return [(o.text, o.score, [(a.text, a.score) for a in o.alternatives]) for o in outputs]
 
 
@@ -126,7 +126,7 @@ def test_steps_over_slots_have_gates_on_heads_and_none_on_positions() -> None:
     attention, x_BTD = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
     with torch.no_grad():
         memory_BS2D = attention.project(x_BTD)
-        source = CrossAttentionSlots(memory_BS2D, torch.tensor([5, 5], dtype=torch.int32))
+        source = StaticCrossAttentionCache(memory_BS2D, torch.tensor([5, 5], dtype=torch.int32))
         plain = attention.step(x_BTD[:, :1], source)
         attention.gate = Gate(output=0.5, heads={1: 0.2})
         gated = attention.step(x_BTD[:, :1], source)
@@ -245,7 +245,7 @@ def test_search_honours_a_gate(way: str) -> None:
         assert abs(ours.score - theirs.score) < 1e-4
     for ours, theirs in zip(scores, other.score(SOURCES, TARGETS), strict=True):
         assert abs(ours.log_probability - theirs.log_probability) < 1e-4
-    assert told(model.run(SOURCES, **WAYS[way])) == told(plain)
+    assert reported(model.run(SOURCES, **WAYS[way])) == reported(plain)
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])
@@ -259,7 +259,7 @@ def test_so_it_does_in_fewer_bits(precision: str) -> None:
         gated = model.run(["a cup of tea"], prefix="tea c", max_length=6)
     expected = other.run(["a cup of tea"], prefix="tea c", max_length=6)
     assert abs(gated[0].score - expected[0].score) < 0.1
-    assert told(model.run(SOURCES)) == told(plain)
+    assert reported(model.run(SOURCES)) == reported(plain)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])
@@ -270,10 +270,10 @@ def test_a_factor_of_one_changes_nothing(precision: str) -> None:
         warnings.simplefilter("error")  # nothing is slower either
         with model.gates() as gates:
             gates.gate("decoder.1.cross", head=0, factor=1.0)
-            assert told(model.run(SOURCES, beam=3)) == told(plain)
+            assert reported(model.run(SOURCES, beam=3)) == reported(plain)
 
 
-def test_that_a_gate_slows_search_is_told_once() -> None:
+def test_that_a_gate_slows_search_is_reported_once() -> None:
     model = tiny()
     with model.gates() as gates:
         gates.gate("decoder.*.cross")

@@ -187,7 +187,7 @@ def test_a_corpus_says_how_features_are_normalised() -> None:
     waves = [noise(1.0, 1), (noise(2.0, 2) // 50).astype(np.int16)]
     corpus = audio_corpus(waves, [[4], [5]])
     assert isinstance(corpus, AudioCorpus)
-    model.survey(corpus)
+    model.set_feature_statistics(corpus)
     front = model.network.front
     assert front.norm is not None
     mels = [front.mel(torch.from_numpy(w)[None] / 32768)[0][0] for w in waves]

@@ -10,7 +10,7 @@ import torch
 from transduce.models.encoders import ConformerEncoder, TransformerEncoder
 from transduce.nn.chunks import ChunkSizes, visible_chunks
 
-SIZES = ChunkSizes(least=2, most=5, left_chunks=1, whole=0.25)
+SIZES = ChunkSizes(minimum=2, maximum=5, left_chunks=1, whole=0.25)
 
 
 def test_sizes_are_drawn_evenly_and_some_batches_are_whole() -> None:

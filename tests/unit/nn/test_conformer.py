@@ -256,7 +256,7 @@ def test_each_dropout_acts_in_training_alone() -> None:
         assert torch.equal(part(x_BSD), part(x_BSD))
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ValueError, match="must be odd, not 4: make it 3 or 5"):
         Convolution(WIDTH, 4)
     with pytest.raises(ValueError, match='"layer" or "batch", not "group"'):

@@ -113,7 +113,7 @@ def test_a_matrix_of_queries_and_keys_serves_the_whole_batch() -> None:
     assert visible_1TS.shape == (1, 2, 2)
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ValueError, match="zero or more"):
         window(-1, 2)
     with pytest.raises(ValueError, match="bool tensor"):

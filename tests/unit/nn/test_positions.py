@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.nn.positions import Fourier, Learned, Positioned, Rotary, Sinusoidal, Waves
+from transduce.nn.positions import Fourier, Learned, Positioned, Rotary, Sinusoidal, Sinusoids
 
 
 def test_sinusoidal_is_the_formula() -> None:
@@ -41,7 +41,7 @@ def test_a_shift_in_time_is_a_matrix(t: int, steps: int, pairs: int) -> None:
 
 
 @pytest.mark.parametrize("positions", [Sinusoidal(8), Fourier(8, 30), Rotary(8), Learned(8, 100)])
-def test_a_start_continues_the_same_table(positions: Waves | Learned) -> None:
+def test_a_start_continues_the_same_table(positions: Sinusoids | Learned) -> None:
     whole_TD = positions(40)
     assert whole_TD.shape == (40, 8)
     torch.testing.assert_close(positions(3, start=37), whole_TD[37:])

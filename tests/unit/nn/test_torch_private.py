@@ -29,8 +29,8 @@ def some(*shape: int, seed: int = 1) -> Tensor:
 
 @pytest.mark.parametrize("name", private.PRIVATE)
 def test_this_torch_still_has_it(name: str) -> None:
-    told = f"torch.{private.PRIVATE[name]} is gone from torch {torch.__version__}: mend {name}"
-    assert private.find(private.PRIVATE[name]) is not None, told
+    reported = f"torch.{private.PRIVATE[name]} is gone from torch {torch.__version__}: mend {name}"
+    assert private.find(private.PRIVATE[name]) is not None, reported
 
 
 def test_a_name_that_is_gone_is_none() -> None:

@@ -200,7 +200,7 @@ def test_each_dropout_acts_in_training_alone() -> None:
         assert torch.equal(block(x_BSD), block(x_BSD))
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ValueError, match=r"relu, gelu, .*, swiglu, .*, not tanh"):
         FeedForward(4, 8, "tanh")
     with pytest.raises(ValueError, match='"layer" or "rms", not "batch"'):

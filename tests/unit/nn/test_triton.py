@@ -14,7 +14,7 @@ from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.linear import linear
 from transduce.nn.loss import cross_entropy, r_drop_cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
-from transduce.nn.residual import Stream, keep_and_normalise, normalise
+from transduce.nn.residual import ResidualStream, keep_and_normalise, normalise
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -272,8 +272,8 @@ def test_norm_of_the_sum(width: int, adds: bool, kind: type[nn.Module]) -> None:
     change64 = change.detach().double().requires_grad_() if change is not None else None
     by_y, by_kept = torch.randn_like(x), torch.randn_like(x)
     with HALF:
-        kept, y = keep_and_normalise(norm, Stream(x, change), half=False)
-        assert normalise(norm, Stream(x, change), half=True).dtype == torch.bfloat16
+        kept, y = keep_and_normalise(norm, ResidualStream(x, change), half=False)
+        assert normalise(norm, ResidualStream(x, change), half=True).dtype == torch.bfloat16
     torch.autograd.backward([kept, y], [by_kept, by_y])
     kept64 = x64 if change64 is None else x64 + change64
     y64 = exact(kept64)
@@ -294,9 +294,9 @@ def test_the_dropped_sum_drops_the_same_forward_and_back() -> None:
     x = torch.randn(100, 33, 512, device="cuda", requires_grad=True)
     change = torch.ones(100, 33, 512, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     with HALF:
-        out, y = keep_and_normalise(norm, Stream(x, change, 0.1), half=False)
-        again, _ = keep_and_normalise(norm, Stream(x, change, 0.1), half=False)
-        calm, _ = keep_and_normalise(norm, Stream(x, change), half=False)
+        out, y = keep_and_normalise(norm, ResidualStream(x, change, 0.1), half=False)
+        again, _ = keep_and_normalise(norm, ResidualStream(x, change, 0.1), half=False)
+        calm, _ = keep_and_normalise(norm, ResidualStream(x, change), half=False)
     added = (out - x).detach()
     assert float((added > 0.5).float().mean()) == pytest.approx(0.9, abs=0.002)
     assert float(added.mean()) == pytest.approx(1.0, abs=0.002)

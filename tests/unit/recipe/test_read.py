@@ -431,7 +431,7 @@ def test_every_key_is_explained() -> None:
             assert key.required or key.default or "a section" in key.takes
 
 
-def test_no_part_is_told_twice() -> None:
+def test_no_part_is_reported_twice() -> None:
     known = [section.keys for section in sections()]
     assert len(known) == len(set(known))
     assert {"model.encoder.heads", "data.test.split", "train.average.of", "name"} <= set(

@@ -168,7 +168,7 @@ def test_what_does_not_go_together(text: str, said: str) -> None:
     assert "\n" not in found
 
 
-def test_an_odd_width_is_told_before_its_heads() -> None:
+def test_an_odd_width_is_reported_before_its_heads() -> None:
     assert "even" in complaint(DATA, "model.width=33")
     assert "even" in complaint(
         DATA, "model={width: 33, encoder: {kind: recurrent}, decoder: {kind: recurrent}}"
@@ -283,7 +283,7 @@ def test_parts_made_in_python_are_filled_in_as_the_task_has_it() -> None:
         ("transduce", "task=translate", "task is translate; it must be one of transduce, classify"),
     ],
 )
-def test_keys_that_mean_nothing_to_a_task_are_told(task: str, override: str, said: str) -> None:
+def test_keys_that_mean_nothing_to_a_task_are_reported(task: str, override: str, said: str) -> None:
     complained = complaint(f"task: {task}\ndata: {FILES}\n", override)
     assert complained.startswith(f"on the command line: {said}") or said in complained
     assert complained.count("\n") == 0

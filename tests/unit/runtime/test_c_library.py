@@ -66,14 +66,14 @@ def test_without_it_torch_decodes_and_a_sentence_says_so_once(
     for _ in range(2):
         assert [output.text for output in model.run(["tea", "water"], beam=2)] == expected
     model.compute_in("int8").run(["tea"])
-    told = capsys.readouterr().err
-    assert told.count("runs in torch, which is slower") == 1
-    assert "install a wheel, or a C compiler" in told
-    assert len(told.splitlines()) == 1
+    reported = capsys.readouterr().err
+    assert reported.count("runs in torch, which is slower") == 1
+    assert "install a wheel, or a C compiler" in reported
+    assert len(reported.splitlines()) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"half a library"])
-def test_a_damaged_file_is_told(
+def test_a_damaged_file_is_reported(
     unopened: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

@@ -12,7 +12,7 @@ import pytest
 from tiny_models import tiny
 from transduce.errors import TransduceWarning
 from transduce.runtime import library
-from transduce.runtime.fallbacks import tell_of_plain_cuda
+from transduce.runtime.fallbacks import warn_of_plain_cuda
 from transduce.runtime.packed_copy import packed
 from transduce.runtime.steps import steps_of
 from transduce.runtime.transformer import CTransformerSteps
@@ -21,7 +21,7 @@ RELATIVE = {"positions": "relative", "relative_buckets": 8, "relative_distance":
 
 
 @contextmanager
-def told() -> Iterator[list[str]]:
+def reported() -> Iterator[list[str]]:
     """The warnings of ours that a new process would show."""
     sentences: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -39,7 +39,7 @@ def test_a_search_that_leaves_the_c_library_says_why_once(
     options: dict[str, Any], reason: str
 ) -> None:
     model = tiny(options, options)
-    with told() as sentences:
+    with reported() as sentences:
         model.run(["tea"], max_length=2)
         model.run(["tea"], max_length=2)
         model.to("cpu").run(["tea"], max_length=2)  # its copies are made again
@@ -50,9 +50,9 @@ def test_a_search_that_leaves_the_c_library_says_why_once(
 
 
 def test_the_same_of_a_gpu() -> None:
-    with told() as sentences:
+    with reported() as sentences:
         for _ in range(2):
-            tell_of_plain_cuda(tiny(RELATIVE, RELATIVE).network)
-        tell_of_plain_cuda(tiny().network)
+            warn_of_plain_cuda(tiny(RELATIVE, RELATIVE).network)
+        warn_of_plain_cuda(tiny().network)
     assert len(sentences) == 1
     assert "CUDA graphs" in sentences[0]

@@ -44,7 +44,7 @@ def test_what_is_no_matrix_stays() -> None:
 
 
 @pytest.mark.parametrize("scale", [None, torch.ones(2), torch.ones(3, 1)])
-def test_rows_without_scales_are_told(scale: torch.Tensor | None) -> None:
+def test_rows_without_scales_are_reported(scale: torch.Tensor | None) -> None:
     packed = quantize_weights({"x": torch.randn(3, 4)})
     del packed["x.scale"]
     if scale is not None:

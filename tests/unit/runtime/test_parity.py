@@ -24,7 +24,10 @@ from transduce.models.build import Vocabulary, build, build_language_model
 from transduce.models.decoders import DecoderState, TransformerDecoder
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.nn.attention.attention import SCORES
-from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
+from transduce.nn.attention.static_kv_cache import (
+    StaticCrossAttentionCache,
+    StaticSelfAttentionCache,
+)
 from transduce.nn.recurrent.cells import CELLS
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
@@ -95,7 +98,7 @@ RECURRENT = [
 ]
 
 
-def told(options: dict[str, Any]) -> str:
+def reported(options: dict[str, Any]) -> str:
     return " ".join(str(value) for value in options.values())
 
 
@@ -201,7 +204,7 @@ def check(expected: list[Tensor], near: float, *runtimes: Any) -> None:
                 state.reorder(index_R)
 
 
-@pytest.mark.parametrize("options", TRANSFORMERS, ids=told)
+@pytest.mark.parametrize("options", TRANSFORMERS, ids=reported)
 @torch.inference_mode()
 def test_transformers_in_float32(options: dict[str, Any]) -> None:
     network = transformer(**options)
@@ -214,7 +217,7 @@ def test_transformers_in_float32(options: dict[str, Any]) -> None:
         check(right, NEAR["float32"], ours)
 
 
-@pytest.mark.parametrize("options", HEADS, ids=told)
+@pytest.mark.parametrize("options", HEADS, ids=reported)
 @torch.inference_mode()
 def test_heads_of_an_own_width(options: dict[str, Any]) -> None:
     network = transformer(**options)
@@ -226,7 +229,7 @@ def test_heads_of_an_own_width(options: dict[str, Any]) -> None:
     check(right, NEAR["int8"], steps_of(packed(network, "int8")))
 
 
-@pytest.mark.parametrize("more", [{}, {"head_width": 10, "norm": "rms"}], ids=told)
+@pytest.mark.parametrize("more", [{}, {"head_width": 10, "norm": "rms"}], ids=reported)
 @torch.inference_mode()
 def test_relative_positions(more: dict[str, Any]) -> None:
     """They are left to torch, step by step and in fewer bits too."""
@@ -260,7 +263,7 @@ def test_an_end_that_is_not_read_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8"])
-@pytest.mark.parametrize("options", some_slow(TRANSFORMERS[::3], TRANSFORMERS[::6]), ids=told)
+@pytest.mark.parametrize("options", some_slow(TRANSFORMERS[::3], TRANSFORMERS[::6]), ids=reported)
 @torch.inference_mode()
 def test_transformers_in_fewer_bits(options: dict[str, Any], kind: str) -> None:
     network = transformer(**options)
@@ -268,7 +271,7 @@ def test_transformers_in_fewer_bits(options: dict[str, Any], kind: str) -> None:
     check(expected_of(options, network), NEAR[kind], few, steps_of(few))
 
 
-@pytest.mark.parametrize("options", TRANSFORMERS[::2], ids=told)
+@pytest.mark.parametrize("options", TRANSFORMERS[::2], ids=reported)
 @torch.inference_mode()
 def test_transformers_as_graphs_of_onnx(options: dict[str, Any]) -> None:
     network = transformer(**options)
@@ -276,7 +279,7 @@ def test_transformers_as_graphs_of_onnx(options: dict[str, Any]) -> None:
 
 
 @needs_c
-@pytest.mark.parametrize("options", RECURRENT, ids=told)
+@pytest.mark.parametrize("options", RECURRENT, ids=reported)
 @torch.inference_mode()
 def test_recurrent_decoders(options: dict[str, Any]) -> None:
     encoder = {"kind": "recurrent", "cell": options["cell"], "layers": options["layers"]}
@@ -290,7 +293,7 @@ def test_recurrent_decoders(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "options",
     [*TRANSFORMERS[::5], *({**one, "attention": "none"} for one in RECURRENT[::8])],
-    ids=told,
+    ids=reported,
 )
 @pytest.mark.parametrize("read", [0, 1, 6])
 @torch.inference_mode()
@@ -356,14 +359,14 @@ class Slots:
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> SlotState:
         states_BSD = self.network.encode(source_BS, lengths_B).states_BSD
         memory = [
-            CrossAttentionSlots(block.project_memory(states_BSD), lengths_B)
+            StaticCrossAttentionCache(block.project_memory(states_BSD), lengths_B)
             for block in self.decoder.stack
         ]
         stores = [torch.zeros(B, T, 2 * states_BSD.shape[2]) for _ in memory]
         return SlotState(stores, memory, torch.zeros(B, dtype=torch.int32))
 
     def step(self, tokens_R: Tensor, state: SlotState) -> tuple[Tensor, SlotState]:
-        own = [SelfAttentionSlots(store, state.lengths_R) for store in state.stores]
+        own = [StaticSelfAttentionCache(store, state.lengths_R) for store in state.stores]
         features_RD = self.decoder.advance(tokens_R, own, list(state.memory))
         state.lengths_R += 1
         return self.network.head(features_RD).log_softmax(dim=-1), state
@@ -371,14 +374,14 @@ class Slots:
 
 class SlotState:
     def __init__(
-        self, stores: list[Tensor], memory: list[CrossAttentionSlots], lengths_R: Tensor
+        self, stores: list[Tensor], memory: list[StaticCrossAttentionCache], lengths_R: Tensor
     ) -> None:
         self.stores, self.memory, self.lengths_R = stores, memory, lengths_R
 
     def reorder(self, index_R: Tensor) -> None:
         self.stores = [store[index_R] for store in self.stores]
         self.memory = [
-            CrossAttentionSlots(past.store_BSE[index_R], past.lengths_B[index_R])
+            StaticCrossAttentionCache(past.store_BSE[index_R], past.lengths_B[index_R])
             for past in self.memory
         ]
         self.lengths_R = self.lengths_R[index_R]

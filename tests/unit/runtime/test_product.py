@@ -81,9 +81,9 @@ def test_a_product_and_what_follows_it() -> None:
     levels_FD, scale_F, bias_F = weight(70, 130)
     x_BTD, added_BTF = torch.randn(3, 5, 130), torch.randn(3, 5, 70)
     x_BTD[1, 2] = 0.0
-    most_BT1 = x_BTD.double().abs().amax(dim=-1, keepdim=True)
-    levels_BTD = (x_BTD.double() * 127 / most_BT1.clamp(min=1e-9)).round()
-    expected_BTF = (levels_BTD @ levels_FD.double().T) * (most_BT1 / 127) * scale_F + bias_F
+    max_BT1 = x_BTD.double().abs().amax(dim=-1, keepdim=True)
+    levels_BTD = (x_BTD.double() * 127 / max_BT1.clamp(min=1e-9)).round()
+    expected_BTF = (levels_BTD @ levels_FD.double().T) * (max_BT1 / 127) * scale_F + bias_F
     product = Product.int8(made(), levels_FD, scale_F, bias_F)
     for found, expected in [
         (product(x_BTD), expected_BTF),

@@ -76,7 +76,7 @@ def test_a_client_that_left_before_it_entered_is_not_decoded() -> None:
 
 
 def test_a_batch_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuous, "MOST", 1)
+    monkeypatch.setattr(continuous, "MAX_ENTRIES", 1)
     asked: list[float] = []
     batch = growing(asked, (job(None, 2.0), 0))
     batch.more()
@@ -88,7 +88,7 @@ def scheduler(served: Served, threads: int) -> Scheduler:
     """A scheduler whose threads are not started."""
     limits = Limits(batch_tokens=100)  # a CPU's room
     made = Scheduler(Catalogue([served]), limits, {}, lambda *_: None, lambda *_: None)
-    made.most_threads = threads
+    made.max_threads = threads
     return made
 
 

@@ -17,8 +17,8 @@ import torch
 
 from served import Held, Running, serving, until
 from tiny_models import SOURCES, tiny
+from transduce.decoding.cuda.graph_slots import Slots
 from transduce.decoding.cuda.pool import CudaSearch
-from transduce.decoding.cuda.slots import Slots
 from transduce.errors import TransduceWarning
 from transduce.runtime import library, why_not
 from transduce.serving import scheduler
@@ -442,7 +442,7 @@ def test_on_a_gpu_requests_enter_while_others_are_decoded(monkeypatch: pytest.Mo
         one.network.double()
     search = CudaSearch(model.network, torch.float64)
     monkeypatch.setattr(model, "_fast_search", lambda context: search)
-    monkeypatch.setattr(scheduler, "MOST_THREADS", 1)  # as on a GPU
+    monkeypatch.setattr(scheduler, "MAX_THREADS", 1)  # as on a GPU
     batches: list[int] = []
     monkeypatch.setattr(model, "run", lambda texts, **_: batches.append(len(texts)))
     joined: list[tuple[ContinuousBatch, int]] = []
@@ -504,9 +504,9 @@ def test_a_failure_among_slots_harms_its_own_request_alone(
 
         with pytest.warns(TransduceWarning, match="of tiny failed; .*: the device was lost"):
             answer = ask()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as reported:
             assert ask().json()["outputs"] == answer.json()["outputs"]
-    assert told == []  # it is said once
+    assert reported == []  # it is said once
     assert [one["text"] for one in answer.json()["outputs"]] == [
         one.text for one in tiny().run(TEXTS[:2])
     ]

@@ -42,7 +42,7 @@ def test_every_limit_is_set_by_its_option() -> None:
         done = runner.invoke(app, [one.flag, str(value), "x"])
         assert done.exit_code == 0, done.output
         assert given.pop() == dataclasses.replace(Limits(), **{one.name: value})
-        below = runner.invoke(app, [one.flag, str(one.least - 1), "x"])
+        below = runner.invoke(app, [one.flag, str(one.minimum - 1), "x"])
         assert below.exit_code == 2
     assert runner.invoke(app, ["x"]).exit_code == 0
     assert given == [Limits()]

@@ -44,12 +44,12 @@ def roundtrip(cut: Callable[[str], Segments], source: str) -> str:
 
 def seconds(cut: Callable[[str], Segments], source: str) -> float:
     """Of the processor, the least of some attempts."""
-    least = float("inf")
+    minimum = float("inf")
     for _ in range(3):
         start = time.thread_time()
         roundtrip(cut, source)
-        least = min(least, time.thread_time() - start)
-    return least
+        minimum = min(minimum, time.thread_time() - start)
+    return minimum
 
 
 @pytest.mark.parametrize("piece", REPEATED)

@@ -62,12 +62,12 @@ def test_open_document(tmp_path: Path) -> None:
 
 def test_what_is_too_large_or_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = archive(tmp_path / "a", word__document_xml=WORD, big="0" * 1_000_000)
-    monkeypatch.setattr(packages, "MOST_UNPACKED", 1_000_000)
+    monkeypatch.setattr(packages, "MAX_UNPACKED", 1_000_000)
     with pytest.raises(TooLarge, match="unpacked"):
         read_package(bomb, ".docx")
-    monkeypatch.setattr(packages, "MOST_UNPACKED", 2_000_000)
+    monkeypatch.setattr(packages, "MAX_UNPACKED", 2_000_000)
     assert read_package(bomb, ".docx").names == ["word/document.xml"]
-    monkeypatch.setattr(packages, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(packages, "MAX_ENTRIES", 1)
     with pytest.raises(TooLarge, match="files inside"):
         read_package(bomb, ".docx")
     for contents in (b"", b"tea", bomb.read_bytes()[:300], b"PK\3\4" + bytes(100)):

@@ -15,7 +15,7 @@ from transduce.serving.threads import NotWantedError, Threads, check_wanted
 
 
 def test_results_and_errors_come_back() -> None:
-    threads = Threads(100.0, most=2)
+    threads = Threads(100.0, maximum=2)
 
     async def use() -> None:
         assert await threads.run(lambda a, b: a + b, 1, 2) == 3
@@ -31,7 +31,7 @@ def test_results_and_errors_come_back() -> None:
 
 
 def test_what_takes_too_long_is_given_up_and_told_so() -> None:
-    threads, ended = Threads(0.05, most=1), threading.Event()
+    threads, ended = Threads(0.05, maximum=1), threading.Event()
 
     def endless() -> None:
         try:
@@ -51,7 +51,7 @@ def test_what_takes_too_long_is_given_up_and_told_so() -> None:
 
 
 def test_nothing_is_begun_for_a_client_that_has_gone() -> None:
-    threads, begun, free = Threads(100.0, most=1), [], threading.Event()
+    threads, begun, free = Threads(100.0, maximum=1), [], threading.Event()
 
     async def use() -> None:
         first = asyncio.create_task(threads.run(free.wait, 100))

@@ -57,16 +57,18 @@ def test_the_wait_is_the_rest_of_the_batch_and_all_that_is_queued(clock: Clock) 
 def test_work_may_wait_as_long_as_it_is_done_in_time(clock: Clock) -> None:
     """At a speed that is lower by SLOWER, and with a batch of one's own at the end."""
     made = admission()
-    most = (30.0 - 2.0) / SLOWER * RATE
-    assert made.excess(1, int(most) - 1) == 0.0
-    assert made.excess(1, int(most) + 11) == pytest.approx(SLOWER * (int(most) + 11 - most))
+    maximum = (30.0 - 2.0) / SLOWER * RATE
+    assert made.excess(1, int(maximum) - 1) == 0.0
+    assert made.excess(1, int(maximum) + 11) == pytest.approx(
+        SLOWER * (int(maximum) + 11 - maximum)
+    )
 
 
 def test_the_time_counts_when_it_has_been_measured(clock: Clock) -> None:
     made = admission(measured=False)
     made.speed.add(10.0, 1000.0)  # one short sentence: says little
     assert made.excess(50, 900) == 0.0
-    assert made.room(on_gpu=False) == made.limits.batch_tokens
+    assert made.capacity(on_gpu=False) == made.limits.batch_tokens
 
 
 def test_before_the_speed_is_known_the_queue_holds_so_much_work(clock: Clock) -> None:
@@ -80,11 +82,11 @@ def test_before_the_speed_is_known_the_queue_holds_so_much_work(clock: Clock) ->
 
 def test_a_request_that_alone_takes_too_long_is_refused_itself(clock: Clock) -> None:
     made = admission(Limits(queue_tokens=1, queue_seconds=30.0, batch_tokens=100))
-    most = int(30 * RATE)
-    assert not made.is_too_much(most)
-    assert made.is_too_much(most + 1)
-    assert made.excess(most, 0) == 0.0
-    assert made.excess(most, 10) > 0.0  # it has to wait for others, and then takes all the time
+    maximum = int(30 * RATE)
+    assert not made.is_too_much(maximum)
+    assert made.is_too_much(maximum + 1)
+    assert made.excess(maximum, 0) == 0.0
+    assert made.excess(maximum, 10) > 0.0  # it has to wait for others, and then takes all the time
     slow = admission(Limits(queue_seconds=1e-6, batch_tokens=100))
     assert not slow.is_too_much(100)  # a batch: its speed is measured anew
     assert slow.is_too_much(101)
@@ -103,7 +105,7 @@ def test_what_a_client_asks_for_is_counted_in_whole_numbers(clock: Clock) -> Non
 
     assert costs({}, [text, ""]) == [4, 1]
     assert costs({"width": 5}, [text]) == [20]
-    assert costs({"least": 50, "width": 2}, [text]) == [100]
+    assert costs({"minimum": 50, "width": 2}, [text]) == [100]
     assert costs({}, [text], prefix=[text]) == [8]
     assert costs({}, [text], target=[text]) == [8]
     assert costs({"width": 3}, [text], include=[[text, text]]) == [4 * 8]
@@ -123,13 +125,13 @@ def test_what_a_client_asks_for_is_counted_in_whole_numbers(clock: Clock) -> Non
 
 def test_a_batch_has_the_work_of_its_time(clock: Clock) -> None:
     limits = Limits(batch_tokens=4096, batch_tokens_on_gpu=7000, batch_seconds=2.0)
-    assert admission(limits).room(on_gpu=False) == pytest.approx(2.0 * RATE)
-    assert admission(limits).room(on_gpu=True) == 7000
+    assert admission(limits).capacity(on_gpu=False) == pytest.approx(2.0 * RATE)
+    assert admission(limits).capacity(on_gpu=True) == 7000
     fast = admission(limits, measured=False)
     fast.speed.add(1e6, 1.0)
-    assert fast.room(on_gpu=False) == 4096
+    assert fast.capacity(on_gpu=False) == 4096
     hurried = admission(Limits(batch_seconds=2.0, queue_seconds=4.0))
-    assert hurried.room(on_gpu=False) == pytest.approx(1.0 * RATE)
+    assert hurried.capacity(on_gpu=False) == pytest.approx(1.0 * RATE)
 
 
 def test_the_speed_follows_full_batches_and_hardly_short_ones() -> None:

@@ -96,8 +96,8 @@ def test_it_goes_on_where_it_was_and_says_the_same(tmp_path: Path) -> None:
 
 def test_all_languages_are_one_corpus(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     speak_and_print(["eng", "deu_1996"], 1, None, 2)
-    told = capsys.readouterr().out
-    assert "eng: train 2, valid 1, test-articles 2, test-voices 8 recordings" in told
+    reported = capsys.readouterr().out
+    assert "eng: train 2, valid 1, test-articles 2, test-voices 8 recordings" in reported
     pairs = list(read_pairs(Named(name="udhr-spoken", split="train", language="all"), None))
     assert len(pairs) == 4
     with pytest.raises(DataError, match="udhr-spoken has no language fra"):

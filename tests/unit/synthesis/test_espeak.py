@@ -75,7 +75,7 @@ def test_languages(espeak: Espeak) -> None:
         espeak.read("a", "xx")
 
 
-def test_a_script_that_is_spelt_is_told(espeak: Espeak) -> None:
+def test_a_script_that_is_spelt_is_reported(espeak: Espeak) -> None:
     assert espeak.read("信託統治地域", "jpx/ja").foreign
     assert not espeak.read("すべて", "jpx/ja").foreign
 

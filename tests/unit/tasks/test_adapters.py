@@ -110,7 +110,7 @@ def test_an_adapter_for_a_while(base: Path, adapters: dict[str, Path]) -> None:
     assert fingerprint_of(weights_of(model.network)) == fingerprint_of(weights_of(plain.network))
 
 
-def test_unknown_names_are_told(base: Path, adapters: dict[str, Path]) -> None:
+def test_unknown_names_are_reported(base: Path, adapters: dict[str, Path]) -> None:
     model = opened(base)
     with pytest.raises(ModelError, match="there are none: add it with add_adapter"):
         model.use_adapter("medical")
@@ -166,7 +166,7 @@ def test_other_weights_than_it_was_trained_on_are_refused(
         merge_folder(adapters["lora"], base)
 
 
-def test_a_damaged_adapter_is_told(base: Path, adapters: dict[str, Path]) -> None:
+def test_a_damaged_adapter_is_reported(base: Path, adapters: dict[str, Path]) -> None:
     path = adapters["lora"] / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-8] + b"damaged!")
     with pytest.raises(Exception, match=r"damaged|checksum"):

@@ -56,7 +56,7 @@ def test_samples_that_cannot_be_used(samples: Any, why: str) -> None:
     assert not good.failed
 
 
-def test_silent_samples_are_told() -> None:
+def test_silent_samples_are_reported() -> None:
     (output,) = audio_model().run([np.zeros(RATE, np.float32)], rate=RATE)
     assert (output.text, output.failed) == ("", False)
     assert "is silent" in output.warning
@@ -111,8 +111,8 @@ def test_a_reranker_hears_the_tags_of_its_own_vocabulary() -> None:
                 parameter.mul_(1.1)
         (output,) = model.run([samples], rerank=other, **asked)
         known = {"tags": ["y"]} if other.source_tokens.tags else {}
-        (judged,) = other.score([samples], [output.text], rate=RATE, **known)
-        total = output.log_probability + judged.log_probability
+        (rescored,) = other.score([samples], [output.text], rate=RATE, **known)
+        total = output.log_probability + rescored.log_probability
         assert output.score == pytest.approx(total, abs=1e-4)
     with pytest.raises(ModelError, match="has no tag y; its tags are x"):
         model.run([samples], rerank=tagged_model("x"), **asked)
@@ -154,5 +154,5 @@ def test_some_stretches_of_which_it_is_unsure() -> None:
     low, high = sorted(one.confidence for one in output.segments)
     assert low < output.confidence < high
     model.calibration = Calibration(output.confidence, (low + output.confidence) / 2)
-    (told,) = model.run([talk], rate=RATE, min_length=2)
-    assert "low confidence in 1 of 2 segments (" in told.warning
+    (reported,) = model.run([talk], rate=RATE, min_length=2)
+    assert "low confidence in 1 of 2 segments (" in reported.warning

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tiny_labellers import FILMS, LABELS, classifier
+from tiny_label_networks import FILMS, LABELS, classifier
 from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.errors import DataError, ModelError
 from transduce.tasks import Classifier, Model
@@ -72,7 +72,7 @@ def test_what_training_cut_is_cut_in_use() -> None:
     assert not cut.run([long])[0].warning
 
 
-def test_positions_that_end_are_told() -> None:
+def test_positions_that_end_are_reported() -> None:
     settings = {"layers": 1, "heads": 2, "positions": "learned", "max_positions": 4}
     model = classifier({"max_length": 3}, encoder=settings)
     assert "this model has positions for 4" in model.run(["fine " * 6])[0].warning

@@ -118,7 +118,7 @@ def test_two_that_write_metrics_at_once_lose_nothing(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"metrics.json", SUMS}
 
 
-def test_metrics_that_somebody_changed_are_kept_and_told_of(tmp_path: Path) -> None:
+def test_metrics_that_somebody_changed_are_kept_and_reported(tmp_path: Path) -> None:
     update_metrics(tmp_path, "test", {"items": 1})
     (tmp_path / "metrics.json").write_text('{"test": {"items": 1}, "mine": 2}')
     with pytest.warns(TransduceWarning, match="was edited since transduce wrote it"):

@@ -148,8 +148,8 @@ def test_models_write_together_and_judge_each_other(model: LanguageModel) -> Non
     logs = [m.score(["tea"], [following])[0].token_log_probabilities for m in (model, other)]
     expected = float(np.log(np.exp(logs).mean(axis=0)).sum())
     assert both.log_probability == pytest.approx(expected, abs=1e-5)
-    (judged,) = model.run(["tea"], beam=4, nbest=4, rerank=other, length_penalty=0.0)
-    for output in judged.alternatives:
+    (rescored,) = model.run(["tea"], beam=4, nbest=4, rerank=other, length_penalty=0.0)
+    for output in rescored.alternatives:
         (second,) = other.score(["tea"], [output.text[3:]])
         worth = output.log_probability + second.log_probability
         assert output.score == pytest.approx(worth, abs=1e-5)

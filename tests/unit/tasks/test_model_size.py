@@ -79,7 +79,7 @@ def test_several_processes_share_the_weights() -> None:
     check_trainable(Transducer, recipe, needed // 2, processes=2)
 
 
-def test_weights_that_are_too_few_are_told_before_the_network_is_built(
+def test_weights_that_are_too_few_are_reported_before_the_network_is_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(model_size, "free_memory", lambda device: 64 * GIGABYTE)

@@ -16,7 +16,7 @@ from transduce.decoding.settings import Settings
 from transduce.decoding_settings import RunKeywords
 from transduce.errors import ModelError
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.models.labeller import Labeller
+from transduce.models.label_network import LabelNetwork
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.tasks import Model
 from transduce.whisper import WhisperModel
@@ -42,13 +42,13 @@ def test_a_model_says_what_it_is(name: str) -> None:
 
 def test_the_package_lists_its_names_without_loading_torch() -> None:
     lines = "import sys, transduce; print(*dir(transduce)); print('torch' in sys.modules)"
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", lines], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    listed = set(told[0].split())
+    listed = set(reported[0].split())
     assert {*transduce.__all__, "models", "nn", "tasks", "__version__"} <= listed
     assert not listed & {"Any", "import_module"}
-    assert told[1] == "False"
+    assert reported[1] == "False"
     assert all(hasattr(transduce, name) for name in dir(transduce))
 
 
@@ -116,7 +116,7 @@ def test_logits_of_other_networks() -> None:
     assert isinstance(language, LanguageModelNetwork)
     with pytest.raises(ModelError, match="target_BT has the id 17"):
         language.logits(torch.tensor([[2, 17]]))
-    labeller = network("tag")
-    assert isinstance(labeller, Labeller)
+    label_network = network("tag")
+    assert isinstance(label_network, LabelNetwork)
     with pytest.raises(ModelError, match="lengths_B has the length 5"):
-        labeller.logits(SOURCE, torch.tensor([3, 5]))
+        label_network.logits(SOURCE, torch.tensor([3, 5]))

@@ -59,7 +59,7 @@ def test_samples_at_hand_need_no_file(model: SpeechModel, sounds: Path) -> None:
     assert model.run(pieces, times=True) == from_files
 
 
-def test_times_that_are_not_by_ctc_are_told_of_once(
+def test_times_that_are_not_by_ctc_are_reported_once(
     sounds: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [str(sounds / "one.wav"), str(sounds / "two.wav")]
@@ -215,7 +215,7 @@ def test_words_have_times_within_the_recording(model: SpeechModel, long: Path) -
     assert set(values["words"][0]) == {"text", "start", "end", "confidence"}
 
 
-def test_a_loop_is_told(sounds: Path) -> None:
+def test_a_loop_is_reported(sounds: Path) -> None:
     model = audio_model("decode.max_extra=40")
     head = model.network.head
     head.bias.data[4] = 50.0  # it says the same letter for ever
@@ -224,7 +224,7 @@ def test_a_loop_is_told(sounds: Path) -> None:
     assert "times in a row" in output.warning
 
 
-def test_sound_that_was_leapt_over_is_told(tmp_path: Path) -> None:
+def test_sound_that_was_leapt_over_is_reported(tmp_path: Path) -> None:
     model = audio_model("data.max_length=2000")
     model.network.head.bias.data[3] = 50.0  # it ends at once
     model.network.head.bias.data[4] = 49.0
@@ -241,18 +241,18 @@ def test_sound_that_was_leapt_over_is_told(tmp_path: Path) -> None:
     assert float(found[2]) == pytest.approx(len(samples) / RATE, abs=0.2)
 
 
-def test_attention_that_does_not_move_along_is_told(sounds: Path) -> None:
+def test_attention_that_does_not_move_along_is_reported(sounds: Path) -> None:
     """Untrained attention is flat; a translation need not follow the audio."""
     both, apart = (
         "both: {level: character}",
         "source: {level: character}, target: {level: character}",
     )
-    for tokens, told in ((both, True), (apart, False)):
+    for tokens, reported in ((both, True), (apart, False)):
         model = audio_model(f"data.tokens={{{tokens}}}", "decode.ctc_weight=0")
         model.network.head.bias.data[4:9] = torch.tensor([50.0, 50.0, 50.0, 50.0, 50.0])
         name = str(sounds / "two.wav")
         (output,) = model.run([name], times=True, beam=1, min_length=10, no_repeat_ngram=3)
-        assert ("two.wav: attention did not move along the audio (" in output.warning) == told
+        assert ("two.wav: attention did not move along the audio (" in output.warning) == reported
 
 
 def test_how_far_attention_moves_along_a_corpus(sounds: Path) -> None:
@@ -386,14 +386,14 @@ def test_the_doctor_looks_at_headers(sounds: Path) -> None:
     diagnosis = examine(audio_recipe(*corpora, *shape))
     (frames,) = (row for row in diagnosis.lengths if row.split == "train" and row.side == "source")
     assert (frames.unit, frames.greatest) == ("frames", int(len(tones("de a b")) / RATE * 100))
-    told = " ".join(finding.what for finding in diagnosis.findings)
-    assert "train: 1 recording that cannot be read" in told
-    assert "train: 1 pair longer than data.max_length = 80" in told
+    reported = " ".join(finding.what for finding in diagnosis.findings)
+    assert "train: 1 recording that cannot be read" in reported
+    assert "train: 1 pair longer than data.max_length = 80" in reported
     parts = "path\ttext\tfrom\tto\none.wav\tabc\t0.1\t0.3\ntwo.wav\ta\t0.2\t99\n"
     (sounds / "parts.tsv").write_text(parts)
     manifest = "{file: parts.tsv, audio: path, start: from, end: to}"
     corpora = [f"data.{split}={manifest}" for split in ("train", "valid")]
     diagnosis = examine(audio_recipe(*corpora, *shape))
     (frames,) = (row for row in diagnosis.lengths if row.split == "train" and row.side == "source")
-    assert frames.least == 20
+    assert frames.minimum == 20
     assert frames.greatest == pytest.approx(100 * (len(tones("de a b")) / RATE - 0.2), abs=1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tiny_labellers import SENTENCES, tagger
+from tiny_label_networks import SENTENCES, tagger
 from tiny_models import tiny
 from transduce.data.cache.tokenised import encode_corpus
 from transduce.data.tokens.tokenizer import SPECIALS
@@ -111,9 +111,9 @@ def test_the_loss_of_unknown_words_sees_their_letters(tmp_path: Path, model: Tag
     (tmp_path / "a.tsv").write_text("".join(lines))
     data = model.recipe.data.model_copy(update={"folder": str(tmp_path)})
     corpus, _ = encode_corpus(data.train, data, model.source_tokens, model.target_tokens, None)
-    adopted = model.adopt(corpus, sources)
-    assert (adopted is corpus) == (model.network.front.letters is None)
-    total, count = loss_and_tokens(model, adopted, 100)
+    prepared = model.prepare_corpus(corpus, sources)
+    assert (prepared is corpus) == (model.network.front.letters is None)
+    total, count = loss_and_tokens(model, prepared, 100)
     assert count == 7
     assert -total == pytest.approx(sum(o.log_probability for o in outputs), rel=1e-4)
     for before, after in zip(outputs, model.run(sources), strict=True):

@@ -20,7 +20,7 @@ import torch
 
 import tiny_whisper
 from language import LSTM, language_model
-from tiny_labellers import classifier, tagger
+from tiny_label_networks import classifier, tagger
 from tiny_models import SOURCES, TARGETS, adapter_state, tiny
 from tiny_sounds import audio_model, noise, tagged_model
 from transduce.adapters import Adapter

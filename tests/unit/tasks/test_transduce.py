@@ -624,20 +624,20 @@ def test_the_choice_of_least_risk_is_one_of_the_samples(model: Transducer) -> No
 
 
 def test_a_second_model_reranks_the_whole_beam() -> None:
-    one, judge = make(seed=4), make("attention", seed=11)
+    one, reranker = make(seed=4), make("attention", seed=11)
     beam = one.run(UNLIKE, beam=8, nbest=8, unknown=False)
     changed = 0
     for source, ours, listed in zip(
         UNLIKE,
-        one.run(UNLIKE, beam=8, unknown=False, rerank=judge, rerank_weight=1.0),
+        one.run(UNLIKE, beam=8, unknown=False, rerank=reranker, rerank_weight=1.0),
         beam,
         strict=True,
     ):
         values = {}
         for o in listed.alternatives:
-            (judged,) = judge.score([source], [o.text])
+            (rescored,) = reranker.score([source], [o.text])
             length = len(o.tokens)
-            total = o.log_probability + judged.log_probability
+            total = o.log_probability + rescored.log_probability
             values[o.text] = total / ((5 + length) / 6)
         assert len(values) == 8
         best = max(values, key=values.__getitem__)
@@ -652,9 +652,9 @@ def test_a_reranker_that_reads_a_part_of_a_source_says_so() -> None:
     shape = {"positions": "learned", "max_positions": 8}
     corpus: dict[str, Any] = {"train": {"file": "a.tsv"}, "valid": {"file": "a.tsv"}}
     corpus |= {"tokens": {"both": {"level": "character"}}, "max_length": 7}
-    judge, one = tiny(encoder=shape, data=corpus), tiny(seed=5)
+    reranker, one = tiny(encoder=shape, data=corpus), tiny(seed=5)
     asked: dict[str, Any] = {"beam": 2, "unknown": False}
-    short, long = one.run(["tea", "a cup of tea"], rerank=judge, **asked)
+    short, long = one.run(["tea", "a cup of tea"], rerank=reranker, **asked)
     assert "reranker" not in short.warning
     assert "the reranker read its beginning alone: the source has 12 tokens" in long.warning
     assert TRUNCATED not in long.warning  # the output is of the whole source
@@ -665,12 +665,12 @@ def test_what_a_reranker_cannot_hold_is_left_out() -> None:
     shape = {"positions": "learned", "max_positions": 8}
     corpus: dict[str, Any] = {"train": {"file": "a.tsv"}, "valid": {"file": "a.tsv"}}
     corpus |= {"tokens": {"both": {"level": "character"}}, "max_length": 7}
-    judge, one = tiny(decoder=shape, data=corpus), tiny(seed=5)
+    reranker, one = tiny(decoder=shape, data=corpus), tiny(seed=5)
     asked: dict[str, Any] = {"beam": 4, "unknown": False, "length_penalty": 0.0}
     for source in ("tea", "a cup of tea"):
         (listed,) = one.run([source], nbest=4, **asked)
-        (output,) = one.run([source], nbest=4, rerank=judge, **asked)
-        short = [o for o in listed.alternatives if len(judge.target_tokens.encode(o.text)) < 8]
+        (output,) = one.run([source], nbest=4, rerank=reranker, **asked)
+        short = [o for o in listed.alternatives if len(reranker.target_tokens.encode(o.text)) < 8]
         kept = output.alternatives or [output]
         if not short:
             assert "the order is that of the first model" in output.warning
@@ -679,8 +679,8 @@ def test_what_a_reranker_cannot_hold_is_left_out() -> None:
         assert {o.text for o in kept} == {o.text for o in short}
         assert ("too long for the reranker" in output.warning) == (len(short) < 4)
         for o in kept:
-            (judged,) = judge.score([source], [o.text])
-            total = o.log_probability + judged.log_probability
+            (rescored,) = reranker.score([source], [o.text])
+            total = o.log_probability + rescored.log_probability
             assert o.score == pytest.approx(total, abs=1e-4)
 
 
@@ -1023,7 +1023,7 @@ def test_weights_of_another_model_of_the_same_shape(folder: Path, tmp_path: Path
     assert sentence(error)
 
 
-def test_a_recipe_that_was_edited_is_used_and_told_of(folder: Path) -> None:
+def test_a_recipe_that_was_edited_is_used_and_reported(folder: Path) -> None:
     text = (folder / "recipe.yaml").read_text("utf-8")
     edited = text.replace("beam: 3", "beam: 2 # faster")
     assert edited != text
@@ -1080,7 +1080,7 @@ def test_on_a_gpu_plain_search_finds_the_same_at_speed(beam: int) -> None:
         assert mine.score == pytest.approx(other.score, abs=1e-3)
 
 
-def test_a_source_that_is_mostly_unknown_is_told() -> None:
+def test_a_source_that_is_mostly_unknown_is_reported() -> None:
     strange, half, known = make().run(["TEA", "Eat e", "tea"])
     assert "3 of its 3 tokens are not in the vocabulary" in strange.warning
     assert half.warning == known.warning == ""

@@ -20,7 +20,7 @@ from transduce.adapters.network import AdaptedNetwork, adaptable
 from transduce.data.batches.batch import Batch, collate, round_up
 from transduce.data.tokens.tokenizer import PAD
 from transduce.models import RecurrentLanguageModel, TrainableNetwork
-from transduce.models.build import Vocabulary, build, build_labeller
+from transduce.models.build import Vocabulary, build, build_label_network
 from transduce.nn import chunks, masks
 from transduce.nn.conformer import MaskedBatchNorm
 from transduce.nn.ctc.loss import ctc_loss
@@ -87,7 +87,7 @@ def tagger(name: str, pooled: bool, pooling: str = "mean") -> TrainableNetwork:
     shape = {"width": 16, "dropout": 0.0, **TAGGERS[name]}
     if pooled:
         shape["pooling"] = pooling
-    return build_labeller(recipe.Model.model_validate(shape), WORDS, 3, pooled=pooled)
+    return build_label_network(recipe.Model.model_validate(shape), WORDS, 3, pooled=pooled)
 
 
 def pairs(rows: int = 5, seed: int = 1, longest: int = 9) -> Batch:
@@ -343,8 +343,8 @@ def test_what_is_not_captured_says_why_once() -> None:
     assert why_not_captured(there, Train()) is None
     assert "recomputed" in str(why_not_captured(there, Train(checkpoint_activations=True)))
     assert "sharded" in str(why_not_captured(there, Train(), sharded=True))
-    (told,) = capture_notice(there, Train(checkpoint_activations=True), False)
-    assert "without CUDA graphs" in told
+    (reported,) = capture_notice(there, Train(checkpoint_activations=True), False)
+    assert "without CUDA graphs" in reported
     assert capture_notice(there, Train(), False) == []
 
 

@@ -127,17 +127,17 @@ def test_training_goes_on_without_tensorboard(
     with Progress(tmp_path, 10, terminal=False) as progress:
         progress.log(record(1))
         progress.log(record(2))
-    told = capsys.readouterr().err
+    reported = capsys.readouterr().err
     if cause == "folder":
-        assert told.count("TensorBoard logs are off") == 1
+        assert reported.count("TensorBoard logs are off") == 1
     else:
-        assert told.count("pip install '.[tensorboard]'") == 1
-        assert str(tmp_path / "log.jsonl") in told
-        assert "warning" not in told
+        assert reported.count("pip install '.[tensorboard]'") == 1
+        assert str(tmp_path / "log.jsonl") in reported
+        assert "warning" not in reported
     assert len(read_log(tmp_path / "log.jsonl")) == 2
 
 
-def test_a_disk_that_is_full_for_tensorboard_is_told_once(
+def test_a_disk_that_is_full_for_tensorboard_is_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -145,8 +145,8 @@ def test_a_disk_that_is_full_for_tensorboard_is_told_once(
     def full(writer: RecordWriter, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    told: list[threading.ExceptHookArgs] = []
-    hook = told.append
+    reported: list[threading.ExceptHookArgs] = []
+    hook = reported.append
     monkeypatch.setattr(threading, "excepthook", hook)
     monkeypatch.setattr(RecordWriter, "write", full)
     with Progress(tmp_path, 10, terminal=False) as progress:
@@ -156,7 +156,7 @@ def test_a_disk_that_is_full_for_tensorboard_is_told_once(
         stranger.join()
     said = capsys.readouterr().err
     assert said.count("TensorBoard logs are off: [Errno 28] No space left on device") == 1
-    assert [arguments.exc_type for arguments in told] == [ZeroDivisionError]
+    assert [arguments.exc_type for arguments in reported] == [ZeroDivisionError]
     assert threading.excepthook is hook
 
 

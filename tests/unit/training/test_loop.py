@@ -101,7 +101,7 @@ def mean(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: torch.stack([one[name] for one in several]).mean(0) for name in several[0]}
 
 
-def told(caught: pytest.CaptureFixture[str]) -> str:
+def reported(caught: pytest.CaptureFixture[str]) -> str:
     return " ".join(caught.readouterr().err.split())
 
 
@@ -181,7 +181,7 @@ def test_an_average_is_kept_only_where_it_is_better(
     assert equal(dict(trained.model.network.named_parameters()), saved(tmp_path / "run"))
     assert trained.state.best == (value if better else 30)
     kept = "average" if better else "single one"
-    said = told(capsys)
+    said = reported(capsys)
     assert f"The average of 3 checkpoints has exact {value} on the validation set" in said
     assert f"the best single one 30: the {kept} is kept." in said
 

@@ -12,7 +12,7 @@ from transduce.training.log_window import Outcome
 from transduce.training.nan_guard import (
     FIRST_LINES,
     LOWEST,
-    MOST_IN_A_ROW,
+    MAX_IN_A_ROW,
     RECOVERED,
     NanGuard,
     nonfinite,
@@ -62,15 +62,15 @@ def test_a_run_is_stuck_after_so_many_in_a_row_however_it_looks() -> None:
     for looks in (1, 5):
         guard = NanGuard()
         guard.look([GOOD])
-        for _ in range(0, MOST_IN_A_ROW, looks):
+        for _ in range(0, MAX_IN_A_ROW, looks):
             assert not guard.stuck
             guard.look([BAD] * looks)
         assert guard.stuck
-        assert guard.in_a_row == MOST_IN_A_ROW
+        assert guard.in_a_row == MAX_IN_A_ROW
         assert guard.loss == 2.0
     guard = NanGuard()
     for _ in range(100):
-        guard.look([BAD] * (MOST_IN_A_ROW - 1) + [GOOD])
+        guard.look([BAD] * (MAX_IN_A_ROW - 1) + [GOOD])
     assert not guard.stuck
 
 
@@ -91,9 +91,9 @@ def test_a_loss_that_stays_high_becomes_usual() -> None:
     guard = NanGuard()
     for loss in noise(50):
         guard.jumps(loss)
-    told = [guard.jumps(6.0) for _ in range(60)]
-    assert told[0]
-    assert not any(told[-30:])
+    reported = [guard.jumps(6.0) for _ in range(60)]
+    assert reported[0]
+    assert not any(reported[-30:])
 
 
 def test_what_is_no_jump() -> None:

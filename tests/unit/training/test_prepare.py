@@ -28,8 +28,8 @@ def recipe_in(folder: Path, text: str, rows: str) -> Recipe:
 
 
 def prepared(recipe: Recipe, folder: Path | None = None) -> tuple[Prepared, list[str]]:
-    told: list[str] = []
-    return prepare(recipe, folder, told.append, Processes()), told
+    reported: list[str] = []
+    return prepare(recipe, folder, reported.append, Processes()), reported
 
 
 PAIRS = """
@@ -43,13 +43,13 @@ data:
 
 def test_what_is_told_of_pairs(tmp_path: Path) -> None:
     recipe = recipe_in(tmp_path, PAIRS, "abc\tX Y\n\tX\nabcabc\tY\nb\tZ\n")
-    found, told = prepared(recipe)
+    found, reported = prepared(recipe)
     counts = "2 pairs, 4 source and 3 target tokens."
     skipped = [
         "  warning: 1 pair with an empty source skipped (pairs.tsv:2)",
         "  warning: 1 pair longer than 5 tokens skipped (pairs.tsv:3)",
     ]
-    assert told == [
+    assert reported == [
         "Vocabulary: 7 source tokens, 7 target tokens.",
         f"Training: {counts}",
         *skipped,
@@ -111,8 +111,8 @@ def test_what_is_told_of_text(tmp_path: Path) -> None:
     text += "  valid: {text: t.txt, lines: apart}\n  tokens: {both: {level: character}}\n"
     text += "metrics: [perplexity]\n"
     (tmp_path / "t.txt").write_text("abc\nba\n")
-    found, told = prepared(parse_recipe(text, "recipe", tmp_path))
-    assert told == [
+    found, reported = prepared(parse_recipe(text, "recipe", tmp_path))
+    assert reported == [
         "Vocabulary: 7 tokens.",
         "Training: 2 lines, 5 tokens.",
         "Validation: 2 lines, 5 tokens.",
@@ -135,20 +135,20 @@ def test_what_is_told_of_sound(tmp_path: Path) -> None:
         soundfile.write(tmp_path / f"{name}.wav", np.tile(tones("a"), repeats), RATE)
     rows = "path\ttext\na.wav\tabc\nb.wav\tde\nlong.wav\ta\n"
     seconds = 18 * len(tones("a")) / RATE
-    found, told = prepared(recipe_in(tmp_path, SOUND, rows))
+    found, reported = prepared(recipe_in(tmp_path, SOUND, rows))
     minutes = f"{seconds / 60:,.1f}"
-    assert told[:2] == [
+    assert reported[:2] == [
         "Vocabulary: 9 tokens.",
         f"Training: 2 recordings, {minutes} minutes and 5 target tokens.",
     ]
-    assert "1 pair longer than 3000 frames skipped (pairs.tsv:4)" in told[2]
+    assert "1 pair longer than 3000 frames skipped (pairs.tsv:4)" in reported[2]
     assert [item.references for item in found.items] == [["abc"], ["de"]]
     assert found.valid_sources == [item.source for item in found.items]
     apart = SOUND.replace(
         "both: {level: character}", "source: {level: character}, target: {level: character}"
     )
-    told = prepared(recipe_in(tmp_path, apart, rows))[1]
-    assert told[0] == "Vocabulary: 9 transcript tokens, 9 target tokens."
+    reported = prepared(recipe_in(tmp_path, apart, rows))[1]
+    assert reported[0] == "Vocabulary: 9 transcript tokens, 9 target tokens."
 
 
 def test_a_limit_of_validation_takes_a_sample_of_all(tmp_path: Path) -> None:
@@ -168,5 +168,5 @@ def test_a_limit_of_validation_takes_a_sample_of_all(tmp_path: Path) -> None:
 
 
 def test_labels_are_counted_as_labels(tmp_path: Path) -> None:
-    _, told = prepared(recipe_in(tmp_path, LABELS, "a\tgood\nb\tbad\nc\tso so\n"))
-    assert told[0] == "Vocabulary: 7 source tokens, 3 labels."
+    _, reported = prepared(recipe_in(tmp_path, LABELS, "a\tgood\nb\tbad\nc\tso so\n"))
+    assert reported[0] == "Vocabulary: 7 source tokens, 3 labels."

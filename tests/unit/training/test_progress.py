@@ -36,7 +36,7 @@ def test_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: 
     ]
 
 
-def test_the_objective_is_told_where_it_is_another_than_the_loss(
+def test_the_objective_is_reported_where_it_is_another_than_the_loss(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Progress(tmp_path, 10, terminal=False) as progress:

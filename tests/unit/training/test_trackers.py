@@ -84,18 +84,18 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMlflow:
 
 def logged(folder: Path, names: list[str], *, resume: bool = False, step: int = 2) -> list[str]:
     """Write two records; the sentences that were printed."""
-    told: list[str] = []
+    reported: list[str] = []
     train = {"log_to": names, "lr": 0.5}
     recipe = Recipe.model_validate({"name": "tea", "data": DATA, "train": train})
     (folder / "state").mkdir(exist_ok=True)
-    log = Log(folder, step - 2 if resume else 0, told.append)
+    log = Log(folder, step - 2 if resume else 0, reported.append)
     log.open()
     makers: dict[str, Callable[[], Any]] = dict(tracker_makers(recipe, folder, resume))
     log.open_trackers(makers)
     log.write("train", {"step": step - 1, "loss": 3.5, "note": "text", "spike": False})
     log.write("valid", {"step": step, "loss": float("nan"), "bleu": 12.0, "best": True})
     log.close()
-    return told
+    return reported
 
 
 def test_both_get_the_numbers_of_the_log(
@@ -140,7 +140,7 @@ def test_a_tracker_that_fails_does_not_stop_training(
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_missing_package_is_told_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ModelError, match=r"pip install '\.\[wandb\]'"):
         check_packages(["wandb"])

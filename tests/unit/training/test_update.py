@@ -12,8 +12,8 @@ from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.packing import pack
 from transduce.data.tokens.tokenizer import UNKNOWN
-from transduce.models import EncoderDecoder, Labeller
-from transduce.models.build import Vocabulary, build, build_labeller
+from transduce.models import EncoderDecoder, LabelNetwork
+from transduce.models.build import Vocabulary, build, build_label_network
 from transduce.nn.loss import Loss
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
@@ -247,12 +247,12 @@ def test_the_packed_loss_has_both_passes() -> None:
 TAGGED = [([5, 6, 7, 8], [4, 5, UNKNOWN, 6]), ([9, 4], [UNKNOWN, 5]), ([6, 6, 5], [5, 4, 4])]
 
 
-def tagger() -> Labeller:
+def tagger() -> LabelNetwork:
     torch.manual_seed(1)
     shape = {**PRESETS["transformer-tiny"], "width": 16, "dropout": 0.0}
     shape.pop("decoder", None)
     words = [f"w{n}" for n in range(12)]
-    made = build_labeller(recipe.Model.model_validate(shape), words, 3, pooled=False)
+    made = build_label_network(recipe.Model.model_validate(shape), words, 3, pooled=False)
     return made.double().eval()
 
 
@@ -272,7 +272,7 @@ def mean_gradients(*rows: int, r_drop: float = 0.0) -> list[torch.Tensor]:
 
 
 def updated(
-    made: Labeller, *batches: Batch, ranks: Processes | None = None, r_drop: float = 0.0
+    made: LabelNetwork, *batches: Batch, ranks: Processes | None = None, r_drop: float = 0.0
 ) -> UpdateResult:
     settings = Train(clip_norm=0.0, label_smoothing=0.0, r_drop=r_drop)
     parts = (made, build_optimizer(made, settings), settings, torch.float32)
@@ -308,15 +308,15 @@ class Two(Processes):
 
 def test_a_pair_left_out_on_one_rank_is_in_no_rank_s_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a rank that has nothing left adds nothing."""
-    real = Labeller.loss
+    real = LabelNetwork.loss
 
-    def loss(self: Labeller, source_BS: torch.Tensor, *rest: Any) -> Loss:
+    def loss(self: LabelNetwork, source_BS: torch.Tensor, *rest: Any) -> Loss:
         if source_BS.shape[1] == 3:
             raise MemoryError
         return real(self, source_BS, *rest)
 
     expected = mean_gradients(0, 1)
-    monkeypatch.setattr(Labeller, "loss", loss)
+    monkeypatch.setattr(LabelNetwork, "loss", loss)
     for mine, other in (((0, 1), (2,)), ((0,), (1, 2)), ((2,), (0, 1))):
         alone = Two()
         updated(tagger(), tagged(*other), ranks=alone)

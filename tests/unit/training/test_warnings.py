@@ -41,13 +41,13 @@ def test_the_worst_update_is_the_one_of_highest_loss_per_token(tmp_path: Path) -
     ]
     state = TrainingState(step=10, window=LogWindow(seen))
     record = {"skipped": 0, "spike": True, "objective": 1.5}
-    (told,) = one.warnings(state, record)
-    assert "update 9 with 4 (line 900 of copy (train))" in told
+    (reported,) = one.warnings(state, record)
+    assert "update 9 with 4 (line 900 of copy (train))" in reported
     assert not one.lines
     assert not list(one.warnings(state, {"skipped": 0, "spike": False, "loss": 1.0}))
 
 
-def test_a_batch_is_told_once_and_each_pair_once(tmp_path: Path) -> None:
+def test_a_batch_is_reported_once_and_each_pair_once(tmp_path: Path) -> None:
     one = watch(tmp_path)
     batch = collate([[5, 6], [7]], [[8], [9, 9, 9]], [21, 22])
     first = list(one.out_of_memory([batch], [batch.part(slice(0, 1))]))
@@ -60,20 +60,20 @@ def test_a_batch_is_told_once_and_each_pair_once(tmp_path: Path) -> None:
     ]
 
 
-def test_attention_that_does_not_follow_is_told_once_the_rate_has_risen(tmp_path: Path) -> None:
+def test_attention_that_does_not_follow_is_reported_once_the_rate_has_risen(tmp_path: Path) -> None:
     one = watch(tmp_path)  # whose rate rises over 1,000 updates
     lost = {"loss": 2.0, "diagonal": 5.2}
-    (told,) = one.attention_warnings(TrainingState(step=1000), lost)
-    assert "(diagonal 5, of at most 100)" in told
-    assert "train.lr=0.0005" in told
+    (reported,) = one.attention_warnings(TrainingState(step=1000), lost)
+    assert "(diagonal 5, of at most 100)" in reported
+    assert "train.lr=0.0005" in reported
     assert not list(one.attention_warnings(TrainingState(step=999), lost))
     assert not list(
         one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "diagonal": 50.0})
     )
     assert not list(one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "alarms": 5.0}))
-    (told,) = one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "alarms": 25.4})
-    assert "25 % of the transcripts have a warning" in told
-    assert f"transduce run {tmp_path} FILE" in told
+    (reported,) = one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "alarms": 25.4})
+    assert "25 % of the transcripts have a warning" in reported
+    assert f"transduce run {tmp_path} FILE" in reported
 
 
 def test_a_run_that_never_had_a_number_says_so(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_a_run_that_never_had_a_number_says_so(tmp_path: Path) -> None:
     state = TrainingState(step=10, window=window)
     with pytest.raises(TrainingError) as error:
         watch(tmp_path).look(state, 1e-3)
-    told = str(error.value)
-    assert "10 times in a row, up to update 10, at a learning rate of 0.001" in told
-    assert "the loss never was" in told
-    assert "there is no checkpoint yet" in told
-    assert "\n" not in told
+    reported = str(error.value)
+    assert "10 times in a row, up to update 10, at a learning rate of 0.001" in reported
+    assert "the loss never was" in reported
+    assert "there is no checkpoint yet" in reported
+    assert "\n" not in reported

@@ -16,7 +16,7 @@ from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.call import Call
 from transduce.tasks.transduce import load
 from transduce.whisper import WhisperModel, windows
-from transduce.whisper.steps import Heard
+from transduce.whisper.steps import DetectedLanguage
 
 RATE = tiny_whisper.RATE
 WAVES = tiny_whisper.noises(4)
@@ -131,7 +131,7 @@ def test_translation_is_another_prompt(model: WhisperModel) -> None:
         ({"langauge": "en"}, "unknown setting langauge"),
     ],
 )
-def test_mistakes_are_told(model: WhisperModel, asked: dict[str, Any], why: str) -> None:
+def test_mistakes_are_reported(model: WhisperModel, asked: dict[str, Any], why: str) -> None:
     with pytest.raises(ModelError, match=why):
         run(model, [WAVES[0]], **asked)
 
@@ -291,9 +291,9 @@ def test_what_is_no_speech_and_unlikely_is_left_out(monkeypatch: pytest.MonkeyPa
     assert isinstance(model, WhisperModel)
     asked: list[int] = []
 
-    def silent(waves: Any, encoder: Any, *, languages: bool) -> list[Heard]:
+    def silent(waves: Any, encoder: Any, *, languages: bool) -> list[DetectedLanguage]:
         asked.append(len(waves))
-        return [Heard({"de": 1.0}, no_speech=0.9) for _ in waves]
+        return [DetectedLanguage({"de": 1.0}, no_speech=0.9) for _ in waves]
 
     monkeypatch.setattr(model, "listen", silent)
     monkeypatch.setattr(windows, "UNLIKELY", -100.0)

@@ -10,7 +10,7 @@ from transduce.data.tokens.tokenizer import END
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.search.greedy import greedy
 from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 from transduce.whisper.encoder_cache import EncoderCache
 from transduce.whisper.steps import PromptedSteps, Rules
 
@@ -23,7 +23,7 @@ class Even:
 
     def reorder(self, index_R: Tensor) -> None: ...
 
-    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> Even:
+    def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> Even:
         return self
 
     def step(self, tokens_B: Tensor, state: object) -> tuple[Tensor, object]:
@@ -34,7 +34,7 @@ class Even:
 
 def allowed(*written: int) -> set[int]:
     """What may follow these tokens."""
-    encode = lambda source_BS, lengths_B: Memory(torch.zeros(1, 1, 1), lengths_B, None)  # noqa: E731
+    encode = lambda source_BS, lengths_B: EncoderOutput(torch.zeros(1, 1, 1), lengths_B, None)  # noqa: E731
     rules = Rules(TOKENS, suppress=[7], suppress_first=[8])
     steps = PromptedSteps(Even(), encode, (2, 20, 22), rules, torch.device("cpu"))  # type: ignore[arg-type]
     state = steps.start(torch.zeros(1, 1), torch.ones(1))
@@ -66,10 +66,10 @@ def test_timestamps_come_in_pairs_and_never_go_back(
 def test_each_recording_is_encoded_once() -> None:
     calls = []
 
-    def encode(source_BS: Tensor, lengths_B: Tensor) -> Memory:
+    def encode(source_BS: Tensor, lengths_B: Tensor) -> EncoderOutput:
         calls.append(len(source_BS))
         states = source_BS.sum(dim=1)[:, None, None].float()
-        return Memory(states, torch.ones(len(source_BS), dtype=torch.long), None)
+        return EncoderOutput(states, torch.ones(len(source_BS), dtype=torch.long), None)
 
     cache = EncoderCache(encode, torch.device("cpu"))
     waves = torch.zeros(3, 50, dtype=torch.int16)
@@ -89,7 +89,7 @@ def test_an_output_of_the_greatest_length_is_cut_where_a_timestamp_must_come() -
             log_probs_RV[:, FIRST:] = 9.0
             return log_probs_RV.log_softmax(dim=1), state
 
-    encode = lambda source_BS, lengths_B: Memory(torch.zeros(1, 1, 1), lengths_B, None)  # noqa: E731
+    encode = lambda source_BS, lengths_B: EncoderOutput(torch.zeros(1, 1, 1), lengths_B, None)  # noqa: E731
     steps = PromptedSteps(Timed(), encode, (2, 20, 22), Rules(TOKENS), torch.device("cpu"))  # type: ignore[arg-type]
     for limit in (3, 4, 6, 7):
         limits_B = torch.tensor([limit])
@@ -101,10 +101,10 @@ def test_recordings_that_differ_in_one_sample_are_told_apart() -> None:
     """Each is encoded once, also where it is in a batch twice, and none has another's states."""
     asked: list[int] = []
 
-    def encode(source_BS: Tensor, lengths_B: Tensor) -> Memory:
+    def encode(source_BS: Tensor, lengths_B: Tensor) -> EncoderOutput:
         asked.append(len(source_BS))
         states_BSD = source_BS.float().sum(dim=1)[:, None, None]
-        return Memory(states_BSD, torch.ones(len(source_BS), dtype=torch.int64), None)
+        return EncoderOutput(states_BSD, torch.ones(len(source_BS), dtype=torch.int64), None)
 
     cache = EncoderCache(encode, torch.device("cpu"))
     wave = torch.arange(1000, dtype=torch.int16)

@@ -201,11 +201,11 @@ def _summary(job: Job) -> None:
 
 def _now_and_then() -> Callable[[str], None]:
     """Says something at most every few seconds: there may be thousands of files."""
-    told = [time.monotonic()]
+    printed_at = [time.monotonic()]
 
     def say(text: str) -> None:
-        if time.monotonic() - told[0] > PAUSE:
-            told[0] = time.monotonic()
+        if time.monotonic() - printed_at[0] > PAUSE:
+            printed_at[0] = time.monotonic()
             _say(text)
 
     return say

@@ -23,7 +23,7 @@ class LimitOptions:
                 one.name,
                 Annotated[
                     type(one.default),
-                    typer.Option(one.flag, min=one.least, help=one.help, rich_help_panel=PANEL),
+                    typer.Option(one.flag, min=one.minimum, help=one.help, rich_help_panel=PANEL),
                 ],
                 one.default,
             )

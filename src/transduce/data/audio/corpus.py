@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from transduce import recipe
 from transduce.cores import count_cores
-from transduce.data.audio.read import audio_facts, read_audio
+from transduce.data.audio.read import audio_info, read_audio
 from transduce.data.audio.recording import Samples
 from transduce.data.audio.segment import parse_place
 from transduce.data.cache.eviction import evict, note_use
@@ -140,12 +140,12 @@ def encode_recordings(
     source_tokens: Tokens,
     target_tokens: Tokens,
     cache_folder: Path,
-    room: float = math.inf,
+    capacity: float = math.inf,
 ) -> tuple[AudioCorpus, Report]:
     """An audio corpus, its samples from the cache if the same files were read before.
 
     Source tokens are those of the transcripts. With audio.prompt, targets begin with a prompt.
-    room: tokens that the decoder has positions for; longer targets count as too long. Audio that
+    capacity: tokens that the decoder has positions for; longer targets count as too long. Audio that
     cannot be read, is silent or too long is skipped and counted in the report. Raises DataError if
     nothing is left to learn from.
     """
@@ -162,17 +162,17 @@ def encode_recordings(
     fitting = []
     for number, pair in enumerate(pairs):
         length = max(len(targets[number]), len(transcripts[number]))
-        if length > data.max_length or len(targets[number]) + 1 > room:
+        if length > data.max_length or len(targets[number]) + 1 > capacity:
             _count_overlong(report, pair)
         else:
             fitting.append(number)
     # All of them, as the content of the cache must not depend on data.max_length.
     cached = _cached_samples(places, data, audio, cache_folder)
-    most = data.max_length * audio.hop_samples
+    maximum = data.max_length * audio.hop_samples
     kept = []
     for number in fitting:
         trouble = cached.troubles.get(number)
-        if trouble == TOO_LONG or cached.sizes[number] > most:
+        if trouble == TOO_LONG or cached.sizes[number] > maximum:
             _count_overlong(report, pairs[number])
         elif trouble is not None:
             report.unreadable += 1
@@ -272,8 +272,8 @@ def _cached_samples(
     while longest < data.max_length / audio.frames_a_second:
         longest *= 2
     key = _key([pair.source for pair in pairs], audio.sample_rate, longest)
-    file, facts = folder / f"{key}.samples", folder / f"{key}.sounds.json"
-    kept = _load(file, facts)
+    file, metadata = folder / f"{key}.samples", folder / f"{key}.sounds.json"
+    kept = _load(file, metadata)
     if kept is not None:
         note_use(file)
         return kept
@@ -283,8 +283,8 @@ def _cached_samples(
             made = _write(pairs, audio.sample_rate, longest, Path(work) / file.name)
             made.file.replace(file)
             values = [made.sizes, sorted(made.troubles.items()), sorted(made.clipped)]
-            (Path(work) / facts.name).write_text(json.dumps(values), "utf-8")
-            (Path(work) / facts.name).replace(facts)
+            (Path(work) / metadata.name).write_text(json.dumps(values), "utf-8")
+            (Path(work) / metadata.name).replace(metadata)
     except OSError as error:
         raise DataError(
             f"the audio of the corpus could not be cached in {folder} ({error.strerror or error}): "
@@ -298,23 +298,23 @@ def _key(sources: Sequence[str], rate: int, longest: float) -> str:
     times.
     """
     digest = sha256(json.dumps([FORMAT, rate, longest]).encode())
-    facts: dict[Path, str] = {}
+    metadata: dict[Path, str] = {}
     for source in sources:
         path = parse_place(source)[0]
-        if path not in facts:
+        if path not in metadata:
             try:
                 status = path.stat()
-                facts[path] = f"{status.st_size} {status.st_mtime_ns}"
+                metadata[path] = f"{status.st_size} {status.st_mtime_ns}"
             except OSError:
-                facts[path] = "missing"
-        digest.update(f"{source}\0{facts[path]}\0".encode("utf-8", "surrogatepass"))
+                metadata[path] = "missing"
+        digest.update(f"{source}\0{metadata[path]}\0".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
-def _load(file: Path, facts: Path) -> CachedSamples | None:
+def _load(file: Path, metadata: Path) -> CachedSamples | None:
     """The cached samples; None if they are missing or incomplete."""
     try:
-        sizes, troubles, clipped = json.loads(facts.read_text("utf-8"))
+        sizes, troubles, clipped = json.loads(metadata.read_text("utf-8"))
         whole = file.stat().st_size == 2 * sum(sizes)
         reasons = {int(n): why for n, why in troubles}
         return CachedSamples(file, sizes, reasons, set(clipped), []) if whole else None
@@ -354,7 +354,7 @@ def _read(source: str, rate: int, longest: float) -> ReadResult:
     path, start, end = parse_place(source)
     try:
         # Check the header first: hours of audio should not be read only to be skipped.
-        seconds = min(audio_facts(path).seconds, end or float("inf")) - start
+        seconds = min(audio_info(path).seconds, end or float("inf")) - start
         if seconds > longest:
             return ReadResult(None, TOO_LONG)
         audio = read_audio(path, rate, start, end)

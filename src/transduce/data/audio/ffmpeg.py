@@ -21,9 +21,9 @@ from typing import NamedTuple
 from transduce.errors import DataError, TransduceWarning
 
 PROGRAM = "ffmpeg"
-MOST_SECONDS = 120.0  # of one conversion
-MOST_BYTES = 2 << 30  # of one converted file: 9 hours of 16 bits at 32 kHz
-MOST_KEPT = 64  # converted files
+MAX_SECONDS = 120.0  # of one conversion
+MAX_BYTES = 2 << 30  # of one converted file: 9 hours of 16 bits at 32 kHz
+MAX_KEPT = 64  # converted files
 # Formats that are one file. Playlists, for one, would make ffmpeg open files that they name.
 FORMATS = (
     "aac ac3 aiff amr amrnb amrwb asf au avi caf dv flac flv gsm loas matroska mov mp3 mpeg mpegts "
@@ -97,25 +97,25 @@ def _run(path: Path, made: Path, partial: bool) -> bool:
     command = [shutil.which(PROGRAM) or PROGRAM, "-nostdin", "-hide_banner", "-loglevel", "error"]
     command += ["-y", "-threads", "1", "-protocol_whitelist", "file"]
     command += ["-format_whitelist", FORMATS.replace(" ", ","), "-i", f"file:{path.resolve()}"]
-    command += ["-map", "0:a:0", "-c:a", "pcm_s16le", "-fs", str(MOST_BYTES)]
+    command += ["-map", "0:a:0", "-c:a", "pcm_s16le", "-fs", str(MAX_BYTES)]
     command += ["-f", "wav", f"file:{made}"]
     try:
         ended = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=MOST_SECONDS,
+            timeout=MAX_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise DataError(
-            f"{path} takes ffmpeg longer than {MOST_SECONDS:g} s: convert it to WAV or FLAC"
+            f"{path} takes ffmpeg longer than {MAX_SECONDS:g} s: convert it to WAV or FLAC"
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be converted: ffmpeg does not start ({error})") from None
-    if made.stat().st_size >= MOST_BYTES:
+    if made.stat().st_size >= MAX_BYTES:
         raise DataError(
-            f"{path} has more audio than fits into {MOST_BYTES >> 30} GB: cut it into parts"
+            f"{path} has more audio than fits into {MAX_BYTES >> 30} GB: cut it into parts"
         )
     lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
     damaged = bool(ended.returncode or lines)
@@ -173,7 +173,7 @@ def _leave_folder() -> None:
 
 def _forget_old() -> None:
     with _LOCK:
-        while len(_CONVERTED) > MOST_KEPT:
+        while len(_CONVERTED) > MAX_KEPT:
             key = next((key for key, one in _CONVERTED.items() if one.done()), None)
             if key is None:
                 return

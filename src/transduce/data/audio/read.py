@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from transduce.data.audio.recording import Facts, Recording, Samples, load_audio_package
+from transduce.data.audio.recording import AudioInfo, Recording, Samples, load_audio_package
 from transduce.errors import DataError
 
 RATE = 16_000
@@ -27,7 +27,7 @@ SILENT = 2.0**-13  # a peak of four steps of 16 bits
 STEP = 2.0**-15
 CLIPPED_SHARE = 1e-3
 CANCELLED = 0.01
-MOST_CHANNELS = 64
+MAX_CHANNELS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Waveform:
         return len(self.samples) / self.rate
 
 
-def audio_facts(path: Path | str) -> Facts:
+def audio_info(path: Path | str) -> AudioInfo:
     """Length, rate, channels and format from the header alone. Raises DataError."""
     with Recording(path) as recording:
-        return recording.facts
+        return recording.info
 
 
 def read_audio(
@@ -95,7 +95,7 @@ def audio_from_samples(
             f"scale ±1, int16 or int32"
         )
     channels = samples[:, None] if samples.ndim == 1 else samples
-    if channels.ndim != 2 or min(channels.shape) > MOST_CHANNELS:
+    if channels.ndim != 2 or min(channels.shape) > MAX_CHANNELS:
         raise DataError(
             f"{name} has the shape {list(samples.shape)}; give [samples], or [samples, channels]"
         )
@@ -166,11 +166,11 @@ def flaws(mono: Samples, peaks: Peaks) -> list[str]:
             f"is {peak:,.0f} times as loud as full scale: its samples may not be scaled to ±1"
         )
     # Clipping leaves flat tops; three equal samples at the peak are rarely chance.
-    loud, most = min(peak, 1.0) - STEP, CLIPPED_SHARE * len(mono)
-    if np.count_nonzero(mono >= loud) + np.count_nonzero(mono <= -loud) > most:
+    loud, maximum = min(peak, 1.0) - STEP, CLIPPED_SHARE * len(mono)
+    if np.count_nonzero(mono >= loud) + np.count_nonzero(mono <= -loud) > maximum:
         at_peak = np.abs(mono) >= loud
         flat = at_peak[:-2] & at_peak[1:-1] & at_peak[2:]
-        if np.count_nonzero(flat) > most:
+        if np.count_nonzero(flat) > maximum:
             found.append("is clipped: it was recorded too loud")
     return found
 
@@ -190,9 +190,9 @@ def _piece(
     """
     if start < 0 or (end is not None and end <= start):
         raise DataError(f"{recording.path}: a segment from {start} s to {end} s is not possible")
-    if recording.facts.seconds <= start:
+    if recording.info.seconds <= start:
         raise DataError(
-            f"{recording.path} lasts {recording.facts.seconds:.2f} s: it has no audio at {start} s"
+            f"{recording.path} lasts {recording.info.seconds:.2f} s: it has no audio at {start} s"
         )
     grid = recording.rate // math.gcd(recording.rate, rate)
     first = max(0, int((start - MARGIN) * recording.rate)) // grid * grid

@@ -41,7 +41,7 @@ UNRECOGNISED = "no audio format is recognised in it"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class AudioInfo:
     """What the header of a file says."""
 
     seconds: float
@@ -127,9 +127,9 @@ class Recording:
         return int(self._file.frames)
 
     @property
-    def facts(self) -> Facts:
+    def info(self) -> AudioInfo:
         seconds = self.frames / self.rate
-        return Facts(seconds, self.rate, int(self._file.channels), str(self._file.format))
+        return AudioInfo(seconds, self.rate, int(self._file.channels), str(self._file.format))
 
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[Samples]:
         """Frames start … end − 1, or all that follow, as blocks [frames, channels]."""

@@ -22,11 +22,11 @@ NOTHING = -90.0  # dB relative to full scale: digital silence, which says nothin
 
 # A pause is within 6 dB of the noise, or in the lowest third between noise and speech where these
 # are far apart.
-LEAST_MARGIN = 6.0
+MIN_MARGIN = 6.0
 SHARE = 1 / 3
 # The noise level is at most this much above the quietest tenth of the recording; what is always
 # louder, such as music for a minute, is not a pause.
-MOST_DRIFT = 20.0
+MAX_DRIFT = 20.0
 
 
 def cut_at_silences(
@@ -98,8 +98,8 @@ def _threshold(loudness: Decibels) -> Decibels:
         near = loudness[max(0, start - around) : start + second + around]
         near = near[near > NOTHING]
         noise, speech = np.percentile(near, (10, 95)) if len(near) else (quietest, quietest)
-        noise = min(noise, quietest + MOST_DRIFT)
-        threshold[start : start + second] = noise + max(LEAST_MARGIN, SHARE * (speech - noise))
+        noise = min(noise, quietest + MAX_DRIFT)
+        threshold[start : start + second] = noise + max(MIN_MARGIN, SHARE * (speech - noise))
     return threshold
 
 

@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from transduce.data.audio.silence import HOP, LEAST_MARGIN, NOTHING, SHARE, SMOOTH
+from transduce.data.audio.silence import HOP, MIN_MARGIN, NOTHING, SHARE, SMOOTH
 
 MEMORY = 30.0  # seconds from which the noise level is estimated
 FIRST = 0.5  # seconds that are listened to before anything is decided
@@ -26,7 +26,7 @@ FULL_SCALE_DECIBELS = 20 * np.log10(32768.0)
 class VoiceActivity:
     """Tells for every 10 ms of 16-bit audio whether it is louder than the noise."""
 
-    def __init__(self, rate: int, margin: float = LEAST_MARGIN) -> None:
+    def __init__(self, rate: int, margin: float = MIN_MARGIN) -> None:
         """margin: decibels that speech is at least above the noise."""
         self.size = round(HOP * rate)
         """Samples of one frame."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transduce.data.batches.batch import Batch, batch_of_rows
 from transduce.data.batches.blocks import cut_anywhere
 from transduce.data.batches.mixing import Mix
-from transduce.data.batches.stream import Stream
+from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded, check_some_left
 from transduce.errors import DataError
 
@@ -56,7 +56,7 @@ class Batches:
 
     def __init__(
         self,
-        corpus: Encoded | Stream,
+        corpus: Encoded | StreamingDataset,
         tokens: int = 4096,
         seed: int = 1,
         ends: bool = True,
@@ -118,13 +118,13 @@ class Batches:
                 position = _after(position, last)
             if position.pool:  # resumed, but the stream has become shorter
                 position = Position(position.epoch + 1)
-            if not seen and isinstance(self.corpus, Stream):
+            if not seen and isinstance(self.corpus, StreamingDataset):
                 check_some_left(0, self.corpus.corpus, self.corpus.report)
             if not seen:
                 raise DataError("there is no pair to make a batch of")
 
     def _pools(self, start: Position) -> Iterator[tuple[Encoded, bool]]:
-        if isinstance(self.corpus, Stream):
+        if isinstance(self.corpus, StreamingDataset):
             return prefetched(self.corpus.pools(start.pool, start.epoch))
         return iter([(self.corpus, True)][start.pool :])
 
@@ -212,14 +212,14 @@ def _by_length(
     """
     if not len(order):
         return order
-    least, bits = int(second.min()), len(order).bit_length()
-    span = int(second.max()) - least + 1
+    minimum, bits = int(second.min()), len(order).bit_length()
+    span = int(second.max()) - minimum + 1
     if (int(first.max()) + 1) * span >= 1 << (63 - bits):
         return order[np.lexsort((second[order], first[order]))]
     packed = first[order].astype(np.int64)
     packed *= span
     packed += second[order]
-    packed -= least
+    packed -= minimum
     packed <<= bits
     packed |= np.arange(len(order))
     packed.sort()

@@ -10,7 +10,7 @@ from pathlib import Path
 from transduce.errors import DataError
 
 VARIABLE = "TRANSDUCE_CACHE_GB"
-MOST_GB = 50.0
+MAX_GB = 50.0
 DAY = 24 * 60 * 60
 GB = 10**9
 
@@ -28,11 +28,11 @@ def evict(folder: Path) -> list[str]:
     Nothing used within a day is removed: another run may be about to read it. A memory-mapped file
     stays readable for its run. Raises DataError where the variable holds no number.
     """
-    most = _most_bytes()
+    maximum = _max_bytes()
     found = sorted(_entries(folder), reverse=True)
     kept, removed, freed = 0, 0, 0
     for used, size, paths in found:
-        if kept + size <= most or time.time() - used < DAY:
+        if kept + size <= maximum or time.time() - used < DAY:
             kept += size
             continue
         for path in paths:
@@ -44,7 +44,7 @@ def evict(folder: Path) -> list[str]:
     noun = "corpus" if removed == 1 else "corpora"
     return [
         f"{removed} least recently used {noun} ({freed / GB:.1f} GB) removed from "
-        f"the cache {folder}, which keeps {most / GB:g} GB; set {VARIABLE} to change that"
+        f"the cache {folder}, which keeps {maximum / GB:g} GB; set {VARIABLE} to change that"
     ]
 
 
@@ -64,12 +64,12 @@ def _entries(folder: Path) -> list[tuple[float, int, list[Path]]]:
     return found
 
 
-def _most_bytes() -> float:
+def _max_bytes() -> float:
     given = os.environ.get(VARIABLE, "").strip()
     try:
-        most = float(given or MOST_GB)
+        maximum = float(given or MAX_GB)
     except ValueError:
-        most = -1.0
-    if not 0 <= most < float("inf"):
+        maximum = -1.0
+    if not 0 <= maximum < float("inf"):
         raise DataError(f"{VARIABLE} is {given}, which is not a number of gigabytes; give one")
-    return most * GB
+    return maximum * GB

@@ -20,7 +20,7 @@ from transduce.recipe.tasks import TASK_RULES
 Severity = Literal["error", "warning", "note"]
 MANY_UNKNOWN = 0.01  # a larger share of unknown tokens is worth a warning
 DEVIATIONS = 5  # median absolute deviations of lengths that are unusual
-LEAST_DEVIATION = 0.5  # also where nearly all pairs have the same ratio
+MIN_DEVIATION = 0.5  # also where nearly all pairs have the same ratio
 LONG = 40  # characters; so long a line hardly occurs twice in running text by chance
 
 
@@ -245,7 +245,7 @@ def _odd_ratios(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArr
     ratio = np.exp(np.median(np.log(np.maximum(targets, 1) / np.maximum(sources, 1))))
     expected = ratio * sources
     deviations = (targets - expected) / np.sqrt(np.maximum((expected + targets) / 2, 1))
-    spread = max(float(np.median(np.abs(deviations))), LEAST_DEVIATION)
+    spread = max(float(np.median(np.abs(deviations))), MIN_DEVIATION)
     far = np.abs(deviations) > DEVIATIONS * spread
     factors = np.maximum(targets, 1) / np.maximum(expected, 1)
     return np.flatnonzero(far & (np.abs(np.log(factors)) > np.log(2)))

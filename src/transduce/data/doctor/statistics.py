@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.audio.read import audio_facts
+from transduce.data.audio.read import audio_info
 from transduce.data.audio.segment import parse_place
 from transduce.data.text.pairs import EXAMPLES, Pair, ReadingCounts, is_running, read_pairs, text_of
 from transduce.data.text.tags import without_tags
@@ -94,7 +94,7 @@ class CorpusStatistics:
         """The length of a recording by its header; unreadable ones are recorded."""
         path, start, end = parse_place(without_tags(pair.source, pair.tags)[1])
         try:
-            seconds = min(audio_facts(path).seconds, end or float("inf")) - start
+            seconds = min(audio_info(path).seconds, end or float("inf")) - start
         except DataError as error:
             self.unreadable.append(f"{pair.file}:{pair.line}: {error}")
             return 0

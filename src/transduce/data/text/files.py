@@ -16,7 +16,7 @@ LONGEST = 100_000  # characters of a line that are read; a longer one is not a u
 BOM = b"\xef\xbb\xbf"  # some editors begin a file with it
 UTF16 = (b"\xff\xfe", b"\xfe\xff")  # how a file of UTF-16 begins
 NEAR = 1000  # bytes before the limit in which a space to cut at is searched
-MOST_BYTES = 1 << 26  # longest line of a table, which holds several columns
+MAX_BYTES = 1 << 26  # longest line of a table, which holds several columns
 
 
 def locate(name: str, folder: str | None) -> Path:
@@ -120,21 +120,21 @@ def read_lines(
 
 def _raw_lines(file: BinaryIO, name: str, pieces: bool, table: bool) -> Iterator[tuple[int, bytes]]:
     """The bytes of each line and its number, in bounded memory."""
-    most = MOST_BYTES if table else 4 * LONGEST + 2 * NEAR
+    maximum = MAX_BYTES if table else 4 * LONGEST + 2 * NEAR
     line = 0
-    while raw := file.readline(most):
+    while raw := file.readline(maximum):
         line += 1
-        ended = raw.endswith(b"\n") or len(raw) < most
+        ended = raw.endswith(b"\n") or len(raw) < maximum
         if ended:
             yield line, raw
             continue
         if table:
-            raise DataError(f"{name}:{line}: the line has more than {most >> 20} MB; split it")
+            raise DataError(f"{name}:{line}: the line has more than {maximum >> 20} MB; split it")
         kept, rest = _cut_at_character(raw)
         yield line, kept
         while not ended:
-            more = file.readline(most)
-            ended = more.endswith(b"\n") or len(more) < most
+            more = file.readline(maximum)
+            ended = more.endswith(b"\n") or len(more) < maximum
             if pieces:
                 kept, rest = (rest + more, b"") if ended else _cut_at_character(rest + more)
                 if kept:

@@ -49,10 +49,10 @@ def extended(tokens: Tokens, settings: recipe.Tokens, texts: Iterable[str]) -> T
     for tag, number in tokens.tags.items():  # otherwise they would move behind the new tokens
         model["vocab"][f"<{tag}>"] = number
     texts = [text for text in texts if text.strip()]
-    room = max(settings.size - len(tokens), 0)
+    capacity = max(settings.size - len(tokens), 0)
     counts = _new_units(tokens, texts)
     order = sorted(counts, key=lambda unit: (-counts[unit], unit))
-    new = [unit for unit in order if counts[unit] >= settings.min_count][:room]
+    new = [unit for unit in order if counts[unit] >= settings.min_count][:capacity]
     number = len(tokens)
     for unit in new:
         model["vocab"][unit] = number
@@ -64,7 +64,7 @@ def extended(tokens: Tokens, settings: recipe.Tokens, texts: Iterable[str]) -> T
         raise TokensError(
             f"a vocabulary of kind {model['type']} cannot be extended; use train.start.tokens: keep"
         )
-    merges = _more_merges(grown, texts, room - len(new), settings.min_count)
+    merges = _more_merges(grown, texts, capacity - len(new), settings.min_count)
     for one, other in merges:
         model["merges"].append([one, other])
         model["vocab"][one + other] = number
@@ -96,7 +96,7 @@ def _words(tokens: Tokens, texts: Iterable[str]) -> Iterable[list[str]]:
 
 
 def _more_merges(
-    tokens: Tokens, texts: list[str], room: int, min_count: int
+    tokens: Tokens, texts: list[str], capacity: int, min_count: int
 ) -> list[tuple[str, str]]:
     """Further merges of BPE: the most frequent pair of neighbours, again and again."""
     names = tokens.names()
@@ -116,7 +116,7 @@ def _more_merges(
     merges: list[tuple[str, str]] = []
     queue = [(-count, pair) for pair, count in pairs.items()]
     heapify(queue)
-    while queue and len(merges) < room:
+    while queue and len(merges) < capacity:
         count, best = heappop(queue)
         if pairs.get(best) != -count:
             continue  # it has changed, and is in the queue once more
@@ -173,14 +173,14 @@ def _new_pieces(
 ) -> list[tuple[str, float]]:
     """Pieces of a unigram vocabulary of these texts that none of `sides` has, and their scores."""
     known = {name.removeprefix(HIDDEN) for tokens in sides for name in tokens.names()}
-    room = max(settings.size - len(sides[0]), 0)
-    if not room:
+    capacity = max(settings.size - len(sides[0]), 0)
+    if not capacity:
         return []
     # Texts as they are before they are cut: whatever is normalized is so already.
     plain = {"algorithm": "unigram", "normalize": "none", "lowercase": False, "bpe_dropout": 0.0}
     normal = [sides[0].normalized(text).replace(SPACE, " ").strip() for text in texts]
     own = json.loads(Tokens.train(settings.model_copy(update=plain), normal).to_json())["model"]
-    return [(name, score) for name, score in own["vocab"] if name not in known][:room]
+    return [(name, score) for name, score in own["vocab"] if name not in known][:capacity]
 
 
 def extended_pair(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import UNKNOWN
-from transduce.decoding.batch.packing import pack, pack_evenly
+from transduce.decoding.batch.token_budget import pack, pack_evenly
 from transduce.decoding.batch.workers import Found, run_in_workers, shares, worth_forking
 from transduce.decoding.constraints.constraint import (
     AllowedTokens,
@@ -81,37 +81,37 @@ class Request:
         """The total number of tokens of the required phrases."""
         return sum(map(len, self.include))
 
-    def min_tokens(self, least: int) -> int:
+    def min_tokens(self, minimum: int) -> int:
         """The minimum number of tokens of an output, without END."""
         if not self.prefix and not self.include:
-            return least
-        return max(len(self.prefix) + self.included, least)
+            return minimum
+        return max(len(self.prefix) + self.included, minimum)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The maximum output length, including END: ratio x source + extra, and never above `room`.
+    """The maximum output length, including END: ratio x source + extra, and never above `capacity`.
 
-    With `most`, that many tokens and END instead.
+    With `maximum`, that many tokens and END instead.
     """
 
     ratio: float
     extra: int
-    room: int
-    most: int | None = None
+    capacity: int
+    maximum: int | None = None
 
-    def limit(self, request: Request, least: int) -> int:
-        """The maximum length; constraints raise it up to `room`, so that they can be satisfied."""
+    def limit(self, request: Request, minimum: int) -> int:
+        """The maximum length; constraints raise it up to `capacity`, so that they can be satisfied."""
         longest = int(request.length * self.ratio) + self.extra
-        required = request.min_tokens(least)
-        if self.most is not None:
-            longest = max(self.most, required) + 1
+        required = request.min_tokens(minimum)
+        if self.maximum is not None:
+            longest = max(self.maximum, required) + 1
         elif required:
             longest = max(longest, required + 1 + self.extra)
-        return max(1, min(longest, self.room))
+        return max(1, min(longest, self.capacity))
 
-    def fits(self, request: Request, least: int) -> bool:
-        return request.min_tokens(least) < self.room
+    def fits(self, request: Request, minimum: int) -> bool:
+        return request.min_tokens(minimum) < self.capacity
 
 
 class FastSearch(Protocol):
@@ -170,7 +170,7 @@ class BatchDecoder:
         if self.device.type != "cpu":
             return pack(places, sizes, PLACES)
         several = max(1, round(sum(sizes[place] for place in places) / PLACES_ON_CPU))
-        return pack_evenly(places, sizes, several, most=1.5 * PLACES_ON_CPU)
+        return pack_evenly(places, sizes, several, maximum=1.5 * PLACES_ON_CPU)
 
     def _kind(self, request: Request) -> tuple[int, int]:
         """What requests of one batch must share: the beam size, which required phrases may raise,
@@ -231,8 +231,8 @@ class BatchDecoder:
         if shaped or self.allowed is not None or not settings.unknown:
             return None
         # The minimum length includes END here.
-        power, least = settings.length_penalty or 0.0, settings.min_length + 1
-        return Search(settings.hypotheses, settings.nbest, power, least, settings.patience)
+        power, minimum = settings.length_penalty or 0.0, settings.min_length + 1
+        return Search(settings.hypotheses, settings.nbest, power, minimum, settings.patience)
 
     @property
     def pools(self) -> Pools | None:
@@ -262,7 +262,7 @@ class BatchDecoder:
     def _too_long(self) -> str:
         return (
             f"the constraints need a longer output than this model has positions for "
-            f"({self.bounds.room}, including the end token); shorten them"
+            f"({self.bounds.capacity}, including the end token); shorten them"
         )
 
     def _places(self, request: Request) -> int:

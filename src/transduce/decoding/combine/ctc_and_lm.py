@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
-from transduce.decoding.search.rules import NEVER
+from transduce.decoding.search.rules import NEG_INF
 from transduce.decoding.search.stepper import Stepper
 from transduce.models.call_context import NO_CONTEXT, CallContext, attention_of
 from transduce.models.decoders import DecoderState, shared_rows
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.prefix_score import CtcPrefix
 
@@ -27,7 +27,7 @@ from transduce.nn.ctc.prefix_score import CtcPrefix
 class DecoderSteps(Protocol):
     """A decoder's steps, given encoder states."""
 
-    def begin(self, memory: Memory, context: CallContext = ...) -> DecoderState: ...
+    def begin(self, memory: EncoderOutput, context: CallContext = ...) -> DecoderState: ...
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
 
@@ -154,10 +154,10 @@ class ShallowFusion:
         if self.endless:
             end_R = own_RV[:, END].clone()
             for scores_RV in (own_RV, fused_RV):
-                scores_RV.nan_to_num_(nan=NEVER, neginf=NEVER)[:, END] = NEVER
+                scores_RV.nan_to_num_(nan=NEG_INF, neginf=NEG_INF)[:, END] = NEG_INF
             kept_R1, fused_R1 = (x.logsumexp(dim=1, keepdim=True) for x in (own_RV, fused_RV))
             # Where nothing can go on, -inf - -inf is NaN.
-            fused_RV = (fused_RV + kept_R1 - fused_R1).nan_to_num_(nan=NEVER, neginf=NEVER)
+            fused_RV = (fused_RV + kept_R1 - fused_R1).nan_to_num_(nan=NEG_INF, neginf=NEG_INF)
             fused_RV[:, END] = end_R
         return fused_RV, ShallowFusionState(own, language)
 

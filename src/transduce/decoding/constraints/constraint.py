@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD, UNKNOWN
-from transduce.decoding.search.rules import NEVER as NEVER
+from transduce.decoding.search.rules import NEG_INF as NEG_INF
 from transduce.decoding.search.rules import cut, obey, too_early
 from transduce.models.call_context import attention_of
 
@@ -60,14 +60,14 @@ class Constraints:
         last_R: Tensor | None,
         state: object | None = None,
     ) -> Tensor:
-        """The log-probabilities with NEVER for banned tokens; at its maximum length a row must end.
+        """The log-probabilities with NEG_INF for banned tokens; at its maximum length a row must end.
 
-        The scores of every search pass here: NaN and infinite values become NEVER, so that such
+        The scores of every search pass here: NaN and infinite values become NEG_INF, so that such
         tokens are never chosen. The steps in C have done so; their state says it. A state may also
         say where a model's own rules leave no END: at its maximum length such a row is cut there.
         """
-        if not getattr(state, "finite_or_never", False):
-            log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
+        if not getattr(state, "finite_or_neg_inf", False):
+            log_probs_RV = log_probs_RV.nan_to_num_(nan=NEG_INF, posinf=NEG_INF, neginf=NEG_INF)
         unending_R = getattr(state, "unending_R", None)
         if last_R is not None and unending_R is not None:
             cut(log_probs_RV, last_R & unending_R)
@@ -76,7 +76,7 @@ class Constraints:
             for part in self.constraints:
                 part.see(state)
                 part.ban(banned_RV, written_RT)
-            log_probs_RV = log_probs_RV.masked_fill(banned_RV, NEVER)
+            log_probs_RV = log_probs_RV.masked_fill(banned_RV, NEG_INF)
         obey(log_probs_RV, early=False, last_R=last_R)  # MinLength is among the constraints
         if self.open and last_R is not None:
             cut(log_probs_RV, last_R)
@@ -102,13 +102,13 @@ class AllowedTokens(Constraint):
 
 
 class MinLength(Constraint):
-    """No END before `least` tokens."""
+    """No END before `minimum` tokens."""
 
-    def __init__(self, least: int) -> None:
-        self.least = least
+    def __init__(self, minimum: int) -> None:
+        self.minimum = minimum
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
-        if too_early(written_RT.shape[1], self.least + 1):
+        if too_early(written_RT.shape[1], self.minimum + 1):
             banned_RV[:, END] = True
 
 
@@ -217,9 +217,9 @@ def padded_phrases(
     right: bool = False,
 ) -> Tensor:
     """The phrases of each source as one tensor [sources, phrases, tokens]."""
-    most = max(map(len, phrases), default=0)
+    maximum = max(map(len, phrases), default=0)
     longest = max((len(phrase) for of_one in phrases for phrase in of_one), default=1)
-    filled = torch.full((len(phrases), most, longest), fill)
+    filled = torch.full((len(phrases), maximum, longest), fill)
     for b, of_one in enumerate(phrases):
         for p, phrase in enumerate(of_one):
             place = slice(longest - len(phrase), None) if right else slice(len(phrase))
@@ -239,7 +239,7 @@ class Coverage(Constraint):
     layer, the mean over heads.
     """
 
-    least = 1e-6  # a position without any attention has a large but finite penalty
+    minimum = 1e-6  # a position without any attention has a large but finite penalty
 
     def __init__(self, positions_B: Tensor, strength: float) -> None:
         """positions_B: how many there are in each source."""
@@ -261,6 +261,6 @@ class Coverage(Constraint):
     def closing(self) -> Tensor:
         assert self.covered_RS is not None  # a step has been made
         place_S = torch.arange(self.covered_RS.shape[1], device=self.covered_RS.device)
-        cost_RS = self.covered_RS.clamp(self.least, 1.0).log()
+        cost_RS = self.covered_RS.clamp(self.minimum, 1.0).log()
         cost_RS = cost_RS.masked_fill(place_S >= self.positions_R[:, None], 0.0)
         return self.strength * cost_RS.sum(dim=1)

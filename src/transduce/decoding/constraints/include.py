@@ -20,7 +20,12 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
-from transduce.decoding.constraints.constraint import NEVER, Constraint, last_tokens, padded_phrases
+from transduce.decoding.constraints.constraint import (
+    NEG_INF,
+    Constraint,
+    last_tokens,
+    padded_phrases,
+)
 
 
 class Include(Constraint):
@@ -51,9 +56,9 @@ class Include(Constraint):
         self.lack_RU = (missing_RUP * sizes_RP[:, None]).sum(dim=2) - furthest_RU
 
         # Tokens between this one and END; at the last step this one is END.
-        room_R = (self.limits_R - written_RT.shape[1] - 2).clamp(min=0)
-        banned_RU = banned_RV.gather(1, self.tokens_RU) | (self.lack_RU > room_R[:, None])
-        banned_RV |= (self.lack_R > room_R)[:, None]
+        capacity_R = (self.limits_R - written_RT.shape[1] - 2).clamp(min=0)
+        banned_RU = banned_RV.gather(1, self.tokens_RU) | (self.lack_RU > capacity_R[:, None])
+        banned_RV |= (self.lack_R > capacity_R)[:, None]
         banned_RV.scatter_(1, self.tokens_RU, banned_RU)
         banned_RV[:, END] |= self.lack_R > 0
 
@@ -61,9 +66,9 @@ class Include(Constraint):
         """For each row `count` candidates, banks taking turns: indices_BC into its N x V."""
         B, N, V = reached_BNV.shape
         tokens_BNU = self.tokens_RU.view(B, N, -1)
-        rest_BNV = reached_BNV.scatter(2, tokens_BNU, NEVER)  # none is a candidate twice
+        rest_BNV = reached_BNV.scatter(2, tokens_BNU, NEG_INF)  # none is a candidate twice
         rest_BNK, token_BNK = rest_BNV.topk(min(count, V), dim=2)
-        token_BNK = token_BNK.masked_fill(rest_BNK == NEVER, PAD)  # nor is what was set aside
+        token_BNK = token_BNK.masked_fill(rest_BNK == NEG_INF, PAD)  # nor is what was set aside
         value_BC = torch.cat([rest_BNK, reached_BNV.gather(2, tokens_BNU)], dim=2).flatten(1)
         token_BNC = torch.cat([token_BNK, tokens_BNU], dim=2)
         place_BC = (token_BNC + V * torch.arange(N, device=token_BNC.device)[:, None]).flatten(1)
@@ -106,6 +111,6 @@ def _in_turns(value_BC: Tensor, lack_BC: Tensor, banks: int) -> Tensor:
     place_C = torch.arange(order_BC.shape[1], device=order_BC.device)
     turn_BC = place_C - torch.searchsorted(sorted_lack_BC, sorted_lack_BC)
     turn_BC = (turn_BC * banks + sorted_lack_BC).masked_fill(
-        value_BC.gather(1, order_BC) == NEVER, order_BC.shape[1] * banks
+        value_BC.gather(1, order_BC) == NEG_INF, order_BC.shape[1] * banks
     )
     return order_BC.gather(1, turn_BC.argsort(dim=1, stable=True))

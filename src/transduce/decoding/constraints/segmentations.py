@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 
-MOST = 1000  # segmentations of a phrase
+MAX_SEGMENTATIONS = 1000  # segmentations of a phrase
 END_OF_PHRASE = "\0"  # after a text: tokens that have punctuation there
 
 
@@ -32,14 +32,14 @@ class Segmentations:
         self._longest = max(map(len, self._ids), default=0)
 
     def of(self, ids: list[int]) -> list[list[int]]:
-        """The sequences, those with the fewest tokens first, at most MOST; the given one too."""
+        """The sequences, those with the fewest tokens first, at most MAX_SEGMENTATIONS; the given one too."""
         text = "".join(self.tokens.pieces(ids))
         fewest = self._fewest(text)
         found: dict[tuple[int, ...], None] = {tuple(ids): None}
         waiting: list[tuple[int, int, tuple[int, ...]]] = []
         if fewest[0] is not None:
             heappush(waiting, (fewest[0], 0, ()))
-        while waiting and len(found) < MOST:
+        while waiting and len(found) < MAX_SEGMENTATIONS:
             _, at, before = heappop(waiting)
             if at == len(text):
                 found[before] = None

@@ -17,8 +17,8 @@ from transduce.decoding.search.continuous_batching import Job, Search, Shape, Sl
 from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.decoding.search.observer import SearchObserver
 from transduce.models import EncoderDecoder
-from transduce.runtime.slots import CTransformerSlots
-from transduce.runtime.structures import MOST_BEAM
+from transduce.runtime.c_slots import CTransformerSlots
+from transduce.runtime.structures import MAX_BEAM
 from transduce.runtime.transformer import CTransformerSteps
 
 # Between two looks at what has arrived, so many steps and seconds at least: the encoder takes more
@@ -41,8 +41,8 @@ class CpuSlots:
             shape.source,
             penalty(torch.arange(shape.target + 2), shape.length_penalty),
             (PAD, BEGIN, END),
-            shape.least,
-            1 if shape.beam == 1 else shape.most,
+            shape.minimum,
+            1 if shape.beam == 1 else shape.maximum,
         )
 
     def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
@@ -89,7 +89,7 @@ def has_search_in_c(steps: object, settings: Search) -> TypeGuard[CTransformerSt
     """Whether these steps can be searched in C with these settings."""
     if not isinstance(steps, CTransformerSteps) or not steps.has_slots:
         return False
-    return max(settings.beam, settings.nbest) <= MOST_BEAM
+    return max(settings.beam, settings.nbest) <= MAX_BEAM
 
 
 class CpuSearch:
@@ -101,7 +101,7 @@ class CpuSearch:
 
     def takes(self, settings: Search) -> bool:
         """Whether it has a search with these settings."""
-        return max(settings.beam, settings.nbest) <= MOST_BEAM
+        return max(settings.beam, settings.nbest) <= MAX_BEAM
 
     def pool_for(
         self,
@@ -113,8 +113,8 @@ class CpuSearch:
         """A pool for so many jobs of a size; None where that is one of the busy ones."""
         wanted = next((count for count in SIZES if jobs <= count), SIZES[-1])
         shape = shape_of(settings, wanted, size)
-        most = max(1, PLACES // (shape.beam * size[1] + size[0]))
-        shape = shape_of(settings, min(wanted, most), size)
+        maximum = max(1, PLACES // (shape.beam * size[1] + size[0]))
+        shape = shape_of(settings, min(wanted, maximum), size)
         if any(pool.shape == shape for pool in busy):
             return None
         return CpuSlots(self.steps, shape)

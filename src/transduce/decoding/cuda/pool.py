@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN
-from transduce.decoding.cuda.slots import Slots, TokenRules
+from transduce.decoding.cuda.graph_slots import Slots, TokenRules
 from transduce.decoding.search.continuous_batching import (
     Job,
     Running,
@@ -25,9 +25,9 @@ from transduce.decoding.search.continuous_batching import (
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.hooks import copy_for_search
-from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.torch_private import copy_all
@@ -36,14 +36,14 @@ MAX_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most one part in SHARE of the free memory
 MAX_POOLS = 8
 SIZES = (1, 8, 64, 512)  # slots of a pool
-MOST = 128  # recordings of a pool, which has a power of two
+MAX_RECORDINGS = 128  # recordings of a pool, which has a power of two
 # New jobs enter together, when such a part of the slots is free: each entry costs a pass through
 # the encoder.
 ENTER, ENTER_AUDIO = 8, 4
 FEWER = 8  # part of a pool that the last recordings take, which then move to a smaller one
 STEP = 64  # sizes of slots for recordings are multiples of it
 
-EncodeWaves = Callable[[Sequence[Wave]], Memory]
+EncodeWaves = Callable[[Sequence[Wave]], EncoderOutput]
 """Waves to the encoder's states on the device."""
 
 
@@ -122,7 +122,7 @@ class CudaSearch:
             assert pool is not None
             running = Running(pool, pool.fill)
         else:
-            slots = min(MOST, 1 << (len(waiting) - 1).bit_length())
+            slots = min(MAX_RECORDINGS, 1 << (len(waiting) - 1).bit_length())
             enter, pool = ENTER_AUDIO, self.pool(shape_of(settings, slots, size), audio.rules)
             running = Running(pool, partial(audio.fill, pool))
         while waiting or running.held:
@@ -174,8 +174,8 @@ class CudaSearch:
     def _fitting(self, shape: Shape, rules: TokenRules | None) -> Shape:
         if (rules, shape) in self._pools:
             return shape
-        most = room(self.copy) // (shape.beam * shape.target + shape.source)
-        return replace(shape, slots=min(shape.slots, 1 << max(most.bit_length() - 1, 0)))
+        maximum = capacity(self.copy) // (shape.beam * shape.target + shape.source)
+        return replace(shape, slots=min(shape.slots, 1 << max(maximum.bit_length() - 1, 0)))
 
     def copy_weights(self) -> None:
         with torch.no_grad():
@@ -222,7 +222,7 @@ class AudioTask:
         pool.fill_encoded(slots, memory, self.prompt, [job.limit for job in jobs])
 
 
-def room(network: EncoderDecoder) -> int:
+def capacity(network: EncoderDecoder) -> int:
     """The positions that the KV cache of one pool may hold, in the network's precision."""
     weight = network.head.weight
     if not weight.is_cuda:

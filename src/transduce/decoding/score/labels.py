@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches.batch import collate
-from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES
-from transduce.decoding.batch.packing import pack
-from transduce.models import Labeller, Lens
+from transduce.decoding.batch.token_budget import pack
+from transduce.decoding.readings import Reading, read_parts
+from transduce.models import LabelNetwork, Lens
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.lens import side_of
 
@@ -21,7 +21,7 @@ POOLING = "pool.attention"
 
 
 def label_probabilities(
-    network: Labeller, sources: Sequence[Sequence[int]], context: CallContext = NO_CONTEXT
+    network: LabelNetwork, sources: Sequence[Sequence[int]], context: CallContext = NO_CONTEXT
 ) -> list[LogProbabilities]:
     """Log-probabilities of all labels, [tokens, labels] for each source; [1, labels] if pooled."""
     found: list[LogProbabilities] = [np.zeros((0, 0), np.float32)] * len(sources)
@@ -37,7 +37,7 @@ def label_probabilities(
 
 
 def pooling_weights(
-    network: Labeller, sources: Sequence[Sequence[int]], context: CallContext = NO_CONTEXT
+    network: LabelNetwork, sources: Sequence[Sequence[int]], context: CallContext = NO_CONTEXT
 ) -> list[NDArray[np.float32]] | None:
     """The pooling weight of each token, [tokens] for each source; None without attention."""
     found: dict[int, NDArray[np.float32]] = {}
@@ -57,7 +57,7 @@ def pooling_weights(
 
 
 def read_labelled(
-    network: Labeller,
+    network: LabelNetwork,
     names: Sequence[str],
     sources: Sequence[Sequence[int]],
     top: int = 0,
@@ -66,7 +66,7 @@ def read_labelled(
     """What named parts compute for each source."""
     device = network.head.bias.device
 
-    def call(network: Labeller, indices: list[int]) -> Tensor:
+    def call(network: LabelNetwork, indices: list[int]) -> Tensor:
         batch = collate([sources[i] for i in indices], None, ends=False).to(device)
         rows = (batch.source_BS, batch.source_lengths_B)
         features_BTD: Tensor = network(*rows, **context.keywords)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, PAD
-from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES
-from transduce.decoding.batch.packing import pack
+from transduce.decoding.batch.token_budget import pack
+from transduce.decoding.readings import Reading, read_parts
 from transduce.decoding.score.context import Window, windows
 from transduce.decoding.score.logits import forward_and_head
 from transduce.models.language_model import LanguageModelNetwork

@@ -1,7 +1,7 @@
 """Beam search and diverse beam search, batched.
 
 Models and constraints are those of greedy.py. What happens to the candidates of a step is said in
-functions of their own, which the slots of continuous batching share (cuda/slots.py): there each row
+functions of their own, which the slots of continuous batching share (cuda/graph_slots.py): there each row
 is at a step of its own, and nothing may have a shape that depends on values or wait for a device.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
+from transduce.decoding.constraints.constraint import NEG_INF, Constraint, Constraints
 from transduce.decoding.constraints.include import Include
 from transduce.decoding.search.hypothesis import (
     Hypothesis,
@@ -47,8 +47,8 @@ class Ended(NamedTuple):
 
     @classmethod
     def none(cls, rows: int, nbest: int, longest: int, device: torch.device) -> Ended:
-        """Places for so many; a score of NEVER marks an empty one."""
-        score_BN = torch.full((rows, nbest), NEVER, device=device)
+        """Places for so many; a score of NEG_INF marks an empty one."""
+        score_BN = torch.full((rows, nbest), NEG_INF, device=device)
         tokens_BNT = torch.full((rows, nbest, longest), PAD, device=device)
         return cls(score_BN, tokens_BNT, score_BN.clone())
 
@@ -111,7 +111,7 @@ def beam(
     first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
     prunes = device.type == "cpu" and groups == 1 and include is None and not shaped.closes
     ended_B = torch.zeros(len(rows_B), device=device)  # how many hypotheses have ended
-    most = finished_at_most(patience, size, nbest_of_group)
+    maximum = finished_at_most(patience, size, nbest_of_group)
     live_R: Tensor | None = None  # which of the B x N hypotheses the model has; None: all
 
     for step in range(longest):
@@ -137,19 +137,19 @@ def beam(
         if device.type != "cpu" or bool((made.token_BC == END).any()):
             closing_BN = shaped.closing().view(-1, N) if shaped.closes else None
             ended, last_BN = add_ended(ended, made, open_BNT, step, penalties[step], closing_BN)
-            ended_B = ended_B + (last_BN > NEVER).sum(dim=1)
+            ended_B = ended_B + (last_BN > NEG_INF).sum(dim=1)
             made = that_stay_open(made, size)
         open_BN, parent_BN, tokens_BN = (part_BC[:, :size] for part_BC in made)
         open_BNT = extended(open_BNT, parent_BN, step, tokens_BN)
         mildest_B = at_limit_B.clamp(min=penalties[step + 1])
-        done_B = is_done(ended, open_BN, mildest_B, last_B, ended_B, most)
+        done_B = is_done(ended, open_BN, mildest_B, last_B, ended_B, maximum)
         gone_B = None if observer is None else observer.gone(rows_B // groups)
         if gone_B is not None:
             done_B |= gone_B
-            ended = ended._replace(score_BN=ended.score_BN.masked_fill(gone_B[:, None], NEVER))
-        open_BN = open_BN.masked_fill(done_B[:, None], NEVER)
+            ended = ended._replace(score_BN=ended.score_BN.masked_fill(gone_B[:, None], NEG_INF))
+        open_BN = open_BN.masked_fill(done_B[:, None], NEG_INF)
         if prunes:
-            open_BN.masked_fill_(open_BN / mildest_B[:, None] <= ended.score_BN[:, -1:], NEVER)
+            open_BN.masked_fill_(open_BN / mildest_B[:, None] <= ended.score_BN[:, -1:], NEG_INF)
 
         # The groups of a source stay together: all leave the batch, or none.
         waiting_B = ~done_B
@@ -170,7 +170,7 @@ def beam(
         index_R = (first_B1 + parent_BN).flatten()
         first_B1 = place_B1[: len(rows_B)]
         if prunes:
-            had_R, live_R = live_R, (open_BN.flatten() > NEVER).nonzero().squeeze(1)
+            had_R, live_R = live_R, (open_BN.flatten() > NEG_INF).nonzero().squeeze(1)
             index_R = index_R[live_R]
             if had_R is not None:  # the place of each among the rows that the model has
                 index_R = torch.searchsorted(had_R, index_R)
@@ -219,7 +219,7 @@ def add_ended(
     """
     size, nbest = made.token_BC.shape[1] // 2, ended.score_BN.shape[1]
     parent_BN = made.parent_BC[:, :size]
-    last_BN = made.reached_BC[:, :size].masked_fill(made.token_BC[:, :size] != END, NEVER)
+    last_BN = made.reached_BC[:, :size].masked_fill(made.token_BC[:, :size] != END, NEG_INF)
     score_BN = last_BN / length_penalty
     if closing_BN is not None:
         score_BN = score_BN + closing_BN.gather(1, parent_BN)
@@ -256,12 +256,12 @@ def is_done(
     mildest_B: Tensor,
     last_B: Tensor,
     ended_B: Tensor,
-    most: int | None,
+    maximum: int | None,
 ) -> Tensor:
     """The rows at their maximum length, those whose open hypotheses cannot enter the n-best list
     any more, and those of which so many have ended. mildest_B: the largest penalty ahead."""
     done_B = (ended.score_BN[:, -1] >= open_BN.amax(dim=1) / mildest_B) | last_B
-    return done_B if most is None else done_B | (ended_B >= most)
+    return done_B if maximum is None else done_B | (ended_B >= maximum)
 
 
 def _chosen(items_R: Tensor, live_R: Tensor | None) -> Tensor:
@@ -277,7 +277,7 @@ def _best_of_all(
     log_probs_RC, token_RC = best(log_probs_RV, each)
     if live_R is not None and len(live_R) < rows:
         found_RC, token_of_RC = log_probs_RC, token_RC
-        log_probs_RC = found_RC.new_full((rows, each), NEVER)
+        log_probs_RC = found_RC.new_full((rows, each), NEG_INF)
         token_RC = token_of_RC.new_full((rows, each), PAD)
         log_probs_RC[live_R], token_RC[live_R] = found_RC, token_of_RC
     return best_candidates(log_probs_RC, token_RC, open_BN, count)
@@ -306,7 +306,7 @@ def _filled_up(made: Candidates, count: int) -> Candidates:
     if not (missing := count - made.token_BC.shape[1]):
         return made
     made = Candidates(*(pad(part_BC, (0, missing)) for part_BC in made))
-    made.reached_BC[:, -missing:] = NEVER
+    made.reached_BC[:, -missing:] = NEG_INF
     return made
 
 
@@ -321,7 +321,7 @@ def _in_groups(reached_BNV: Tensor, size: int, groups: int, diversity: float) ->
         penalized_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
         index_BC = best(penalized_BNV.flatten(1), count)[1]
         first_BN = index_BC[:, :size]
-        alive_BN = reached_BGNV[:, group].flatten(1).gather(1, first_BN) > NEVER
+        alive_BN = reached_BGNV[:, group].flatten(1).gather(1, first_BN) > NEG_INF
         taken_BV.scatter_add_(1, first_BN % V, alive_BN.to(taken_BV.dtype))
         taken_BV[:, END] = 0.0  # ending at the same length is not penalized
         chosen.append(index_BC)

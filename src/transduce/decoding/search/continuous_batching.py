@@ -1,6 +1,6 @@
 """Continuous batching: sentences take slots, and others enter while they go on.
 
-Each sentence in a slot is at a step of its own. Slots are advanced by CUDA graphs (cuda/slots.py)
+Each sentence in a slot is at a step of its own. Slots are advanced by CUDA graphs (cuda/graph_slots.py)
 or in C on a CPU (cpu/pool.py); here is what both need: jobs, the sizes and settings of slots, and
 how jobs that arrive while others are being decoded take them.
 """
@@ -44,8 +44,8 @@ class Shape:
     target: int
     nbest: int = 1
     length_penalty: float = 1.0
-    least: int = 0
-    most: int | None = None
+    minimum: int = 0
+    maximum: int | None = None
     """Finished hypotheses after which beam search stops; None: not by their number."""
 
 
@@ -56,7 +56,7 @@ class Search:
     beam: int = 1
     nbest: int = 1
     length_penalty: float = 1.0
-    least: int = 0
+    minimum: int = 0
     """The minimum length, END included."""
     patience: float | None = None
 
@@ -65,7 +65,7 @@ def shape_of(settings: Search, slots: int, size: tuple[int, int]) -> Shape:
     """The shape of a pool for these settings. size: lengths of source and target."""
     rows = max(settings.beam, settings.nbest)
     ended = None if rows == 1 else finished_at_most(settings.patience, rows, settings.nbest)
-    shape = (slots, rows, *size, settings.nbest, settings.length_penalty, settings.least)
+    shape = (slots, rows, *size, settings.nbest, settings.length_penalty, settings.minimum)
     return Shape(*shape, ended)
 
 
@@ -83,9 +83,9 @@ class SlotSizes:
         return min(size[0], self.source), min(size[1], self.target)
 
 
-def round_up(length: int, most: int) -> int:
-    """Round a length up to a power of two from 32 on, at most `most`, so that pools are reused."""
-    return min(max(32, 1 << (length - 1).bit_length()), most)
+def round_up(length: int, maximum: int) -> int:
+    """Round a length up to a power of two from 32 on, at most `maximum`, so that pools are reused."""
+    return min(max(32, 1 << (length - 1).bit_length()), maximum)
 
 
 def _positions_of(embedding: nn.Module) -> int:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
+from transduce.decoding.constraints.constraint import NEG_INF, Constraint, Constraints
 from transduce.decoding.search.hypothesis import (
     Hypothesis,
     best,
@@ -190,9 +190,9 @@ def follow(
         if gone_R is None and not shaped.constraints and END not in tokens_R.tolist():
             continue
         # Constraints may leave a row without an allowed token.
-        ended_R = (tokens_R == END) | ~(log_probs_R > NEVER)
+        ended_R = (tokens_R == END) | ~(log_probs_R > NEG_INF)
         if gone_R is not None:
-            total_R = total_R.masked_fill(gone_R, NEVER)
+            total_R = total_R.masked_fill(gone_R, NEG_INF)
             ended_R |= gone_R & open_R
         ended = int(ended_R.sum())
         if not ended:

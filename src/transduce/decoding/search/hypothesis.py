@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END
-from transduce.decoding.search.rules import NEVER
+from transduce.decoding.search.rules import NEG_INF
 from transduce.runtime import top_k_scores
 
 BLOCK = 64  # scores per block, of which the maximum is found first,
@@ -54,12 +54,12 @@ def remaining(open_R: Tensor, left: int) -> Tensor:
 
 
 def hypotheses_of(score_BN: Tensor, tokens_BNT: Tensor, total_BN: Tensor) -> list[list[Hypothesis]]:
-    """The hypotheses of each row; a score of NEVER marks an empty place."""
+    """The hypotheses of each row; a score of NEG_INF marks an empty place."""
     return [
         [
             Hypothesis(tokens[: tokens.index(END)], score, total)
             for score, tokens, total in zip(*row, strict=True)
-            if score > NEVER
+            if score > NEG_INF
         ]
         for row in zip(score_BN.tolist(), tokens_BNT.tolist(), total_BN.tolist(), strict=True)
     ]
@@ -71,7 +71,7 @@ def hypotheses_of(score_BN: Tensor, tokens_BNT: Tensor, total_BN: Tensor) -> lis
 def best(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Top k: each row's highest scores_RC and their indices_RC, the highest first.
 
-    On a CPU, ties go to the lowest index; NaN counts as NEVER. The C library and torch give the
+    On a CPU, ties go to the lowest index; NaN counts as NEG_INF. The C library and torch give the
     same result.
     """
     found = top_k_scores(scores_RX, count)
@@ -79,7 +79,7 @@ def best(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return found
     if scores_RX.device.type == "cpu":
         return best_by_torch(scores_RX, count)
-    scores_RX = scores_RX.nan_to_num(nan=NEVER, posinf=torch.inf, neginf=NEVER)
+    scores_RX = scores_RX.nan_to_num(nan=NEG_INF, posinf=torch.inf, neginf=NEG_INF)
     return scores_RX.max(dim=-1, keepdim=True) if count == 1 else scores_RX.topk(count, dim=-1)
 
 
@@ -116,7 +116,7 @@ def _first_highest(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
         found_R1 = found_RC[:, :1]
         tied = bool((found_RC[:, 1:] == found_RC[:, :-1]).any())
     if bool(found_R1.isnan().any()):
-        clean_RX = scores_RX.nan_to_num(nan=NEVER, posinf=torch.inf, neginf=NEVER)
+        clean_RX = scores_RX.nan_to_num(nan=NEG_INF, posinf=torch.inf, neginf=NEG_INF)
         return _first_highest(clean_RX, count)
     if count == 1:
         return found_R1, place_R1

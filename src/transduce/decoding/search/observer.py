@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import PAD
-from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.constraints.constraint import NEG_INF
 
 
 @dataclass(slots=True)
@@ -58,13 +58,13 @@ class SearchObserver:
             return
         rows = zip(source_R.tolist(), tokens_R.tolist(), log_probs_R.tolist(), strict=True)
         for row, (source, token, log_probability) in enumerate(rows):
-            if source not in self.wanted or token == PAD or not log_probability > NEVER:
+            if source not in self.wanted or token == PAD or not log_probability > NEG_INF:
                 continue
             alternatives: list[tuple[int, float]] = []
             if count := min(self.wanted[source], log_probs_RV.shape[1]):
                 found_C, ids_C = log_probs_RV[row].topk(count)
                 pairs = zip(ids_C.tolist(), found_C.tolist(), strict=True)
-                alternatives = [(number, value) for number, value in pairs if value > NEVER]
+                alternatives = [(number, value) for number, value in pairs if value > NEG_INF]
             self.chose(source, ChosenToken(token, log_probability, alternatives))
 
 

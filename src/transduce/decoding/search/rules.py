@@ -16,12 +16,12 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 
-NEVER = float("-inf")
+NEG_INF = float("-inf")
 
 
-def too_early(length: int | Tensor, least: int) -> bool | Tensor:
-    """Whether an output of `length` tokens may not end yet. least: the minimum, with END."""
-    return length + 1 < least
+def too_early(length: int | Tensor, minimum: int) -> bool | Tensor:
+    """Whether an output of `length` tokens may not end yet. minimum: the minimum, with END."""
+    return length + 1 < minimum
 
 
 def at_limit(length: int | Tensor, limit_R: Tensor) -> Tensor:
@@ -36,17 +36,17 @@ def cut(scores_RV: Tensor, rows_R: Tensor, score_R: Tensor | float = 0.0) -> Non
 
 
 def obey(scores_RV: Tensor, early: bool | Tensor, last_R: Tensor | None) -> None:
-    """Write NEVER where a token may not come next.
+    """Write NEG_INF where a token may not come next.
 
     early: whether it is too early to end, of each row or of all. last_R: the rows at their maximum
     length; None: no row is.
     """
-    scores_RV[:, PAD : BEGIN + 1 : BEGIN - PAD] = NEVER  # both in one call
+    scores_RV[:, PAD : BEGIN + 1 : BEGIN - PAD] = NEG_INF  # both in one call
     if last_R is not None:
         end_R = scores_RV[:, END].clone()
-        scores_RV.masked_fill_(last_R[:, None], NEVER)
+        scores_RV.masked_fill_(last_R[:, None], NEG_INF)
         scores_RV[:, END] = end_R
     if isinstance(early, Tensor):
-        scores_RV[:, END].masked_fill_(early, NEVER)
+        scores_RV[:, END].masked_fill_(early, NEG_INF)
     elif early:
-        scores_RV[:, END] = NEVER
+        scores_RV[:, END] = NEG_INF

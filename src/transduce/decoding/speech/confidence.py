@@ -24,19 +24,19 @@ class Calibration:
     """The usual confidence, and one that few outputs of the validation set are below."""
 
     usual: float
-    least: float
+    minimum: float
 
     @property
     def threshold(self) -> float:
-        """Below it, confidence is unusually low: `least`, but not less than half of the usual. A
+        """Below it, confidence is unusually low: `minimum`, but not less than half of the usual. A
         model that is wrong in one of ten validation outputs would else never doubt noise."""
-        return max(self.least, LOWEST * self.usual)
+        return max(self.minimum, LOWEST * self.usual)
 
     @classmethod
     def of(cls, confidences: Sequence[float]) -> Self | None:
         """From the confidences of validation outputs; None where these are too few.
 
-        `least` is the lower of 0.8 times the median and the 5th percentile.
+        `minimum` is the lower of 0.8 times the median and the 5th percentile.
         """
         if len(confidences) < MIN_OUTPUTS:
             return None
@@ -52,18 +52,18 @@ class Calibration:
             f"the training data"
         )
 
-    def facts(self) -> dict[str, list[float]]:
+    def metadata(self) -> dict[str, list[float]]:
         """As metadata of the weights."""
-        return {KEY: [round(self.usual, 6), round(self.least, 6)]}
+        return {KEY: [round(self.usual, 6), round(self.minimum, 6)]}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Self | None:
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self | None:
         """From the metadata of the weights; None where it is absent or invalid."""
         try:
-            usual, least = (float(value) for value in facts[KEY])
+            usual, minimum = (float(value) for value in metadata[KEY])
         except (KeyError, ValueError, TypeError):
             return None
-        return cls(usual, least) if 0 <= least <= usual <= 1 else None
+        return cls(usual, minimum) if 0 <= minimum <= usual <= 1 else None
 
 
 def geometric_mean(log_probability: float, tokens: int) -> float:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.models.memory import Memory, padding_mask
+from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.models.speech import SpeechEncoderDecoder
 
 NUMBERS_AT_ONCE = 2**25  # log-probabilities of all tokens in memory
@@ -40,11 +40,11 @@ def _groups(
     """Utterances in order, as many at a time as fit into memory."""
     found, start, rows, longest = [], 0, 0, 0
     for place, of_one in enumerate(hypotheses):
-        most = max(longest, *(len(tokens) + 1 for tokens in of_one))
-        if place > start and (rows + len(of_one)) * most * vocabulary > NUMBERS_AT_ONCE:
+        maximum = max(longest, *(len(tokens) + 1 for tokens in of_one))
+        if place > start and (rows + len(of_one)) * maximum * vocabulary > NUMBERS_AT_ONCE:
             found.append((start, place))
-            start, rows, most = place, 0, max(len(tokens) + 1 for tokens in of_one)
-        rows, longest = rows + len(of_one), most
+            start, rows, maximum = place, 0, max(len(tokens) + 1 for tokens in of_one)
+        rows, longest = rows + len(of_one), maximum
     return [*found, (start, len(hypotheses))] if hypotheses else []
 
 
@@ -66,7 +66,7 @@ def _scores(
     states_RSD = states_BSD.repeat_interleave(each_B.to(device), dim=0, output_size=len(rows))
     lengths_R = lengths_B.repeat_interleave(each_B)
     mask = padding_mask(lengths_R, states_RSD.shape[1], device)
-    features_RTD = network.decoder(target_RT[:, :-1], Memory(states_RSD, lengths_R, mask))
+    features_RTD = network.decoder(target_RT[:, :-1], EncoderOutput(states_RSD, lengths_R, mask))
     log_probs_RTV = torch.log_softmax(network.head(features_RTD).float(), dim=-1)
     values = iter(log_probs_RTV.gather(2, target_RT[:, 1:, None])[..., 0].tolist())
     return [[next(values)[: len(tokens) + 1] for tokens in of_one] for of_one in hypotheses]

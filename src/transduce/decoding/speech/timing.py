@@ -13,12 +13,12 @@ from torch import Tensor
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD, SPACE, Tokens
 from transduce.decoding.batch.decode import PLACES
-from transduce.decoding.batch.packing import pack
-from transduce.decoding.score.given import Rows
+from transduce.decoding.batch.token_budget import pack
+from transduce.decoding.score.forced import Rows
 from transduce.decoding.speech.warnings import diagonality
 from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.lens import Lens
-from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.alignment import align
 
@@ -122,7 +122,7 @@ class _Pass:
     """A batch of recordings and texts after a teacher-forced pass."""
 
     indices: list[int]
-    memory: Memory
+    memory: EncoderOutput
     features_BTD: Tensor
     wanted_BT: Tensor
     """The tokens of the texts, END the last, padded."""

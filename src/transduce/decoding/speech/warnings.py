@@ -44,8 +44,10 @@ def find_loop(
     return best
 
 
-def skipped_spans(visited_S: Tensor, sounding_S: Tensor, most: int = 50) -> list[tuple[int, int]]:
-    """Skipped speech: unvisited spans of frames with more than `most` frames of sound.
+def skipped_spans(
+    visited_S: Tensor, sounding_S: Tensor, maximum: int = 50
+) -> list[tuple[int, int]]:
+    """Skipped speech: unvisited spans of frames with more than `maximum` frames of sound.
 
     Both tensors are bool; sounding frames are found by loudness, as silence may be skipped.
     """
@@ -54,7 +56,7 @@ def skipped_spans(visited_S: Tensor, sounding_S: Tensor, most: int = 50) -> list
     sounds = torch.cat((torch.tensor([0]), sounding_S.cpu().cumsum(dim=0)))
     found = []
     for before, after in zip(places[:-1].tolist(), places[1:].tolist(), strict=True):
-        if sounds[after] - sounds[before + 1] > most:
+        if sounds[after] - sounds[before + 1] > maximum:
             found.append((before + 1, after))
     return found
 

@@ -41,7 +41,7 @@ def pruned(model: Model, off: Collection[Head]) -> Model:
         assert isinstance(part, MultiHeadAttention)
         _cut(weights, name, part, heads)
     smaller.network.load_state_dict(weights)
-    smaller.take_facts(model.facts())
+    smaller.set_metadata(model.metadata())
     smaller.network.train(model.network.training)
     return smaller.to(model.device).compute_in(model.precision)
 

@@ -195,7 +195,7 @@ def draw_ablation(ablation: Ablation, path: Path) -> None:
 
     found = grids(ablation)
     values = np.concatenate([grid[~np.isnan(grid)] for grid in found.values()])
-    most = max(float(np.abs(values).max()), 1e-9)
+    maximum = max(float(np.abs(values).max()), 1e-9)
     cell, digits = 0.62, digits_of(ablation)
     widths = [grid.shape[1] * cell + 0.9 for grid in found.values()]
     height = max(grid.shape[0] for grid in found.values()) * cell
@@ -206,11 +206,11 @@ def draw_ablation(ablation: Ablation, path: Path) -> None:
         box = [left, height + 0.5 - layers * cell, heads * cell, layers * cell]
         size = (figure.get_figwidth(), figure.get_figheight()) * 2
         axes = figure.add_axes(tuple(b / s for b, s in zip(box, size, strict=True)))
-        norm = TwoSlopeNorm(0.0, -most, most)
+        norm = TwoSlopeNorm(0.0, -maximum, maximum)
         image = axes.imshow(grid_LH, cmap="PuOr_r", norm=norm, aspect="auto")
         for (layer, head), value in np.ndenumerate(grid_LH):
             if not np.isnan(value):
-                colour = "white" if abs(value) > 0.7 * most else INK
+                colour = "white" if abs(value) > 0.7 * maximum else INK
                 shown = f"{value:+.{digits - 1}f}"
                 axes.text(head, layer, shown, ha="center", va="center", size=7.5, color=colour)
         axes.set_xticks(range(heads))

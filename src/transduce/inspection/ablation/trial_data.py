@@ -67,8 +67,8 @@ def make_trial(
 def _fits(model: Model, item: Item) -> bool:
     if isinstance(model, LanguageModel):  # it reads a long text in windows
         return True
-    most = model.recipe.data.max_length
-    if len(model.target_tokens.encode(item.references[0])) > most:
+    maximum = model.recipe.data.max_length
+    if len(model.target_tokens.encode(item.references[0])) > maximum:
         return False
     audio = model.recipe.audio is not None
-    return audio or len(model.source_tokens.encode(item.source)) <= most
+    return audio or len(model.source_tokens.encode(item.source)) <= maximum

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from transduce.decoding.lens import Seen
+from transduce.decoding.run_lens import LensEntry
 from transduce.decoding.speech import warnings as attention_warnings
 from transduce.errors import ModelError
 
@@ -72,15 +72,15 @@ def encoder_decoder_rollout(
     return Rollout(source_TS, prefix_TT)
 
 
-def rollout(seen: Seen, residual: float = KEPT) -> Rollout:
+def rollout(entry: LensEntry, residual: float = KEPT) -> Rollout:
     """The rollout of what a lens around a Transformer has seen; `model.lens()` sees all it needs.
 
     Of a model without a decoder, `prefix` is empty; of a language model, `source`. Raises
     ModelError where attention of some layer is missing.
     """
-    encoder = _of(seen.weights, "encoder.", "self_attention")
-    own = _of(seen.weights, "decoder.", "self_attention")
-    cross = _of(seen.weights, "decoder.", "cross_attention")
+    encoder = _of(entry.weights, "encoder.", "self_attention")
+    own = _of(entry.weights, "decoder.", "self_attention")
+    cross = _of(entry.weights, "decoder.", "cross_attention")
     if cross and len(own) == len(cross):
         return encoder_decoder_rollout(encoder, own, cross, residual)
     if not cross and len(encoder) > 0 and not own:

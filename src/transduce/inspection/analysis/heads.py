@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.decoding.lens import Seen
+from transduce.decoding.run_lens import LensEntry
 from transduce.decoding.speech.timing import words_of
 from transduce.errors import ModelError
 from transduce.inspection.analysis.alignment import (
@@ -158,14 +158,14 @@ class _Found:
             some = slice(start, start + AT_ONCE)
             with model.lens(*names) as lens:
                 model.score(sources[some], targets[some])
-            for seen in lens:
-                found.note(seen, model.source_tokens, model.target_tokens)
+            for entry in lens:
+                found.note(entry, model.source_tokens, model.target_tokens)
         return found
 
-    def note(self, seen: Seen, source_tokens: Tokens, target_tokens: Tokens) -> None:
-        source_words = words_of(source_tokens, seen.named.source_ids)
-        target_words = words_of(target_tokens, seen.output.ids)
-        for head, weights_TS in _heads(seen):
+    def note(self, entry: LensEntry, source_tokens: Tokens, target_tokens: Tokens) -> None:
+        source_words = words_of(source_tokens, entry.named.source_ids)
+        target_words = words_of(target_tokens, entry.output.ids)
+        for head, weights_TS in _heads(entry):
             words_TS = word_attention(weights_TS[:-1], source_words, target_words)
             self.links.setdefault(head, []).append(links_of(words_TS))
             self.back.setdefault(head, []).append(links_back(words_TS))
@@ -201,9 +201,9 @@ def _turned(links: dict[Head, list[set[Link]]]) -> dict[Head, list[set[Link]]]:
     return {head: [{(t, s) for s, t in one} for one in pairs] for head, pairs in links.items()}
 
 
-def _heads(seen: Seen) -> Iterator[tuple[Head, NDArray[np.float32]]]:
+def _heads(entry: LensEntry) -> Iterator[tuple[Head, NDArray[np.float32]]]:
     """Each head's attention [target, source] for the words, END's row last."""
-    for name, weights_HTS in seen.weights.items():
+    for name, weights_HTS in entry.weights.items():
         for number, weights_TS in enumerate(weights_HTS):
             yield Head(name, number, "writing"), weights_TS
             yield Head(name, number, "reading"), np.concatenate([weights_TS[1:], weights_TS[-1:]])

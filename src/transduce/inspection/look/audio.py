@@ -19,7 +19,7 @@ from transduce.tasks import AudioInputModel
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.model import inference
 
-MOST_PLAYED = 60.0  # seconds of audio that a page carries to play
+MAX_PLAYED = 60.0  # seconds of audio that a page carries to play
 DARKEST, BRIGHTEST = 0.05, 0.998  # quantiles of log-mel energy
 
 
@@ -53,7 +53,7 @@ def audio_of(model: AudioInputModel, source: Any, tags: Sequence[str]) -> dict[s
         "seconds": round(seconds, 4),
         "rate": rate,
         "spectrogram": packed(shades_MF, 255),
-        "wav": _wav(samples, rate) if seconds <= MOST_PLAYED else "",
+        "wav": _wav(samples, rate) if seconds <= MAX_PLAYED else "",
     }
 
 

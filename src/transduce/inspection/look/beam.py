@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from transduce.data.tokens.tokenizer import END, Tokens
-from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.output import Output
 from transduce.decoding.search.hypothesis import penalty
 from transduce.inspection.look.trace import Asked, Trace
@@ -111,7 +111,7 @@ def _candidates(asked: Asked, count: int) -> list[Candidate]:
         rows = {
             prefix: (total, likeliest)
             for prefix, total, likeliest in zip(*asked[:3], strict=True)
-            if total > NEVER
+            if total > NEG_INF
         }
         found = [
             (total + value, prefix, token)
@@ -125,7 +125,7 @@ def _candidates(asked: Asked, count: int) -> list[Candidate]:
 def _banned(asked: Asked, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     """What constraints banned, where it would have been among the candidates."""
     full = len(candidates) >= count
-    worst = min((one.total for one in candidates), default=NEVER) if full else NEVER
+    worst = min((one.total for one in candidates), default=NEG_INF) if full else NEG_INF
     found = {
         (prefix, token): Candidate(total + value, prefix, token, None, reason)
         for prefix, total, banned in zip(asked.prefixes, asked.totals, asked.banned, strict=True)

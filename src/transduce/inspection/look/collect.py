@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.tokens.tokenizer import END
-from transduce.decoding.lens import RunLens, Seen
 from transduce.decoding.output import Output
+from transduce.decoding.run_lens import LensEntry, RunLens
 from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import DataError, ModelError
 from transduce.inspection.analysis import attribute, rollout
@@ -87,7 +87,7 @@ def collect(
         raise DataError(output.warning or "the model has no output for this input")
     if TRUNCATED in output.warning:
         raise DataError(f"{output.warning}; give a shorter input")
-    seen = lens[0]
+    entry = lens[0]
     page: Page = {
         "model": model.origin.folder.name if model.origin else model.recipe.name,
         "task": model.recipe.task,
@@ -99,22 +99,22 @@ def collect(
         "score": _number(output.score),
         "log_probability": _number(output.log_probability),
         "confidence": output.confidence,
-        "axes": _axes(seen),
-        "times": [round(second, 4) for second in seen.times],
-        "attention": _attention(seen),
-        "cells": _cells(seen),
-        "steps": _steps(model, seen),
+        "axes": _axes(entry),
+        "times": [round(second, 4) for second in entry.times],
+        "attention": _attention(entry),
+        "cells": _cells(entry),
+        "steps": _steps(model, entry),
         "nbest": [_hypothesis(one.output) for one in lens] if target is None else [],
         "beam": beam_tree(trace, [one.output for one in lens], model.target_tokens),
         "no_beam": trace.why_none,
         "labels": [],
-        "embeddings": embeddings_of(model, seen),
+        "embeddings": embeddings_of(model, entry),
         "attribution": _attribution(model, source, output.text, asked) if attribution else [],
     }
     if isinstance(model, LanguageModel):
-        page["prompt"] = len(seen.source_tokens)
+        page["prompt"] = len(entry.source_tokens)
     if isinstance(model, Classifier):
-        page["labels"] = _labels(model, seen)
+        page["labels"] = _labels(model, entry)
         page["nbest"] = []
     if isinstance(model, Tagger):
         page["nbest"] = []
@@ -162,9 +162,9 @@ def _number(value: float) -> float | None:
     return round(value, 4) if math.isfinite(value) else None  # JSON has no infinity
 
 
-def _axes(seen: Seen) -> dict[str, list[str]]:
+def _axes(entry: LensEntry) -> dict[str, list[str]]:
     """Labels of positions: tokens, or times where the source is audio."""
-    named = seen.named
+    named = entry.named
     tokens = {"source": named.source_tokens, "target": named.target_tokens}
     tokens["prefix"] = named.prefix_tokens
     axes = {side: [visible(token) for token in some] for side, some in tokens.items()}
@@ -173,12 +173,12 @@ def _axes(seen: Seen) -> dict[str, list[str]]:
     return axes | {"pooled": ["pooled"]}
 
 
-def _attention(seen: Seen) -> list[dict[str, Any]]:
+def _attention(entry: LensEntry) -> list[dict[str, Any]]:
     """Every part's weights [heads, rows, columns], and which axes these are."""
-    found = [_part(name, weights_HTS) for name, weights_HTS in seen.weights.items()]
+    found = [_part(name, weights_HTS) for name, weights_HTS in entry.weights.items()]
     if any(one["kind"] not in ("cross", "pool") for one in found):
         try:
-            rolled = rollout(seen)
+            rolled = rollout(entry)
         except ModelError:
             return found
         if rolled.source.size:
@@ -209,13 +209,13 @@ def _entry(
     return {**about, "weights": packed(weights_HTS)}
 
 
-def _cells(seen: Seen) -> list[dict[str, Any]]:
+def _cells(entry: LensEntry) -> list[dict[str, Any]]:
     """Of recurrent networks: each gate's mean over its width, and states' root mean square."""
     rows: dict[str, list[tuple[str, NDArray[Any]]]] = {"source": [], "target": []}
-    for name, states_SD in seen.states.items():
+    for name, states_SD in entry.states.items():
         size_S = np.sqrt(np.square(states_SD.astype(np.float64)).mean(axis=1))
         rows[side_of(name)].append((f"{_cell(name)} state (RMS)", size_S))
-    for name, gates_SD in seen.gates.items():
+    for name, gates_SD in entry.gates.items():
         rows[side_of(name)].append((f"{_cell(name)} gate", gates_SD.mean(axis=1)))
     return [
         {
@@ -234,15 +234,15 @@ def _cell(name: str) -> str:
     return f"cell {int(number)} {gate}".strip()
 
 
-def _steps(model: Model, seen: Seen) -> list[dict[str, Any]]:
+def _steps(model: Model, entry: LensEntry) -> list[dict[str, Any]]:
     """Each step: the log-probability of its token, the alternatives, the entropy."""
-    nearly = seen.next_tokens
-    if nearly is None or seen.logits is None:
+    nearly = entry.next_tokens
+    if nearly is None or entry.logits is None:
         return []
-    log_probs_TV = _log_softmax(seen.logits)
+    log_probs_TV = _log_softmax(entry.logits)
     if isinstance(model, GenerativeModel):
-        prompt = seen.named.source_ids if isinstance(model, LanguageModel) else []
-        ids = [*prompt, *seen.output.ids]
+        prompt = entry.named.source_ids if isinstance(model, LanguageModel) else []
+        ids = [*prompt, *entry.output.ids]
         ids += [END] * (len(log_probs_TV) - len(ids))
     else:
         ids = nearly.ids[:, 0].tolist()
@@ -289,11 +289,11 @@ def _attribution(
     ]
 
 
-def _labels(model: Classifier, seen: Seen) -> list[list[Any]]:
+def _labels(model: Classifier, entry: LensEntry) -> list[list[Any]]:
     """All labels with their probabilities, the likeliest first."""
-    if seen.logits is None:
+    if entry.logits is None:
         return []
-    probabilities_V = np.exp(_log_softmax(seen.logits)[0])
+    probabilities_V = np.exp(_log_softmax(entry.logits)[0])
     order = np.argsort(-probabilities_V, kind="stable").tolist()
     pieces = model._pieces_of_head(order)
     return [

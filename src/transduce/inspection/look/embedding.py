@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
-from transduce.decoding.lens import Seen
+from transduce.decoding.run_lens import LensEntry
 from transduce.inspection.look.positions import positions_of
 from transduce.inspection.page import visible
 from transduce.tasks import LanguageModel
@@ -23,10 +23,10 @@ FEWEST_POSITIONS = 32
 Floats = NDArray[np.float64]
 
 
-def embeddings_of(model: Model, seen: Seen) -> list[dict[str, Any]]:
+def embeddings_of(model: Model, entry: LensEntry) -> list[dict[str, Any]]:
     """Of the source's and the target's embedding, as far as the model has them."""
     found = []
-    for title, name, side, ids, tokens in _sides(model, seen):
+    for title, name, side, ids, tokens in _sides(model, entry):
         module = dict(model.network.named_modules()).get(name)
         table = getattr(module, "table", None)
         used = list(dict.fromkeys(ids))
@@ -55,9 +55,9 @@ def embeddings_of(model: Model, seen: Seen) -> list[dict[str, Any]]:
     return found
 
 
-def _sides(model: Model, seen: Seen) -> list[tuple[str, str, str, list[int], Tokens]]:
+def _sides(model: Model, entry: LensEntry) -> list[tuple[str, str, str, list[int], Tokens]]:
     """The title of each side, its embedding, its stack of layers, its ids and tokens."""
-    source, target = list(seen.named.source_ids), list(seen.output.ids)
+    source, target = list(entry.named.source_ids), list(entry.output.ids)
     if isinstance(model, LanguageModel):
         ids = [*source, *target]
         return [("Tokens", "decoder.embedding", "decoder", ids, model.target_tokens)]

@@ -60,8 +60,8 @@ def positions_of(model: Model, embedding: str, side: str, count: int) -> Shown |
 
 def _table(positioned: Positioned, count: int) -> Shown:
     """The vectors [positions, width] that are added to embeddings, or put beside them."""
-    most = getattr(positioned.positions, "max_length", count)
-    vectors_TD = positioned.positions(min(count, most))
+    maximum = getattr(positioned.positions, "max_length", count)
+    vectors_TD = positioned.positions(min(count, maximum))
     kind = type(positioned.positions).__name__
     joined = "added to" if positioned.combine == "add" else "concatenated with"
     title = f"{kind} positions (rows), {joined} the embedding (columns)"

@@ -17,7 +17,7 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, PAD
 from transduce.decoding.batch.decode import BatchDecoder, Request
 from transduce.decoding.constraints.constraint import (
-    NEVER,
+    NEG_INF,
     AllowedTokens,
     Constraint,
     Exclude,
@@ -143,7 +143,7 @@ class _Recording:
         state.append(tokens_B.tolist())
         log_probs_BV, state.inner = self.model.step(tokens_B, state.inner)
         self.log_probs_RV = log_probs_BV.clone()  # search may write over them
-        self.log_probs_RV[:, [PAD, BEGIN]] = NEVER
+        self.log_probs_RV[:, [PAD, BEGIN]] = NEG_INF
         self.state, self.reason_RV = state, None
         self.trace.steps.append(Asked(list(state.prefixes), list(state.totals), [], [], None))
         self._fill()
@@ -173,7 +173,7 @@ class _Recording:
                 order = [
                     (*divmod(place, reached_BNV.shape[2]), total)
                     for place, total in zip(index_BC[0].tolist(), totals, strict=True)
-                    if total > NEVER
+                    if total > NEG_INF
                 ]
                 self.trace.steps[-1] = self.trace.steps[-1]._replace(order=order)
                 return index_BC
@@ -186,7 +186,7 @@ class _Recording:
         permitted_RV = self.log_probs_RV
         banned: list[list[tuple[int, float, str]]] = [[] for _ in permitted_RV]
         if self.reason_RV is not None:
-            permitted_RV = self.log_probs_RV.masked_fill(self.reason_RV > 0, NEVER)
+            permitted_RV = self.log_probs_RV.masked_fill(self.reason_RV > 0, NEG_INF)
             banned = self._banned(count, self.reason_RV)
         assert self.state is not None
         self.state.log_probs_BV = permitted_RV  # where too few are permitted, rows have no hope
@@ -212,7 +212,7 @@ class _Recording:
 def _likeliest(log_probs_RV: Tensor, count: int) -> list[list[tuple[int, float]]]:
     best = log_probs_RV.topk(count, dim=1)
     return [
-        [(token, value) for token, value in zip(*row, strict=True) if value > NEVER]
+        [(token, value) for token, value in zip(*row, strict=True) if value > NEG_INF]
         for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 

@@ -30,7 +30,7 @@ from transduce.tasks.model import Model
 from transduce.tasks.transduce import Transducer
 
 MODEL = CONFIG
-NEVER = -1e9  # the bias of ids that are of the source alone
+BANNED_BIAS = -1e9  # the bias of ids that are of the source alone
 
 
 def export(model: Model, folder: Path) -> str:
@@ -70,7 +70,7 @@ def _export(model: Transducer, folder: Path) -> str:
     bias_V = model.network.head.bias.detach()
     if first:
         tables.insert(0, layout.to_halves(model.network.front.table.weight.detach(), 1, family))
-        bias_V = torch.cat([torch.full((first,), NEVER), bias_V.cpu()])
+        bias_V = torch.cat([torch.full((first,), BANNED_BIAS), bias_V.cpu()])
     tensors[layout.SHARED] = torch.cat([table.cpu() for table in tables])
     tensors[layout.BIAS] = bias_V.cpu()[None].clone()
     for side, embedding in (

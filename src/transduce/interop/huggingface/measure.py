@@ -48,7 +48,7 @@ def measure(
     if languages and definition.source_tokens.prefix:
         (language,) = definition.source_tokens.pieces(definition.source_tokens.prefix)
         tokenizer.src_lang = language[1:-1]
-    start = read_config(exported).whole("decoder_start_token_id", least=0)
+    start = read_config(exported).whole("decoder_start_token_id", minimum=0)
     with torch.inference_mode():
         found = []
         for source, target in zip(*given, strict=True):

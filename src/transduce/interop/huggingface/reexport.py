@@ -59,7 +59,7 @@ def export_imported(model: Transducer, origin: dict[str, Any], folder: Path) -> 
             own = weights[layout.positions_of(side)[0]].detach().cpu()
             tensors[name] = torch.cat([first, own])
         elif family.positions == "fairseq":
-            _check_waves(table(embedding, int(config["max_position_embeddings"])), config)
+            _check_sinusoids(table(embedding, int(config["max_position_embeddings"])), config)
     types = origin["types"]
     if layout.BIAS not in types and bool(tensors[layout.BIAS].any()):
         types = {**types, layout.BIAS: "float32"}  # it was learned since
@@ -76,7 +76,7 @@ def export_imported(model: Transducer, origin: dict[str, Any], folder: Path) -> 
     return family.architecture
 
 
-def _check_waves(table_TD: Tensor, config: dict[str, Any]) -> None:
+def _check_sinusoids(table_TD: Tensor, config: dict[str, Any]) -> None:
     from transduce.interop.imports.encoder_decoders import fairseq_positions
     from transduce.interop.imports.parts.configuration import Configuration
 

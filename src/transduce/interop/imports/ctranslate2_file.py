@@ -27,8 +27,8 @@ NEWEST = 6  # versions of the file
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 STORED = ("<f4", "<i1", "<i2", "<i4", "<f2", "<u2")
 OLD_TYPES = {4: "float32", 2: "int16", 1: "int8"}  # until version 3: by the bytes of a number
-MOST_DIMENSIONS = 8
-LEAST_BYTES = 9  # of a variable: name, rank, type and size
+MAX_DIMENSIONS = 8
+MIN_BYTES = 9  # of a variable: name, rank, type and size
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class _Reader:
         if version >= 2:
             specification, revision = self._string(), self._uint32()
         variables: dict[str, Variable] = {}
-        for _ in range(self._count(LEAST_BYTES)):
+        for _ in range(self._count(MIN_BYTES)):
             name = self._string()
             if name in variables:
                 raise self._damaged(f"{name} is there twice")
@@ -181,7 +181,7 @@ class _Reader:
 
     def _variable(self, name: str, version: int) -> Variable:
         rank = self._take(1)[0]
-        if rank > MOST_DIMENSIONS:
+        if rank > MAX_DIMENSIONS:
             raise self._damaged(f"{name} has {rank} dimensions")
         shape = tuple(self._uint32() for _ in range(rank))
         if not all(shape):
@@ -204,10 +204,10 @@ class _Reader:
         raw = np.frombuffer(self.whole, stored, count, begin)
         return Variable(shape, dtype, raw)
 
-    def _count(self, least: int) -> int:
+    def _count(self, minimum: int) -> int:
         """How many follow; each takes at least so many bytes."""
         count = self._uint32()
-        if count * least > self.size - self.place:
+        if count * minimum > self.size - self.place:
             raise self._damaged(f"it announces {count} variables or aliases")
         return count
 

@@ -55,8 +55,8 @@ class Settings:
                 f"{folder} puts a token before each source (add_source_bos), which transduce does "
                 f"not do"
             )
-        told = "layer_norm_epsilon" in self.config
-        self._epsilon = self.config.number("layer_norm_epsilon", 0.0, 0, 1) if told else None
+        stated = "layer_norm_epsilon" in self.config
+        self._epsilon = self.config.number("layer_norm_epsilon", 0.0, 0, 1) if stated else None
 
     def side(self, name: str) -> Side:
         file, first = self._file, f"{name}/layer_0"
@@ -97,8 +97,8 @@ class Settings:
 
     def max_length(self, sides: Sequence[Side]) -> int | None:
         """The longest sequence for which all sides have positions, without END."""
-        most = [len(s.positions_TD) for s in sides if s.positions_TD is not None]
-        return min(min(most) - 1, 1024) if most else None
+        maximum = [len(s.positions_TD) for s in sides if s.positions_TD is not None]
+        return min(min(maximum) - 1, 1024) if maximum else None
 
     def on(self, name: str, default: bool = False) -> bool:
         """A setting that is on or off."""

@@ -15,7 +15,7 @@ from transduce.errors import ModelError
 from transduce.interop.huggingface.classes import Family
 from transduce.interop.huggingface.ids import Renumbered
 from transduce.interop.imports.parts.configuration import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     Configuration,
     check_vocabulary,
     read_configuration,
@@ -75,9 +75,9 @@ def read_tokens(
     folder: Path, family: Family, config: Configuration, generation: Configuration
 ) -> Read:
     """The tokens of a folder. Raises ModelError, with the reason."""
-    told = {key: value for key, value in generation.values.items() if value is not None}
-    settings = Configuration({**config.values, **told}, config.where)
-    size = config.whole("vocab_size", most=MOST_TOKENS)
+    stated = {key: value for key, value in generation.values.items() if value is not None}
+    settings = Configuration({**config.values, **stated}, config.where)
+    size = config.whole("vocab_size", maximum=MAX_TOKENS)
     start = settings.token("decoder_start_token_id", size)
     if start is None:
         raise ModelError(
@@ -86,9 +86,9 @@ def read_tokens(
         )
     last = size - 1
     special = {
-        "pad": config.whole("pad_token_id", least=0, most=last),
+        "pad": config.whole("pad_token_id", minimum=0, maximum=last),
         "begin": start,
-        "end": config.whole("eos_token_id", least=0, most=last),
+        "end": config.whole("eos_token_id", minimum=0, maximum=last),
     }
     files = [name for name in KEPT if (folder / name).is_file()]
     if family.type == "marian":
@@ -111,9 +111,9 @@ def _read_marian(
     vocabulary = _numbers(folder / VOCABULARY)
     shared = config.switch("share_encoder_decoder_embeddings", True)
     vocabularies = [vocabulary, vocabulary if shared else _numbers(folder / TARGET_VOCABULARY)]
-    sizes = [config.whole("vocab_size", most=MOST_TOKENS)] * 2
+    sizes = [config.whole("vocab_size", maximum=MAX_TOKENS)] * 2
     if not shared:
-        sizes[1] = config.whole("decoder_vocab_size", len(vocabularies[1]), most=MOST_TOKENS)
+        sizes[1] = config.whole("decoder_vocab_size", len(vocabularies[1]), maximum=MAX_TOKENS)
     sides = []
     for side, (known, size) in enumerate(zip(vocabularies, sizes, strict=True)):
         own = models if shared else [models[side]]

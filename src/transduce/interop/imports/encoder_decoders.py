@@ -22,7 +22,7 @@ from transduce.recipe import Recipe
 from transduce.tasks.model import Model
 
 NAME = "encoder-decoder, of Hugging Face"
-NEVER = -100.0
+BANNED_BIAS = -100.0
 """Added to the bias of rows that are copies: their probability is nothing beside the first's."""
 GENERATION = "generation_config.json"
 LEFT_OUT = ("dropout", "attention_dropout", "activation_dropout")
@@ -79,7 +79,7 @@ def _whole_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 def _recipe(
     source: Path, family: Family, config: Configuration, generation: Configuration, tokens: Read
 ) -> Recipe:
-    longest = config.whole("max_position_embeddings", 1024, least=4)
+    longest = config.whole("max_position_embeddings", 1024, minimum=4)
     both = {
         "activation": config.choice("activation_function", ACTIVATIONS, "gelu"),
         "norm_position": family.norm_position,
@@ -111,9 +111,9 @@ def _recipe(
         (tokens.target, tokens.target) if tokens.shared else (tokens.source, tokens.target),
         max_length=min(256, longest - 2),
         decode={
-            "beam": settings.whole("num_beams", 1, least=0) or 1,
+            "beam": settings.whole("num_beams", 1, minimum=0) or 1,
             "length_penalty": settings.number("length_penalty", 1.0) or 1.0,
-            "no_repeat_ngram": settings.whole("no_repeat_ngram_size", 0, least=0),
+            "no_repeat_ngram": settings.whole("no_repeat_ngram_size", 0, minimum=0),
         },
     )
 
@@ -155,14 +155,14 @@ def _parameters(
         elif family.positions == "fairseq":
             found[name] = fairseq_positions(config)
         elif theirs in weights:
-            _check_waves(weights[theirs].float())
+            _check_sinusoids(weights[theirs].float())
     return found
 
 
-def _check_waves(table_TD: Tensor) -> None:
+def _check_sinusoids(table_TD: Tensor) -> None:
     rows, width = table_TD.shape
-    waves_TD = torch.cat([Sinusoidal(width)(rows)[:, part::2] for part in (0, 1)], dim=1)
-    if float((table_TD - waves_TD).abs().max()) > 1e-3:
+    sinusoids_TD = torch.cat([Sinusoidal(width)(rows)[:, part::2] for part in (0, 1)], dim=1)
+    if float((table_TD - sinusoids_TD).abs().max()) > 1e-3:
         raise ModelError("its positions are not the sinusoidal ones that its class has")
 
 
@@ -193,23 +193,23 @@ def _bias(weights: dict[str, Tensor], tokens: Read, used: set[str]) -> Tensor:
         used.add(layout.BIAS)
         bias_V = theirs.float().flatten()
     ours_V = ids.to_ours(bias_V)
-    ours_V[ids.copies] += NEVER
+    ours_V[ids.copies] += BANNED_BIAS
     return ours_V
 
 
 def fairseq_positions(config: Configuration) -> Tensor:
     """The positions of M2M100 from the first on; there the padding's id is before them."""
-    first = config.whole("pad_token_id", least=0) + 1
-    rows = config.whole("max_position_embeddings", 1024, least=4) + first
-    return fairseq_waves(rows, config.whole("d_model"))[first:]
+    first = config.whole("pad_token_id", minimum=0) + 1
+    rows = config.whole("max_position_embeddings", 1024, minimum=4) + first
+    return fairseq_sinusoids(rows, config.whole("d_model"))[first:]
 
 
-def fairseq_waves(rows: int, width: int) -> Tensor:
+def fairseq_sinusoids(rows: int, width: int) -> Tensor:
     """fairseq's sinusoidal positions [rows, width]: frequencies from 1 down to 1/10000, inclusive;
     all sines, then all cosines."""
     half = width // 2
     step = math.log(10000) / (half - 1)
     frequencies = torch.exp(torch.arange(half).float() * -step)
     angles = torch.arange(rows).float()[:, None] * frequencies[None]
-    waves = torch.cat([angles.sin(), angles.cos()], dim=1)
-    return torch.nn.functional.pad(waves, (0, width - 2 * half))
+    sinusoids = torch.cat([angles.sin(), angles.cos()], dim=1)
+    return torch.nn.functional.pad(sinusoids, (0, width - 2 * half))

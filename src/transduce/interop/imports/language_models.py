@@ -274,7 +274,7 @@ def _is_scaled(config: Configuration, width: int) -> bool:
     return True
 
 
-def _check_factor(config: Configuration, key: str, wanted: float, told: str) -> None:
+def _check_factor(config: Configuration, key: str, wanted: float, expected: str) -> None:
     value = config.number(key, wanted)
     if not math.isclose(value, wanted, rel_tol=1e-6):
-        raise ModelError(f"{config.where}: {key} is {value:g}; in transduce it is {told}")
+        raise ModelError(f"{config.where}: {key} is {value:g}; in transduce it is {expected}")

@@ -22,12 +22,12 @@ from transduce.interop.huggingface.ids import Renumbered
 from transduce.interop.imports.encoder_decoder_tokens import read_tokens
 from transduce.interop.imports.huggingface import model_type, read_config, read_weights
 from transduce.interop.imports.parts.configuration import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     Configuration,
     read_configuration,
 )
 from transduce.interop.imports.parts.recipe import create_model, imported_recipe
-from transduce.interop.imports.parts.vocabulary import NEVER
+from transduce.interop.imports.parts.vocabulary import BANNED_BIAS
 from transduce.interop.imports.parts.weights import (
     Linear,
     Weights,
@@ -94,7 +94,7 @@ def read(source: Path) -> Transducer:
     fill(network.decoder.embedding.table.weight, ours_VD, f"{source}: {TABLE}")
     fill(network.head.weight, ids.to_ours(head_VD), f"{source}: lm_head")
     bias_V = torch.zeros(len(tokens))
-    bias_V[ids.copies] = NEVER
+    bias_V[ids.copies] = BANNED_BIAS
     fill(network.head.bias, bias_V, f"{source}: the bias of the output layer")
     stacks: dict[str, TransformerEncoder | TransformerDecoder] = {
         "encoder": network.encoder,
@@ -155,8 +155,8 @@ def _tokens(
     source: Path, config: Configuration, generation: Configuration
 ) -> tuple[Tokens, Renumbered]:
     usual = {"pad_token_id": 0, "eos_token_id": 1}
-    told = {name: value for name, value in config.values.items() if value is not None}
-    values = {**usual, **told}
+    stated = {name: value for name, value in config.values.items() if value is not None}
+    values = {**usual, **stated}
     config = Configuration(
         {"decoder_start_token_id": values["pad_token_id"], **values}, config.where
     )
@@ -176,16 +176,16 @@ def _is_bytes(source: Path) -> bool:
 
 def _bytes(config: Configuration) -> tuple[Tokens, Renumbered]:
     """ByT5's: padding, end, unknown, the bytes, then <extra_id_0> and so on."""
-    size = config.whole("vocab_size", most=MOST_TOKENS)
+    size = config.whole("vocab_size", maximum=MAX_TOKENS)
     if size != 3 + BYTES + EXTRA:
         raise ModelError(f"its vocabulary of bytes has {size} tokens, not {3 + BYTES + EXTRA}")
     names = sorted(f"extra_id_{number}" for number in range(EXTRA))  # our order of tags
     rows = [3 + BYTES + int(name.rpartition("_")[2]) for name in names]
     ids = Renumbered(
-        pad=config.whole("pad_token_id", least=0, most=size - 1),
+        pad=config.whole("pad_token_id", minimum=0, maximum=size - 1),
         unknown=2,
-        begin=config.whole("decoder_start_token_id", least=0, most=size - 1),
-        end=config.whole("eos_token_id", least=0, most=size - 1),
+        begin=config.whole("decoder_start_token_id", minimum=0, maximum=size - 1),
+        end=config.whole("eos_token_id", minimum=0, maximum=size - 1),
         vocabulary=size,
         tags=tuple(rows),
     )

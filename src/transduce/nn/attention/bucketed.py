@@ -19,9 +19,9 @@ class BucketedBias(nn.Module):
 
     def __init__(self, heads: int, buckets: int, distance: int, both_directions: bool) -> None:
         super().__init__()
-        least = 4 if both_directions else 2
-        if buckets < least or buckets % 2:
-            raise ValueError(f"There must be an even number of buckets, {least} or more.")
+        minimum = 4 if both_directions else 2
+        if buckets < minimum or buckets % 2:
+            raise ValueError(f"There must be an even number of buckets, {minimum} or more.")
         self.exact = (buckets // 2 if both_directions else buckets) // 2
         if distance <= self.exact:
             raise ValueError(
@@ -42,15 +42,15 @@ class BucketedBias(nn.Module):
 
     def bucket(self, away: Tensor) -> Tensor:
         """The bucket of each distance: how far a key is behind its query, negative if before it."""
-        first, most = torch.zeros_like(away), self.buckets
+        first, maximum = torch.zeros_like(away), self.buckets
         if self.both_directions:
-            most //= 2
-            first = (away > 0).long() * most
+            maximum //= 2
+            first = (away > 0).long() * maximum
             away = away.abs()
         else:
             away = (-away).clamp(min=0)
         # In float32 and in this order, as in T5: borders of buckets depend on the rounding.
         far = torch.log(away.clamp(min=1).float() / self.exact)
-        far = far / math.log(self.distance / self.exact) * (most - self.exact)
-        large = (self.exact + far.long()).clamp(max=most - 1)
+        far = far / math.log(self.distance / self.exact) * (maximum - self.exact)
+        large = (self.exact + far.long()).clamp(max=maximum - 1)
         return first + torch.where(away < self.exact, away, large)

@@ -27,8 +27,8 @@ class KVCache:
     def append(self, keys_BHTK: Tensor, values_BHTK: Tensor) -> tuple[Tensor, Tensor]:
         """Add T steps; returns all keys and all values so far, each [B, H, S, K]."""
         start, end = self.length, self.length + keys_BHTK.shape[2]
-        self._keys_BHCK = _with_room(self._keys_BHCK, keys_BHTK, start)
-        self._values_BHCK = _with_room(self._values_BHCK, values_BHTK, start)
+        self._keys_BHCK = _with_capacity(self._keys_BHCK, keys_BHTK, start)
+        self._values_BHCK = _with_capacity(self._values_BHCK, values_BHTK, start)
         self._keys_BHCK[:, :, start:end] = keys_BHTK
         self._values_BHCK[:, :, start:end] = values_BHTK
         self.length = end
@@ -51,7 +51,7 @@ class KVCache:
         self._values_BHCK = self._values_BHCK.index_select(0, index_B)
 
 
-def _with_room(buffer_BHCK: Tensor | None, new_BHTK: Tensor, start: int) -> Tensor:
+def _with_capacity(buffer_BHCK: Tensor | None, new_BHTK: Tensor, start: int) -> Tensor:
     B, H, T, K = new_BHTK.shape
     if buffer_BHCK is None:
         return new_BHTK.new_empty(B, H, max(start + T, KVCache.smallest_capacity), K)

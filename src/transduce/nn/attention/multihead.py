@@ -11,11 +11,14 @@ from torch import Tensor, nn
 from transduce.nn.attention.attention import fused_attention, masked_softmax
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
-from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.short import HEAD_WIDTHS, LONGEST, fits, short_attention
+from transduce.nn.attention.static_kv_cache import (
+    StaticCrossAttentionCache,
+    StaticSelfAttentionCache,
+)
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
-from transduce.nn.positions import Places, Rotary
+from transduce.nn.positions import ExplicitPositions, Rotary
 from transduce.nn.watchable import Watch, Watchable
 
 
@@ -112,9 +115,9 @@ class MultiHeadAttention(Watchable):
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
         projected_BT3D = linear(query_BTD, weight_3DD, bias_3D)
         if self.rotary is not None:
-            start: int | Places = 0 if cache is None else cache.length
+            start: int | ExplicitPositions = 0 if cache is None else cache.length
             if mask is not None and mask.segments is not None:
-                start = mask.segments.places(query_BTD.shape[1])
+                start = mask.segments.positions(query_BTD.shape[1])
             projected_BT3D = self._rotate(projected_BT3D, self.rotary, start)
         return self._context(projected_BT3D, None, mask, cache, watch)
 
@@ -189,18 +192,20 @@ class MultiHeadAttention(Watchable):
             0.0,
         )
 
-    def step(self, x_R1D: Tensor, past: SelfAttentionSlots | CrossAttentionSlots) -> Tensor:
+    def step(
+        self, x_R1D: Tensor, cache: StaticSelfAttentionCache | StaticCrossAttentionCache
+    ) -> Tensor:
         """One decoding step [R, 1, D] with a KV cache: its own past, or a projected source."""
         if self.relative is not None:
             raise ValueError("Steps over slots know no bias by distance: use forward with a cache.")
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
-        rows = 3 * self.inner if isinstance(past, SelfAttentionSlots) else self.inner
+        rows = 3 * self.inner if isinstance(cache, StaticSelfAttentionCache) else self.inner
         bias = None if bias_3D is None else bias_3D[:rows]
         projected_R1E = linear(x_R1D, weight_3DD[:rows], bias)
-        if self.rotary is not None and isinstance(past, SelfAttentionSlots):
-            places = Places(past.lengths_R[:, None], past.store_RTE.shape[1])
-            projected_R1E = self._rotate(projected_R1E, self.rotary, places)
-        context_R1D = past.attend(projected_R1E, self.heads)
+        if self.rotary is not None and isinstance(cache, StaticSelfAttentionCache):
+            positions = ExplicitPositions(cache.lengths_R[:, None], cache.store_RTE.shape[1])
+            projected_R1E = self._rotate(projected_R1E, self.rotary, positions)
+        context_R1D = cache.attend(projected_R1E, self.heads)
         if (gate := self.gate) is None:
             return linear(context_R1D, self.out_projection.weight, self.out_projection.bias)
         if gate.positions:
@@ -265,7 +270,9 @@ class MultiHeadAttention(Watchable):
         output_BTD = linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
         return output_BTD if gate is None else gate.on_output(output_BTD)
 
-    def _rotate(self, projected_BT3D: Tensor, rotary: Rotary, start: int | Places) -> Tensor:
+    def _rotate(
+        self, projected_BT3D: Tensor, rotary: Rotary, start: int | ExplicitPositions
+    ) -> Tensor:
         """Apply rotary positions to queries and keys."""
         query_BTD, keys_BTD, values_BTD = projected_BT3D.chunk(3, dim=-1)
         turned = [

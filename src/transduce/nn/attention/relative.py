@@ -42,17 +42,17 @@ class RelativeAttention(MultiHeadAttention):
         self,
         width: int,
         heads: int,
-        waves: Sinusoidal,
+        sinusoids: Sinusoidal,
         dropout: float = 0.0,
         bias: bool = True,
         head_width: int | None = None,
     ) -> None:
         super().__init__(width, heads, dropout, bias, head_width=head_width)
-        if waves.width != width:
+        if sinusoids.width != width:
             raise ValueError(
-                f"Positions of width {waves.width} do not fit attention of width {width}."
+                f"Positions of width {sinusoids.width} do not fit attention of width {width}."
             )
-        self.waves = waves
+        self.sinusoids = sinusoids
         self.distance_projection = nn.Linear(width, self.inner, bias=False)
         self.content_bias_HK = nn.Parameter(torch.empty(heads, self.head_width))
         self.distance_bias_HK = nn.Parameter(torch.empty(heads, self.head_width))
@@ -111,7 +111,7 @@ class RelativeAttention(MultiHeadAttention):
     def distances(self, S: int, T: int | None = None) -> Tensor:
         """The sinusoid r_d of each distance d = S − 1, …, 0, …, −(T − 1) [S + T − 1, D]; without T
         it is S."""
-        back_SD = self.waves(S)
+        back_SD = self.sinusoids(S)
         ahead_TD = back_SD[1:T]
         # sin(−x) = −sin(x) and cos(−x) = cos(x), so the table needs no negative positions.
         sign_D = torch.ones_like(back_SD[:1])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-NEVER = -1e30  # ln 0, whose sums stay finite
+LOG_ZERO = -1e30  # ln 0, whose sums stay finite
 
 
 class Emissions(NamedTuple):
@@ -42,16 +42,16 @@ def align_batch(sequences: Sequence[Emissions]) -> list[Spans | None]:
     lengths = [len(one.blank_S) for one in sequences]
     labels = [len(one.repeats_U) for one in sequences]
     S, X = max(lengths, default=0), 2 * max(labels, default=0) + 1
-    emission_SBX = np.full((S, B, X), NEVER, np.float64)
-    leap_BX = np.full((B, X), NEVER, np.float64)  # from a label to the next without a blank
+    emission_SBX = np.full((S, B, X), LOG_ZERO, np.float64)
+    leap_BX = np.full((B, X), LOG_ZERO, np.float64)  # from a label to the next without a blank
     for row, one in enumerate(sequences):
         emission_SBX[: lengths[row], row, 0 : 2 * labels[row] + 1 : 2] = one.blank_S[:, None]
         emission_SBX[: lengths[row], row, 1 : 2 * labels[row] : 2] = one.labels_SU
-        leap_BX[row, 1 : 2 * labels[row] : 2] = np.where(one.repeats_U, NEVER, 0.0)
+        leap_BX[row, 1 : 2 * labels[row] : 2] = np.where(one.repeats_U, LOG_ZERO, 0.0)
     back_SBX = np.zeros((S, B, X), np.int8)
-    ends = np.full((B, 2), NEVER)
-    from_3BX = np.full((3, B, X), NEVER)
-    score_BX = np.full((B, X), NEVER)
+    ends = np.full((B, 2), LOG_ZERO)
+    from_3BX = np.full((3, B, X), LOG_ZERO)
+    score_BX = np.full((B, X), LOG_ZERO)
     for s in range(S):
         if s == 0:
             score_BX[:, :2] = emission_SBX[0, :, :2]
@@ -73,7 +73,7 @@ def _spans(back_SX: NDArray[np.int8], ends: NDArray[np.float64], one: Emissions)
     S, U = one.labels_SU.shape
     if not U:
         return Spans(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    if ends.max() <= NEVER / 2:
+    if ends.max() <= LOG_ZERO / 2:
         return None
     state = 2 * U - int(ends[1] > ends[0])
     path = np.empty(S, np.int64)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 BLOCK = 1024
-NEVER = -torch.inf
+NEG_INF = -torch.inf
 
 States = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
@@ -148,10 +148,10 @@ class _Lattice:
         self.breaks_G = breaks_G.to(device)
         # A transition from a token to the next without a blank, except between equal tokens.
         self.bar_U = torch.zeros(self.count, dtype=torch.float64, device=device)
-        self.bar_U[1:].masked_fill_(self.tokens_U[1:] == self.tokens_U[:-1], NEVER)
+        self.bar_U[1:].masked_fill_(self.tokens_U[1:] == self.tokens_U[:-1], NEG_INF)
         # Sums over hours of frames need float64.
-        self.token_U = torch.full_like(self.bar_U, NEVER)
-        self.gap_G = torch.full((self.count + 1,), NEVER, dtype=torch.float64, device=device)
+        self.token_U = torch.full_like(self.bar_U, NEG_INF)
+        self.gap_G = torch.full((self.count + 1,), NEG_INF, dtype=torch.float64, device=device)
         self.gap_G[0] = 0.0
         self.gap_G, _ = self._skip(self.gap_G, self.breaks_G)
 
@@ -177,12 +177,12 @@ class _Lattice:
 
     def best_end(self) -> int:
         """The last state of the best path: the last gap, or a token after which all are deleted."""
-        deletion = self.penalties.deletion if self.penalties else NEVER
+        deletion = self.penalties.deletion if self.penalties else NEG_INF
         after_U = torch.arange(self.count - 1, -1, -1, device=self.bar_U.device)
         rest_U = torch.where(after_U > 0, after_U * deletion, 0.0)
         ends = torch.cat((self.gap_G[-1:], self.token_U + rest_U))
         best = int(ends.argmax())
-        if not ends[best] > NEVER:
+        if not ends[best] > NEG_INF:
             raise ValueError(
                 f"{self.count} tokens cannot be aligned with {self.frames} frames: there are too "
                 f"few frames, or a token has probability zero in all of them."
@@ -193,8 +193,8 @@ class _Lattice:
         """The states of a block of frames, from state `first` before it to `end` at its end."""
         tokens = slice(first // 2, min(end // 2 + 1, self.count))
         size = tokens.stop - tokens.start
-        token_U = torch.full_like(self.bar_U[tokens], NEVER)
-        gap_G = torch.full_like(self.gap_G[: size + 1], NEVER)
+        token_U = torch.full_like(self.bar_U[tokens], NEG_INF)
+        gap_G = torch.full_like(self.gap_G[: size + 1], NEG_INF)
         (token_U if first % 2 else gap_G)[0] = 0.0
         stop = min(start + BLOCK, self.frames)
         how_XU = self.tokens_U.new_empty(stop - start, size, dtype=torch.uint8)
@@ -225,9 +225,9 @@ class _Lattice:
             charged_S = scores_S.clamp(min=self.penalties.insertion)
             scores_S = torch.where(~on_token_S & self.breaks_G[at_S], charged_S, scores_S)
         spoken, where_S = at_S[on_token_S], frame_S[on_token_S]
-        room_U = torch.full_like(self.tokens_U, -1)
-        last_U = room_U.scatter_reduce(0, spoken, where_S, "amax", include_self=False)
-        first_U = room_U.scatter_reduce(0, spoken, where_S, "amin", include_self=False)
+        empty_U = torch.full_like(self.tokens_U, -1)
+        last_U = empty_U.scatter_reduce(0, spoken, where_S, "amax", include_self=False)
+        first_U = empty_U.scatter_reduce(0, spoken, where_S, "amin", include_self=False)
         sums_U = torch.zeros_like(self.bar_U).scatter_add(0, spoken, scores_S[on_token_S])
         confidence_U = (sums_U / (last_U - first_U + 1)).exp().masked_fill(first_U < 0, 0.0)
         found = (first_U, last_U, confidence_U.float(), scores_S.float())
@@ -235,7 +235,7 @@ class _Lattice:
 
     def _step(self, token_U: Tensor, gap_G: Tensor, t: int, tokens: slice) -> _Step:
         """One more frame, for a range of tokens and the gaps around them."""
-        before_G = F.pad(token_U, (1, 0), value=NEVER)
+        before_G = F.pad(token_U, (1, 0), value=NEG_INF)
         best_U = torch.maximum(token_U, gap_G[:-1])
         moving_U = before_G[:-1] + self.bar_U[tokens]
         emission_V = self.log_probs_SV[t]
@@ -271,7 +271,7 @@ class _Lattice:
             return best_G, from_G
         # The rest of a line, whole lines, and the beginning of another line.
         whole_G, line_G = _skip_at(
-            best_G.masked_fill(~breaks_G, NEVER), self.penalties.line_deletion
+            best_G.masked_fill(~breaks_G, NEG_INF), self.penalties.line_deletion
         )
         better_G = breaks_G & (whole_G > best_G)
         from_G = torch.where(better_G, from_G[line_G], from_G)

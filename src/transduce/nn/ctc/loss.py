@@ -195,8 +195,8 @@ def ctc_greedy(log_probs_BSV: Tensor, lengths_B: Tensor, blank: int = 0) -> CtcB
     column_BS = (begins_BS.cumsum(dim=1) - 1).masked_fill(~said_BS, U)
 
     def gathered(values_BS: Tensor, how: str, empty: int) -> Tensor:
-        room_BU = values_BS.new_full((B, U + 1), empty)
-        return room_BU.scatter_reduce(1, column_BS, values_BS, how)[:, :U]
+        empty_BU = values_BS.new_full((B, U + 1), empty)
+        return empty_BU.scatter_reduce(1, column_BS, values_BS, how)[:, :U]
 
     frame_BS = frame_S.expand(B, S)
     first_BU = gathered(frame_BS, "amin", S)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-NEVER = -math.inf
+NEG_INF = -math.inf
 MULTIPLIER = 6364136223846793005  # of the hashes of prefixes: Knuth's for 64 bits
 NO_PARENT = -(2**62)
 
@@ -58,7 +58,7 @@ class Prefixes:
         cls, B: int, N: int, blank: int, device: torch.device | str | None = None
     ) -> Prefixes:
         """Empty prefixes."""
-        exact = torch.full((B, N), NEVER, dtype=torch.float64, device=device)
+        exact = torch.full((B, N), NEG_INF, dtype=torch.float64, device=device)
         blank_BN = exact.clone()
         blank_BN[:, 0] = 0.0
         whole = torch.zeros(B, N, dtype=torch.int64, device=device)
@@ -164,13 +164,13 @@ class PrefixSearch:
         each = number_B.tolist()
         steps = max(each, default=0)
         state = prefixes.select(rows_B)
-        state.widen(_room(int(state.lengths_BN.max()) + steps))
+        state.widen(_capacity(int(state.lengths_BN.max()) + steps))
         order_BX, pauses_BX = order_BX[rows_B], pauses_BX[rows_B]
         frames_BX = order_BX[:, :steps].clamp(max=S - 1)
         log_probs_BXV = log_probs_BSV[rows_B[:, None], frames_BX].double()
         usable_BXV = log_probs_BXV.clone()
         for label in (self.blank, *self.banned):
-            usable_BXV[..., label] = NEVER
+            usable_BXV[..., label] = NEG_INF
         best_BXK, token_BXK = usable_BXV.topk(min(self.candidates or V, V), dim=-1)
         frames_BX = frames_BX + state.frames_B[:, None]
         unlike_2N = _unlike(self.beam, log_probs_BSV.device)
@@ -221,14 +221,14 @@ class PrefixSearch:
         parent_BNM = old.hash_BN[:, :, None] == old.parent_BN[:, None, :]
         same_BNM = old.last_BN[:, :, None] == old.last_BN[:, None, :]
         ready_BNM = torch.where(same_BNM, old.blank_BN[:, :, None], total_BN[:, :, None])
-        grown_BM = ready_BNM.masked_fill(~parent_BNM, NEVER).amax(dim=1)
+        grown_BM = ready_BNM.masked_fill(~parent_BNM, NEG_INF).amax(dim=1)
         label_BN = torch.logaddexp(old.label_BN, grown_BM) + again_BN
-        label_BN = label_BN.masked_fill(old.last_BN == self.blank, NEVER)
+        label_BN = label_BN.masked_fill(old.last_BN == self.blank, NEG_INF)
         # Prefixes that are one label longer, and not there yet.
         repeats_BNK = old.last_BN[:, :, None] == token_BK[:, None, :]
         there_BNK = (parent_BNM.float() @ repeats_BNK.float()) > 0
         longer_BNK = torch.where(repeats_BNK, old.blank_BN[..., None], total_BN[..., None])
-        longer_BNK = (longer_BNK + best_BK[:, None]).masked_fill(there_BNK, NEVER)
+        longer_BNK = (longer_BNK + best_BK[:, None]).masked_fill(there_BNK, NEG_INF)
         language_BNK = old.language_BN[..., None].expand_as(longer_BNK)
         if language is not None:
             tokens_BNK = token_BK[:, None].expand_as(longer_BNK)
@@ -265,7 +265,7 @@ class PrefixSearch:
                 longer_BNK.flatten(1).gather(1, place_BN),
                 label_BN.gather(1, from_BN),
             ),
-            blank_BN.gather(1, from_BN).masked_fill(grows_BN, NEVER),
+            blank_BN.gather(1, from_BN).masked_fill(grows_BN, NEG_INF),
             torch.where(grows_BN, kept_hash_BN * MULTIPLIER + token_BN + 1, kept_hash_BN),
             torch.where(grows_BN, kept_hash_BN, old.parent_BN.gather(1, from_BN)),
             label_here_BN,
@@ -281,11 +281,11 @@ class PrefixSearch:
             old.frames_B,
         )
         # Prefixes that do not exist must not be taken for others.
-        dead_BN = score_BN == NEVER
+        dead_BN = score_BN == NEG_INF
         new.hash_BN = torch.where(dead_BN, frame.unlike_2N[0], new.hash_BN)
         new.parent_BN = torch.where(dead_BN, frame.unlike_2N[1], new.parent_BN)
-        new.blank_BN = new.blank_BN.masked_fill(dead_BN, NEVER)
-        new.label_BN = new.label_BN.masked_fill(dead_BN, NEVER)
+        new.blank_BN = new.blank_BN.masked_fill(dead_BN, NEG_INF)
+        new.label_BN = new.label_BN.masked_fill(dead_BN, NEG_INF)
         if language is not None:
             _score_grown(new, grows_BN & ~dead_BN, language)
         return new
@@ -302,7 +302,7 @@ def _pause(prefixes: Prefixes, blanks_B: Tensor) -> None:
     had_B1 = (blanks_B != 0)[:, None]
     paused_BN = prefixes.ctc_BN + blanks_B[:, None]
     prefixes.blank_BN = torch.where(had_B1, paused_BN, prefixes.blank_BN)
-    prefixes.label_BN = prefixes.label_BN.masked_fill(had_B1, NEVER)
+    prefixes.label_BN = prefixes.label_BN.masked_fill(had_B1, NEG_INF)
 
 
 def _first(prefixes: Prefixes, count: int) -> Prefixes:
@@ -327,6 +327,6 @@ def _score_grown(prefixes: Prefixes, grown_BN: Tensor, language: Language) -> No
         prefixes.next_BNV[rows, columns] = next_RV.to(prefixes.next_BNV.dtype)
 
 
-def _room(labels: int) -> int:
+def _capacity(labels: int) -> int:
     """Of few sizes, so that tensors seldom change theirs."""
     return 32 * -(-labels // 32)

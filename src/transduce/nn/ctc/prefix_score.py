@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LEAST = -1e3  # a log-probability that counts as −∞ and whose sums stay finite
+LOG_ZERO = -1e3  # a log-probability that counts as −∞ and whose sums stay finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class CtcPrefix:
         log_probs_BSV = log_probs_BSV.float().masked_fill(padding_BS[..., None], -torch.inf)
         log_probs_BSV[..., blank].masked_fill_(padding_BS, 0.0)
         nothing_BNE = log_probs_BSV.new_full((B, beams, S + 1), -torch.inf, dtype=torch.float64)
-        blanks_BS = log_probs_BSV[..., blank].double().clamp(min=LEAST).cumsum(dim=1)
+        blanks_BS = log_probs_BSV[..., blank].double().clamp(min=LOG_ZERO).cumsum(dim=1)
         paused_BE = F.pad(blanks_BS, (1, 0))
         return cls(
             log_probs_BSV,
@@ -94,7 +94,7 @@ class CtcPrefix:
         ready_BNE = torch.logaddexp(label_BNE, blank_BNE)
         ready_BNS = torch.where(same_BN1, blank_BNE, ready_BNE)[..., :-1]
         token_BNS, never_BNS = self._emission(token_BN)
-        blank_B1S = self.log_probs_BSV[..., self.blank].double().clamp(min=LEAST)[:, None]
+        blank_B1S = self.log_probs_BSV[..., self.blank].double().clamp(min=LOG_ZERO)[:, None]
         said_BNS = _held(ready_BNS, token_BNS).masked_fill(never_BNS, -torch.inf)
         begun_BNS = (ready_BNS + token_BNS).masked_fill(never_BNS, -torch.inf)
         label_BNE = F.pad(said_BNS, (1, 0), value=-torch.inf)
@@ -122,12 +122,12 @@ class CtcPrefix:
     def _emission(self, token_BN: Tensor) -> tuple[Tensor, Tensor]:
         """ln p of each prefix's token at each frame [B, N, S], and where it is −∞, as in padding.
 
-        There it is replaced by LEAST, so that sums stay finite; the caller must mask the results.
+        There it is replaced by LOG_ZERO, so that sums stay finite; the caller must mask the results.
         """
         S = self.log_probs_BSV.shape[1]
         index_BSN = token_BN[:, None, :].expand(-1, S, -1)
         emission_BNS = self.log_probs_BSV.gather(2, index_BSN).mT
-        return emission_BNS.double().clamp(min=LEAST), emission_BNS.isneginf()
+        return emission_BNS.double().clamp(min=LOG_ZERO), emission_BNS.isneginf()
 
 
 def _held(enter_BNS: Tensor, emit_BNS: Tensor) -> Tensor:

@@ -59,12 +59,12 @@ class _Embedded(torch.autograd.Function):
         tokens = tokens.contiguous()
         width = table.shape[1]
         x = torch.empty(*tokens.shape, width, device=table.device)
-        waves, places = positions if positions is not None else (table, tokens)
+        sinusoids, places = positions if positions is not None else (table, tokens)
         tile = tile_of_rows(width)
         kernels().embed[(-(-tokens.numel() // tile["ROWS"]),)](
             tokens,
             table,
-            waves,
+            sinusoids,
             places.contiguous(),
             table if seed is None else seed,
             x,

@@ -7,7 +7,7 @@ import math
 from torch import Tensor, nn
 
 from transduce.nn.embedding.fused import applies, embedded
-from transduce.nn.positions import Places, Positioned
+from transduce.nn.positions import ExplicitPositions, Positioned
 from transduce.nn.residual import dropped
 
 
@@ -34,11 +34,11 @@ class TokenEmbedding(nn.Module):
         self.norm = norm
         self.dropout = dropout
 
-    def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
+    def forward(self, tokens_BT: Tensor, start: int | ExplicitPositions = 0) -> Tensor:
         """tokens_BT → x_BTD; `start` is the position of the first of them, or of each."""
-        waves = self.positions is None or self.positions.adds_waves
-        plain = waves and self.norm is None
-        if isinstance(start, Places) and plain and applies(tokens_BT, self.table.weight):
+        sinusoids = self.positions is None or self.positions.adds_sinusoids
+        plain = sinusoids and self.norm is None
+        if isinstance(start, ExplicitPositions) and plain and applies(tokens_BT, self.table.weight):
             positions = None
             if self.positions is not None:
                 positions = (self.positions.positions(start.end), start.of_BT)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-LEAST_DEVIATION = 1e-5  # of a band that never changes: silence stays zero
+MIN_DEVIATION = 1e-5  # of a band that never changes: silence stays zero
 
 
 def normalise_utterances(mel_BTM: Tensor, frames_B: Tensor, variance: bool = True) -> Tensor:
@@ -27,7 +27,7 @@ def normalise_utterances(mel_BTM: Tensor, frames_B: Tensor, variance: bool = Tru
     if not variance:
         return centred_BTM
     variance_B1M = centred_BTM.square().sum(dim=1, keepdim=True) / count_B11
-    return centred_BTM / variance_B1M.sqrt().clamp(min=LEAST_DEVIATION)
+    return centred_BTM / variance_B1M.sqrt().clamp(min=MIN_DEVIATION)
 
 
 @dataclass
@@ -84,7 +84,7 @@ class GlobalNorm(nn.Module):
     @torch.no_grad()
     def set(self, statistics: Statistics) -> None:
         self.mean_M.copy_(statistics.mean_M)
-        self.deviation_M.copy_(statistics.deviation_M.clamp(min=LEAST_DEVIATION))
+        self.deviation_M.copy_(statistics.deviation_M.clamp(min=MIN_DEVIATION))
 
     def forward(self, mel_BTM: Tensor, frames_B: Tensor) -> Tensor:
         """Features normalised, zero beyond frames_B."""

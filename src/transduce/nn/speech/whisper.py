@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 WINDOW = 400  # samples of a frame
 HOP = 160
-LEAST = 1e-10  # of an energy, before the logarithm
+MIN_ENERGY = 1e-10  # of an energy, before the logarithm
 RANGE = 8.0  # powers of ten below the loudest value of a recording
 
 
@@ -95,7 +95,7 @@ class WhisperMel(nn.Module):
             )
             longest = self.count_frames(torch.tensor(W))
             power_BTC = spectrum_BCT.abs().square().mT[:, : int(longest)]
-            log_BTM = (power_BTC @ tables.filters_CM).clamp(min=LEAST).log10()
+            log_BTM = (power_BTC @ tables.filters_CM).clamp(min=MIN_ENERGY).log10()
         beyond_BT1 = (torch.arange(log_BTM.shape[1], device=log_BTM.device) >= frames_B[:, None])[
             ..., None
         ]

@@ -79,7 +79,7 @@ def step_kernels() -> dict[str, Any]:
 
     @triton.jit
     def top_tokens(
-        logits, bias, steps, limits, values, tokens, masses, V, each, least,
+        logits, bias, steps, limits, values, tokens, masses, V, each, minimum,
         C: tl.constexpr, PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
         BLOCK: tl.constexpr, EARLY: tl.constexpr,
     ):  # fmt: skip
@@ -95,7 +95,7 @@ def step_kernels() -> dict[str, Any]:
         # log-probability stays NaN, through the normaliser.
         x = tl.where(x == x, x, -3.0e38)
         size = tl.load(steps + row) + 1
-        banned = (place == PAD) | (place == BEGIN) | ((place == END) & (size < least))
+        banned = (place == PAD) | (place == BEGIN) | ((place == END) & (size < minimum))
         banned |= (place != END) & (size >= tl.load(limits + row // each))
         x = tl.where(banned, nothing, x)
         to = (row * chunks + chunk) * C
@@ -107,7 +107,7 @@ def step_kernels() -> dict[str, Any]:
 
     @triton.jit
     def best_tokens(
-        x_ptr, weight, bias, steps, limits, values, tokens, masses, rows, width, V, least,
+        x_ptr, weight, bias, steps, limits, values, tokens, masses, rows, width, V, minimum,
         PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, EARLY: tl.constexpr,
         ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
@@ -135,7 +135,7 @@ def step_kernels() -> dict[str, Any]:
         size = tl.load(steps + row, mask=known, other=0) + 1
         last = size >= tl.load(limits + row, mask=known, other=0)
         banned = ((token == PAD) | (token == BEGIN))[None, :]
-        banned |= (token == END)[None, :] & (size < least)[:, None]
+        banned |= (token == END)[None, :] & (size < minimum)[:, None]
         banned |= (token != END)[None, :] & last[:, None]
         y = tl.where(banned, nothing, y)
         tl.store(values + to, tl.max(y, 1), mask=known)

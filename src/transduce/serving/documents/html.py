@@ -211,8 +211,8 @@ class _Reader:
         raw = self._source[token.start : token.end]
         if "translate" not in raw.lower():  # as in notranslate
             return False
-        told = attributes(raw)
-        return told.get("translate") == "no" or "notranslate" in told.get("class", "").split()
+        values = attributes(raw)
+        return values.get("translate") == "no" or "notranslate" in values.get("class", "").split()
 
     def _cut(self, end: int) -> None:
         """The source up to here is what began before."""

@@ -20,8 +20,8 @@ from transduce.serving.documents.segments import Segments
 from transduce.serving.errors import BadRequest, TooLarge
 from transduce.serving.threads import check_wanted
 
-MOST_ENTRIES = 2_000  # files in an archive
-MOST_UNPACKED = 64 << 20  # bytes of all of them
+MAX_ENTRIES = 2_000  # files in an archive
+MAX_UNPACKED = 64 << 20  # bytes of all of them
 # What Python's zipfile raises on one kind or another of damage.
 BROKEN = (
     zipfile.BadZipFile,
@@ -102,14 +102,14 @@ def read_package(path: Path, ending: str) -> Package:
 
 def _check_size(archive: zipfile.ZipFile) -> None:
     entries = archive.infolist()
-    if len(entries) > MOST_ENTRIES:
+    if len(entries) > MAX_ENTRIES:
         raise TooLarge(
-            f"the document has {len(entries):,} files inside; it may have {MOST_ENTRIES:,}"
+            f"the document has {len(entries):,} files inside; it may have {MAX_ENTRIES:,}"
         )
     size = sum(entry.file_size for entry in entries)
-    if size > MOST_UNPACKED:
+    if size > MAX_UNPACKED:
         raise TooLarge(
-            f"the document has {size:,} bytes when it is unpacked; it may have {MOST_UNPACKED:,}"
+            f"the document has {size:,} bytes when it is unpacked; it may have {MAX_UNPACKED:,}"
         )
 
 

@@ -101,12 +101,12 @@ def wrap(text: str, rows: int) -> list[str]:
     def lines(width: int) -> list[str]:
         return textwrap.wrap(text, width, break_long_words=False)
 
-    def least(rows: int, narrow: int, wide: int) -> int:
+    def minimum(rows: int, narrow: int, wide: int) -> int:
         """The least width that needs no more rows: it is never more at a greater width."""
         return bisect_left(range(narrow, wide), -rows, key=lambda n: -len(lines(n))) + narrow
 
-    width = least(rows, max(WIDTH, -(-len(text) // rows)), len(text))
+    width = minimum(rows, max(WIDTH, -(-len(text) // rows)), len(text))
     count = len(lines(width))
     if count > 1:  # balanced
-        width = least(count, -(-len(text) // count), width)
+        width = minimum(count, -(-len(text) // count), width)
     return lines(width) or [text]

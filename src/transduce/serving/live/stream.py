@@ -16,7 +16,7 @@ from transduce.serving.errors import ServiceError
 from transduce.serving.models import Served
 from transduce.tasks.live import LiveSession, Transcript
 
-MOST_UNREAD = 200  # transcripts that wait for a client that does not read them
+MAX_UNREAD = 200  # transcripts that wait for a client that does not read them
 PIECE = 1.0  # seconds of a message that are handed over at a time
 
 
@@ -63,7 +63,7 @@ class LiveStream:
     async def send(self, samples: NDArray[Any]) -> None:
         """Hand over samples; waits while too much audio, or too many transcripts, are waiting."""
         while self.sent_seconds - self.done_seconds > self._backlog or (
-            self.is_read and self._unread.qsize() > MOST_UNREAD
+            self.is_read and self._unread.qsize() > MAX_UNREAD
         ):
             await self._move()
         self._raise()

@@ -83,7 +83,7 @@ class Results:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.lifetime = settings.limits.results_seconds
-        self.most_bytes = settings.limits.results_bytes
+        self.max_bytes = settings.limits.results_bytes
         self._folders = settings.folders
         self._results: dict[str, _Result] = {}
 
@@ -97,7 +97,7 @@ class Results:
     def add(self, name: str, target: str, contents: bytes) -> str:
         """Keep a translation; its name for download, which nobody can guess."""
         self._forget_old()
-        if sum(one.size for one in self._results.values()) + len(contents) > self.most_bytes:
+        if sum(one.size for one in self._results.values()) + len(contents) > self.max_bytes:
             raise ServiceError(
                 507, "there is no room for more translated files; try again later", "full"
             )

@@ -68,21 +68,21 @@ class Parameters(Mapping[str, Any]):
         return found
 
     def whole(
-        self, name: str, default: int | None = None, least: int = 0, most: int = WIDEST
+        self, name: str, default: int | None = None, minimum: int = 0, maximum: int = WIDEST
     ) -> int | None:
         value = self._number(name, int)
         if value is None:
             return default
-        if not least <= value <= most:
-            raise self._wrong(name, f"a whole number from {least} to {most}")
+        if not minimum <= value <= maximum:
+            raise self._wrong(name, f"a whole number from {minimum} to {maximum}")
         return int(value)
 
-    def number(self, name: str, default: float, least: float, most: float) -> float:
+    def number(self, name: str, default: float, minimum: float, maximum: float) -> float:
         value = self._number(name, float)
         if value is None:
             return default
-        if not least <= value <= most:
-            raise self._wrong(name, f"a number from {least:g} to {most:g}")
+        if not minimum <= value <= maximum:
+            raise self._wrong(name, f"a number from {minimum:g} to {maximum:g}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:

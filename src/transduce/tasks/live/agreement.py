@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from transduce.data.audio.silence import LEAST_MARGIN
+from transduce.data.audio.silence import MIN_MARGIN
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.recipe import Audio
@@ -71,8 +71,8 @@ def _after(hypothesis: str, fixed: str) -> str:
 
 def _agreed(one: str, two: str) -> int:
     """The length of the common beginning of two texts, in whole words."""
-    most = min(len(one), len(two))
-    length = next((n for n in range(most) if one[n] != two[n]), most)
+    maximum = min(len(one), len(two))
+    length = next((n for n in range(maximum) if one[n] != two[n]), maximum)
     while length and not (_is_boundary(one, length) and _is_boundary(two, length)):
         length -= 1
     return len(one[:length].rstrip())
@@ -191,7 +191,7 @@ class AgreementRecogniser(LiveRecogniser):
         model: Model,
         *,
         every: float | None = None,
-        margin: float = LEAST_MARGIN,
+        margin: float = MIN_MARGIN,
         **settings: Any,
     ) -> None:
         """every: seconds of new audio after which an utterance is recognised again. margin:

@@ -33,7 +33,7 @@ class StreamingSettings:
         beam: Any = self.beam
         whole = isinstance(beam, Integral) and not isinstance(beam, bool)
         _require(whole and 1 <= beam <= 1000, "beam", beam, "a whole number from 1 to 1,000")
-        for name, least, most in (
+        for name, minimum, maximum in (
             ("chunk_ms", 0.0, 60_000.0),
             ("ctc_weight", 0.0, 1.0),
             ("lm_weight", 0.0, 100.0),
@@ -41,8 +41,8 @@ class StreamingSettings:
         ):
             value = getattr(self, name)
             fits = isinstance(value, int | float) and math.isfinite(value)
-            fits = fits and least <= value <= most
-            _require(fits, name, value, f"a number from {least:g} to {most:,.0f}")
+            fits = fits and minimum <= value <= maximum
+            _require(fits, name, value, f"a number from {minimum:g} to {maximum:,.0f}")
         model = self.language_model
         if model is not None and not isinstance(model, LanguageModel):
             raise ModelError("language_model must be a model of task: continue")

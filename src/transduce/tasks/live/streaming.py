@@ -58,11 +58,11 @@ class StreamingSession(LiveSession):
     def buffered_seconds(self) -> float:
         return self.waiting / self.recogniser.rate
 
-    def next_samples(self, most: int) -> Wave:
+    def next_samples(self, maximum: int) -> Wave:
         """The samples of the next chunk."""
         if self.buffered:
             self.samples = np.concatenate((self.samples, self.take()))
-        return self.samples[self.used : self.used + most]
+        return self.samples[self.used : self.used + maximum]
 
     def move(self, samples: int, kept: int) -> None:
         """Go on by so many samples; as many as `kept` of those before are still needed."""
@@ -120,8 +120,8 @@ class StreamingRecogniser(LiveRecogniser):
         self.state_seconds = state_ms / 1000
         self._first_second = network.front.seconds_of(0)
         longest = settings.endpointing.longest
-        if self.streams.most_states is not None:
-            longest = min(longest, (self.streams.most_states - states) * self.state_seconds)
+        if self.streams.max_states is not None:
+            longest = min(longest, (self.streams.max_states - states) * self.state_seconds)
         self.longest = longest
         self._prefixes: Prefixes | None = None
 

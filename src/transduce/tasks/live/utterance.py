@@ -48,9 +48,9 @@ def best_hypotheses(prefixes: Prefixes) -> list[BestHypothesis]:
     # Those that do not exist disagree with nobody.
     dead_BN = prefixes.ctc_BN == -torch.inf
     agreed_B = torch.where(dead_BN, lengths_BN[:, :1], agreed_BN).amin(dim=1)
-    most = int(lengths_BN[:, 0].max())
-    marks = prefixes.marks_BNU2[:, 0, :most].tolist()
-    spoken = prefixes.spoken_BNU[:, 0, :most].exp().tolist()
+    maximum = int(lengths_BN[:, 0].max())
+    marks = prefixes.marks_BNU2[:, 0, :maximum].tolist()
+    spoken = prefixes.spoken_BNU[:, 0, :maximum].exp().tolist()
     rows = zip(marks, spoken, lengths_BN[:, 0].tolist(), agreed_B.tolist(), strict=True)
     return [
         BestHypothesis(

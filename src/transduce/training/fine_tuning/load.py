@@ -44,7 +44,7 @@ class Loaded:
     unused: list[str] = field(default_factory=list)
     """Parameters of the start model that have no place here."""
 
-    def facts(self, start: StartModel) -> dict[str, Any]:
+    def metadata(self, start: StartModel) -> dict[str, Any]:
         """For the checkpoint and metrics.json."""
         return {
             "from": str(start.folder),
@@ -65,32 +65,32 @@ def load_start(model: Model, start: StartModel) -> Loaded:
     own = dict(model.network.named_parameters())
     sources = _sources(names, asked.parts, model.recipe, start)
     rows = _Vocabularies(model, start)
-    told, used = Loaded(), set()
+    outcome, used = Loaded(), set()
     with torch.no_grad():
         for name, parameter in own.items():
             if name not in sources:
-                told.left_out[name] = "not among train.start.parts"
+                outcome.left_out[name] = "not among train.start.parts"
                 continue
             there = next((one for one in sources[name].values() if one in start.weights), None)
             if there is None:
-                told.left_out[name] = "the start model has none"
+                outcome.left_out[name] = "the start model has none"
                 continue
             here = next(one for one, other in sources[name].items() if other == there)
             value, how = rows.fitted(here, parameter, there, start.weights[there])
             if value is None:
-                told.left_out[name] = how
+                outcome.left_out[name] = how
                 continue
             parameter.copy_(value)
-            told.loaded[name] = how
+            outcome.loaded[name] = how
             used.add(start.weights[there].data_ptr())
-    if not any(own[name].ndim >= 2 for name in told.loaded):
-        why = next((f"{name}: {why}" for name, why in told.left_out.items()), "no weights")
+    if not any(own[name].ndim >= 2 for name in outcome.loaded):
+        why = next((f"{name}: {why}" for name, why in outcome.left_out.items()), "no weights")
         raise TrainingError(
             f"no matrix of {start.folder} fits this recipe's network ({why}); give it the model "
             f"section of {start.folder / 'recipe.yaml'}, or leave the section out"
         )
-    told.unused = [n for n, value in start.weights.items() if value.data_ptr() not in used]
-    return told
+    outcome.unused = [n for n, value in start.weights.items() if value.data_ptr() not in used]
+    return outcome
 
 
 def _sources(
@@ -159,7 +159,7 @@ class _Vocabularies:
                 mapped = map_rows(own, value, new, old, first)
                 if not mapped.same and not mapped.mean:
                     return None, "no token is known there"
-                return mapped.rows, mapped.told
+                return mapped.rows, mapped.outcome
         if own.shape != value.shape:
             shapes = [" x ".join(map(str, tensor.shape)) for tensor in (value, own)]
             return None, f"{shapes[0]} there, {shapes[1]} here"

@@ -113,8 +113,8 @@ def _prompted(audio: Audio, other: Audio | None) -> Audio:
     """Whisper's audio section, where the recipe changes some keys of it, such as the language."""
     if other is None or other.prompt is None or audio.prompt is None:
         return audio
-    told = {key: getattr(audio.prompt, key) for key in audio.prompt.model_fields_set}
-    prompt = other.prompt.model_copy(update=told)
+    chosen = {key: getattr(audio.prompt, key) for key in audio.prompt.model_fields_set}
+    prompt = other.prompt.model_copy(update=chosen)
     own = {key: getattr(audio, key) for key in audio.model_fields_set}
     return other.model_copy(update={**own, "prompt": prompt})
 

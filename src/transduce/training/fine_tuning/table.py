@@ -28,7 +28,9 @@ def part_of(name: str) -> str:
     return "decoder.embedding" if plain.startswith("decoder.embedding.") else top
 
 
-def table(network: nn.Module, facts: Mapping[str, Any], factors: Mapping[str, float]) -> list[Row]:
+def table(
+    network: nn.Module, metadata: Mapping[str, Any], factors: Mapping[str, float]
+) -> list[Row]:
     """A row for each part: how much of it was loaded, and how it is trained."""
     parts: dict[str, list[tuple[str, nn.Parameter]]] = {}
     names = names_of(network)
@@ -39,20 +41,20 @@ def table(network: nn.Module, facts: Mapping[str, Any], factors: Mapping[str, fl
     for part, members in parts.items():
         count = sum(parameter.numel() for _, parameter in members)
         plain = [name.removeprefix("network.") for name, _ in members]
-        loaded = "new" if part == "adapter" else _loaded(plain, facts)
+        loaded = "new" if part == "adapter" else _loaded(plain, metadata)
         rows.append(Row(part, f"{count:,}", loaded, _trained(members, factors)))
     return rows
 
 
-def _loaded(names: Sequence[str], facts: Mapping[str, Any]) -> str:
-    found = [name for name in names if name in facts["loaded"]]
-    notes = [facts["loaded"][name] for name in found if facts["loaded"][name]]
-    reasons = [facts["left_out"][name] for name in names if name in facts["left_out"]]
-    told = dict.fromkeys([*_short(notes), *_short(reasons)])
+def _loaded(names: Sequence[str], metadata: Mapping[str, Any]) -> str:
+    found = [name for name in names if name in metadata["loaded"]]
+    notes = [metadata["loaded"][name] for name in found if metadata["loaded"][name]]
+    reasons = [metadata["left_out"][name] for name in names if name in metadata["left_out"]]
+    text = dict.fromkeys([*_short(notes), *_short(reasons)])
     many = "all" if len(found) == len(names) else f"{len(found)} of {len(names)} tensors"
     if not found:
         many = "nothing"
-    return f"{many} ({'; '.join(told)})" if told else many
+    return f"{many} ({'; '.join(text)})" if text else many
 
 
 def _short(notes: Sequence[str]) -> list[str]:
@@ -66,23 +68,23 @@ def _trained(members: Sequence[tuple[str, nn.Parameter]], factors: Mapping[str, 
     if not free:
         return "frozen"
     rates = sorted({factors.get(name, 1.0) for name in free})
-    told = [] if rates == [1.0] else [f"learning rate x {', '.join(f'{r:g}' for r in rates)}"]
+    text = [] if rates == [1.0] else [f"learning rate x {', '.join(f'{r:g}' for r in rates)}"]
     if len(free) < len(members):
-        told.insert(0, f"{len(free)} of {len(members)} tensors")
-    return "; ".join(told) or "yes"
+        text.insert(0, f"{len(free)} of {len(members)} tensors")
+    return "; ".join(text) or "yes"
 
 
-def lines(rows: Sequence[Row], facts: Mapping[str, Any]) -> list[str]:
+def lines(rows: Sequence[Row], metadata: Mapping[str, Any]) -> list[str]:
     """The table as text, with what the start model has besides."""
     widths = [max(len(row[n]) for row in (HEAD, *rows)) for n in range(len(HEAD))]
-    told = [f"Starting from {facts['from']} (fingerprint {facts['fingerprint'][:12]}):"]
+    text = [f"Starting from {metadata['from']} (fingerprint {metadata['fingerprint'][:12]}):"]
     for row in (HEAD, *rows):
         cells = [
             cell.rjust(width) if n == 1 else cell.ljust(width)
             for n, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        told.append(f"  {'  '.join(cells)}".rstrip())
-    unused = list(dict.fromkeys(part_of(name) for name in facts["unused"]))
+        text.append(f"  {'  '.join(cells)}".rstrip())
+    unused = list(dict.fromkeys(part_of(name) for name in metadata["unused"]))
     if unused:
-        told.append(f"  not used of the start model: {', '.join(unused)}")
-    return told
+        text.append(f"  not used of the start model: {', '.join(unused)}")
+    return text

@@ -37,18 +37,18 @@ class Tuning:
     def __init__(self, model: Model, start: StartModel | None) -> None:
         """start: None without train.start, and to resume: a checkpoint has all weights."""
         self.model, settings = model, model.recipe.train
-        self.facts: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
         if start is not None:
-            told = load_start(model, start)
-            self.facts = told.facts(start)
+            outcome = load_start(model, start)
+            self.metadata = outcome.metadata(start)
             if settings.adapter is not None:
-                _check_whole(start, told.left_out)
+                _check_whole(start, outcome.left_out)
         self.adapted: AdaptedNetwork | None = None
         if settings.adapter is not None:
             self.adapted = _with_adapter(model)
         else:
             freeze(model.network, settings)
-        self._shown: AdapterState | None = None
+        self._merged: AdapterState | None = None
         self._own: dict[str, Tensor] = {}
         self.factors = rate_factors(self.network, settings)
 
@@ -61,16 +61,16 @@ class Tuning:
 
     def rows(self) -> list[Row]:
         """The table of parts; empty without train.start."""
-        return table(self.network, self.facts, self.factors) if self.facts else []
+        return table(self.network, self.metadata, self.factors) if self.metadata else []
 
     def about(self) -> list[str]:
-        return lines(self.rows(), self.facts) if self.facts else []
+        return lines(self.rows(), self.metadata) if self.metadata else []
 
     def report(self) -> dict[str, Any]:
         """What metrics.json and the model card say of it."""
-        if not self.facts:
+        if not self.metadata:
             return {}
-        kept = {key: self.facts[key] for key in ("from", "name", "fingerprint")}
+        kept = {key: self.metadata[key] for key in ("from", "name", "fingerprint")}
         adapter = self.model.recipe.train.adapter
         kind = {} if adapter is None else {"adapter": adapter.kind}
         trained = sum(p.numel() for p in self.network.parameters() if p.requires_grad)
@@ -79,7 +79,7 @@ class Tuning:
 
     # ------------------------------------------------------------ an adapter, in the model
 
-    def show(self, weights: Mapping[str, Tensor] | None = None) -> None:
+    def merge(self, weights: Mapping[str, Tensor] | None = None) -> None:
         """Merge the adapter into the model's weights, to decode and to save; with weights of the
         trained network, such as their moving average, by these.
         """
@@ -87,7 +87,7 @@ class Tuning:
             return
         whole = None if weights is None else {**weights_of(self.adapted), **weights}
         state = self.adapted.state(whole)
-        self._shown = deepcopy(state)  # training goes on to change these very tensors
+        self._merged = deepcopy(state)  # training goes on to change these very tensors
         self._merge(state)
 
     def _merge(self, state: AdapterState) -> None:
@@ -98,8 +98,8 @@ class Tuning:
         _put(own, merged)
         self.model._weights_changed()
 
-    def hide(self) -> None:
-        """Undo `show`: the model beneath the adapter has its own weights again, bit for bit."""
+    def unmerge(self) -> None:
+        """Undo `merge`: the model beneath the adapter has its own weights again, bit for bit."""
         if self._own:
             _put(dict(self.model.network.named_parameters()), self._own)
             self._own = {}
@@ -113,31 +113,31 @@ class Tuning:
         free = {name for name, p in self.adapted.named_parameters() if p.requires_grad}
         return {name: value for name, value in found.items() if name in free}
 
-    def show_mean(self, mean: dict[str, Tensor], folder: Path) -> None:
+    def load_mean(self, mean: dict[str, Tensor], folder: Path) -> None:
         """Put the mean of kept checkpoints into the model."""
         if self.adapted is None:
             set_weights(self.model.network, mean, folder)
         else:
             device = self.model.device
-            self.show({name: value.to(device) for name, value in mean.items()})
+            self.merge({name: value.to(device) for name, value in mean.items()})
 
-    def show_best(self, folder: Path) -> None:
+    def load_best(self, folder: Path) -> None:
         """Put the best weights, those in the folder, into the model, to stay there."""
-        self.hide()
+        self.unmerge()
         if self.adapted is None:
             self.model.load_weights(folder / WEIGHTS)
             return
         self._merge(read_adapter(folder).state)
         self._own = {}
 
-    def save_weights(self, folder: Path, facts: Mapping[str, Any]) -> None:
+    def save_weights(self, folder: Path, metadata: Mapping[str, Any]) -> None:
         """Write the model's weights, or the adapter's that was shown last."""
         if self.adapted is None:
-            self.model.save_weights(folder, facts)
+            self.model.save_weights(folder, metadata)
             return
-        assert self._shown is not None
-        base = base_of(folder, Path(self.facts["folder"]), self.facts["fingerprint"])
-        write_adapter(folder, self._shown, base, {**self.model.facts(), **facts})
+        assert self._merged is not None
+        base = base_of(folder, Path(self.metadata["folder"]), self.metadata["fingerprint"])
+        write_adapter(folder, self._merged, base, {**self.model.metadata(), **metadata})
 
 
 def check_patterns(recipe: Recipe) -> None:

@@ -160,7 +160,7 @@ class MappedRows(NamedTuple):
     """New tokens without a known piece, whose rows stay as they were initialised."""
 
     @property
-    def told(self) -> str:
+    def outcome(self) -> str:
         parts = [(self.same, "known"), (self.mean, "from their pieces"), (self.new, "random")]
         return ", ".join(f"{count:,} {how}" for count, how in parts if count)
 

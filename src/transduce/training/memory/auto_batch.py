@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.batches.batch import Batch, collate
-from transduce.data.batches.stream import Stream
+from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import UNKNOWN
 from transduce.memory import free_memory, out_of_memory
@@ -25,17 +25,17 @@ PROBES = (1024, 2048)
 TRIES = 4
 SHORT = 6  # tokens of a row in a batch of many short rows
 # A larger batch makes no update better per token read, and on a CPU none faster.
-MOST = {"cpu": 4096, "cuda": 65_536}
+MAX_TOKENS = {"cpu": 4096, "cuda": 65_536}
 # share of the free memory to use: validation, fragmentation and other programs need some
 SHARE = 0.8
 # on a CPU, memory of a pass as a multiple of the activations saved for the backward pass
 TRANSIENT = 1.5
 
 
-def longest_pair(corpus: Encoded | Stream, most: int) -> tuple[int, int]:
+def longest_pair(corpus: Encoded | StreamingDataset, maximum: int) -> tuple[int, int]:
     """The longest source and the longest target; of a stream, the limits of the recipe."""
-    if isinstance(corpus, Stream) or not len(corpus):
-        return most, most
+    if isinstance(corpus, StreamingDataset) or not len(corpus):
+        return maximum, maximum
     sources, targets = corpus.lengths
     return int(sources.max()), int(targets.max())
 
@@ -47,55 +47,57 @@ def fitting_budget(update: Update, longest: tuple[int, int], free: int | None = 
     At most 4,096 tokens on a CPU and 65,536 on a GPU. Without `free`, the memory that is free now.
     Ranks of a distributed run take the smallest of their results.
     """
-    most = MOST.get(update.device.type, MOST["cpu"])
+    maximum = MAX_TOKENS.get(update.device.type, MAX_TOKENS["cpu"])
     free = free_memory(update.device) if free is None else free
-    room = int(SHARE * free) - _state_bytes(update)
+    capacity = int(SHARE * free) - _state_bytes(update)
     if isinstance(update, CapturedUpdate):
-        room //= 2  # CUDA graphs and passes not yet captured each keep memory of their own
+        capacity //= 2  # CUDA graphs and passes not yet captured each keep memory of their own
     training = update.network.training
     devices = [update.device] if update.device.type == "cuda" else []
     update.network.train()
     try:
         with torch.random.fork_rng(devices=devices):
             if update.device.type == "cuda":
-                return largest(lambda budget: _worst_bytes(update, longest, budget), room, most)
+                return largest(
+                    lambda budget: _worst_bytes(update, longest, budget), capacity, maximum
+                )
             # On a CPU passes are slow, and the saved activations are exactly proportional to the
             # tokens.
             row = _width(longest)
             few = row * math.ceil(STEP / row)  # whole rows, otherwise the line would be biased
             points = [(budget, _worst_bytes(update, longest, budget)) for budget in (few, 4 * few)]
-            return largest(lambda budget: _line(points, budget), room, most)
+            return largest(lambda budget: _line(points, budget), capacity, maximum)
     finally:
         update.network.train(training)
         update.free()
 
 
-def largest(bytes_of: Callable[[int], float], room: int, most: int) -> int:
-    """The largest multiple of 256 up to `most` whose bytes fit; 256 if none does.
+def largest(bytes_of: Callable[[int], float], capacity: int, maximum: int) -> int:
+    """The largest multiple of 256 up to `maximum` whose bytes fit; 256 if none does.
 
     `bytes_of` is infinite where a pass failed. Each guess is where the line through the two largest
-    passes meets `room`; after one that did not fit, well below it.
+    passes meets `capacity`; after one that did not fit, well below it.
     """
     points = [(budget, bytes_of(budget)) for budget in PROBES]
     for _ in range(TRIES):
-        fits = max((budget for budget, cost in points if cost <= room), default=STEP)
-        fails = min((budget for budget, cost in points if cost > room), default=None)
-        ceiling = most if fails is None else 4 * fails // 5
-        guess = min(_meeting(points, room), ceiling) // STEP * STEP
+        fits = max((budget for budget, cost in points if cost <= capacity), default=STEP)
+        fails = min((budget for budget, cost in points if cost > capacity), default=None)
+        ceiling = maximum if fails is None else 4 * fails // 5
+        guess = min(_meeting(points, capacity), ceiling) // STEP * STEP
         if guess < fits + STEP:
             return fits
         points.append((guess, bytes_of(guess)))
-    return max((budget for budget, cost in points if cost <= room), default=STEP)
+    return max((budget for budget, cost in points if cost <= capacity), default=STEP)
 
 
-def _meeting(points: list[tuple[int, float]], room: int) -> int:
+def _meeting(points: list[tuple[int, float]], capacity: int) -> int:
     """Where the line through the two largest successful passes meets the available memory."""
     ran = sorted(point for point in points if math.isfinite(point[1]))
     if len(ran) < 2:
         return min(budget for budget, _ in points) // 2
     (low, low_cost), (high, high_cost) = ran[-2:]
     slope = (high_cost - low_cost) / (high - low)
-    return int(low + (room - low_cost) / slope) if slope > 0 else 2**62
+    return int(low + (capacity - low_cost) / slope) if slope > 0 else 2**62
 
 
 def _width(pair: tuple[int, int]) -> int:

@@ -29,7 +29,7 @@ def is_better(metric: str, value: float, than: float) -> bool:
 class Saves(Protocol):
     """What can write weights into a folder: a model, or an adapter."""
 
-    def save_weights(self, folder: Path, facts: Mapping[str, Any]) -> None: ...
+    def save_weights(self, folder: Path, metadata: Mapping[str, Any]) -> None: ...
 
 
 class BestModel:
@@ -49,8 +49,8 @@ class BestModel:
         """
         if self.ranks.first and fits(path := self.folder / WEIGHTS):
             try:
-                _, facts = read_tensors(path)
-                self.value = float(facts["validation"][self.metric])
+                _, metadata = read_tensors(path)
+                self.value = float(metadata["validation"][self.metric])
             except (CheckpointError, KeyError, TypeError, ValueError):
                 self.value = None
         self.value = self.ranks.broadcast(self.value)

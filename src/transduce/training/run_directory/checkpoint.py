@@ -99,7 +99,7 @@ def save_state(
         ready["random/torch"] = torch.get_rng_state()
         for index, generator in enumerate(torch.cuda.get_rng_state_all()):
             ready[f"random/cuda{index}"] = generator
-        facts = {
+        metadata = {
             "standing": _state_json(state),
             "random": _python_random(),
             "recipe": recipe_text,
@@ -108,11 +108,11 @@ def save_state(
             for kind in ("torch", "cuda"):
                 if states[kind]:
                     ready[f"random/{kind}/{rank}"] = torch.tensor(states[kind], dtype=torch.uint8)
-            facts[f"random/{rank}"] = states["host"]
+            metadata[f"random/{rank}"] = states["host"]
         if not folder.is_dir():  # creating it again would hide that all the rest is lost
             raise CheckpointError(missing_folder(folder))
         make_folder((folder / STATE).parent)
-        write_tensors(folder / STATE, ready, facts, folder / PREVIOUS)
+        write_tensors(folder / STATE, ready, metadata, folder / PREVIOUS)
     ranks.barrier()
 
 
@@ -138,7 +138,7 @@ def recover_state(folder: Path) -> str | None:
     except CheckpointError as error:
         trouble = error
     try:
-        _, facts = read_tensors(previous)
+        _, metadata = read_tensors(previous)
     except CheckpointError:
         raise trouble from None
     try:
@@ -149,7 +149,7 @@ def recover_state(folder: Path) -> str | None:
             f"({error.strerror or error}); move it away and resume again"
         ) from None
     what = str(trouble).removesuffix("; restore it from a copy")
-    step = facts.get("standing", {}).get("step", 0)
+    step = metadata.get("standing", {}).get("step", 0)
     return f"{what}; resuming from the checkpoint before it, of update {step}"
 
 
@@ -168,8 +168,8 @@ def load_state(
     generators are not in the checkpoint is seeded from (seed, step, rank).
     """
     ranks = ranks or Processes()
-    tensors, facts = read_tensors(folder / STATE)
-    stored = dict(facts.get("standing") or {}).get("changed")
+    tensors, metadata = read_tensors(folder / STATE)
+    stored = dict(metadata.get("standing") or {}).get("changed")
     if stored and not changed:
         raise CheckpointError(needs_change(folder, str(stored)))
     try:
@@ -177,7 +177,7 @@ def load_state(
         if average is not None:
             _restore_weights(average.weights, tensors, "average/")
         _restore_optimizer(network, optimizer, tensors)
-        values = dict(facts["standing"])
+        values = dict(metadata["standing"])
         values["position"] = Position(**values["position"])
         values["window"] = LogWindow.from_json(values["window"])
         values["guard"] = NanGuard(**values["guard"])
@@ -185,8 +185,8 @@ def load_state(
         values.setdefault("elapsed", values["seconds"])  # a run of an earlier version
         state = TrainingState(**values)
         if ranks.first:
-            _restore_random(tensors, facts)
-        elif not _restore_random_of(ranks, tensors, facts):
+            _restore_random(tensors, metadata)
+        elif not _restore_random_of(ranks, tensors, metadata):
             seed_everything(ranks.seed(seed, state.step))
         return state
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -198,12 +198,12 @@ def load_state(
 
 def saved_recipe(folder: Path) -> str:
     """The recipe that the checkpoint in a folder was trained with."""
-    _, facts = read_tensors(folder / STATE)
-    if "recipe" not in facts:
+    _, metadata = read_tensors(folder / STATE)
+    if "recipe" not in metadata:
         raise CheckpointError(
             f"{folder / STATE} is not a checkpoint: it holds no recipe; start over with --overwrite"
         )
-    return str(facts["recipe"])
+    return str(metadata["recipe"])
 
 
 @torch.no_grad()
@@ -253,15 +253,17 @@ def _random_states(ranks: Processes) -> dict[str, Any]:
     }
 
 
-def _restore_random(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def _restore_random(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     torch.set_rng_state(tensors["random/torch"])
     for index in range(torch.cuda.device_count()):
         if f"random/cuda{index}" in tensors:
             torch.cuda.set_rng_state(tensors[f"random/cuda{index}"], index)
-    _restore_python_random(facts["random"])
+    _restore_python_random(metadata["random"])
 
 
-def _restore_random_of(ranks: Processes, tensors: dict[str, Tensor], facts: dict[str, Any]) -> bool:
+def _restore_random_of(
+    ranks: Processes, tensors: dict[str, Tensor], metadata: dict[str, Any]
+) -> bool:
     """Whether the checkpoint has the generators of this rank, which are then restored."""
     own = f"random/torch/{ranks.rank}"
     if own not in tensors:
@@ -269,7 +271,7 @@ def _restore_random_of(ranks: Processes, tensors: dict[str, Tensor], facts: dict
     torch.set_rng_state(tensors[own])
     if f"random/cuda/{ranks.rank}" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors[f"random/cuda/{ranks.rank}"])
-    _restore_python_random(facts[f"random/{ranks.rank}"])
+    _restore_python_random(metadata[f"random/{ranks.rank}"])
     return True
 
 

@@ -119,9 +119,11 @@ def test_columns_of_a_table_are_carried_through(
     assert job("in.tsv", "--column", "text").status == 0
     found = [path.read_text("utf-8").splitlines() for path in parts(tmp_path, ".tsv")]
     assert {of_part[0] for of_part in found} == {"id\ttext\toutput"}
-    told = [line.split("\t") for of_part in found for line in of_part[1:]]
+    reported = [line.split("\t") for of_part in found for line in of_part[1:]]
     expected = texts(transduce, folder)
-    assert told == [[str(n), s, t] for n, (s, t) in enumerate(zip(SOURCES, expected, strict=True))]
+    assert reported == [
+        [str(n), s, t] for n, (s, t) in enumerate(zip(SOURCES, expected, strict=True))
+    ]
 
 
 CELLS = [
@@ -143,8 +145,8 @@ def test_carried_columns_are_the_same_bytes(
     files = [path.read_bytes().decode().split("\n") for path in parts(tmp_path, ending)]
     assert all(file[-1] == "" for file in files)
     assert {file[0] for file in files} == {f"{head}{mark}output{mark}score"}
-    told = [line for file in files for line in file[1:-1]]
-    assert [line.rsplit(mark, 2)[0] for line in told] == lines
+    reported = [line for file in files for line in file[1:-1]]
+    assert [line.rsplit(mark, 2)[0] for line in reported] == lines
     assert errors(tmp_path) == []
 
 
@@ -156,10 +158,10 @@ def test_carried_keys_are_the_same_bytes(tmp_path: Path, job: Any) -> None:
     lines = [f'{{"v" :{value},"source": "ab"' for value in values]
     (tmp_path / "in.jsonl").write_text("".join(f" {line} }} \r\n" for line in lines), "utf-8")
     assert job("in.jsonl").status == 0
-    told = joined(tmp_path, ".jsonl").splitlines()
-    assert [line.rpartition(', "output": ')[0] for line in told] == lines
+    reported = joined(tmp_path, ".jsonl").splitlines()
+    assert [line.rpartition(', "output": ')[0] for line in reported] == lines
     strict: Any = {"parse_constant": pytest.fail}
-    assert all(json.loads(line, **strict)["output"] for line in told)
+    assert all(json.loads(line, **strict)["output"] for line in reported)
     # In a table each value is as it was written there, and a string is its text.
     shutil.rmtree(tmp_path / "out")
     assert job("in.jsonl", "--format", "tsv").status == 0
@@ -180,9 +182,9 @@ def test_objects_of_a_bad_line_keep_their_other_keys(tmp_path: Path, job: Any) -
     (tmp_path / "in.jsonl").rename(tmp_path / "z.jsonl")  # not the one that gives the columns
     more = ["--input", tmp_path / "z.jsonl", "--scores"]
     assert job("more.jsonl", *more).status == 0
-    told = joined(tmp_path, ".jsonl").splitlines()
-    assert told[1] == '{"source": "a", "n": 1.10, "output": "", "score": null}'
-    assert told[3] == '{"output": "", "score": null}'
+    reported = joined(tmp_path, ".jsonl").splitlines()
+    assert reported[1] == '{"source": "a", "n": 1.10, "output": "", "score": null}'
+    assert reported[3] == '{"output": "", "score": null}'
     assert ["already" in one["reason"] for one in errors(tmp_path)] == [True, False]
 
 
@@ -231,11 +233,11 @@ def test_jsonl_keeps_every_key_and_bad_lines_cost_a_row(
     assert [{key: one[key] for key in good[0]} for one in found[:7]] == good
     assert found[2]["nbest"][0]["text"] == expected[2]
     assert len(found[2]["nbest"]) == 2
-    told = errors(tmp_path)
-    assert [one["line"] for one in told] == list(range(8, 16))
-    assert {one["output"] for one in told} == {"empty"}
+    reported = errors(tmp_path)
+    assert [one["line"] for one in reported] == list(range(8, 16))
+    assert {one["output"] for one in reported} == {"empty"}
     for one, word in zip(
-        told, ["JSON", "object", "no key", "not text", "empty", "surrogate", "empty", "already"],
+        reported, ["JSON", "object", "no key", "not text", "empty", "surrogate", "empty", "already"],
         strict=True,
     ):  # fmt: skip
         assert word in one["reason"]
@@ -251,10 +253,10 @@ def test_bad_lines_of_text_cost_a_row(
     assert job("in.txt").status == 0
     expected = texts(transduce, folder)
     assert joined(tmp_path).split("\n") == [expected[0], *[""] * 6, expected[1], ""]
-    told = {one["line"]: one["reason"] for one in errors(tmp_path)}
-    assert list(told) == [2, 3, 4, 5, 6, 7]
+    reported = {one["line"]: one["reason"] for one in errors(tmp_path)}
+    assert list(reported) == [2, 3, 4, 5, 6, 7]
     for line, word in {2: "UTF-8", 3: "empty", 5: "100,001 char", 6: "800 tokens"}.items():
-        assert word in told[line] or "characters" in told[line]
+        assert word in reported[line] or "characters" in reported[line]
 
 
 def test_blank_lines_are_for_batch_what_they_are_for_run(
@@ -266,8 +268,8 @@ def test_blank_lines_are_for_batch_what_they_are_for_run(
     for model, given in ((folder, []), (language_model, ["--max-length", 3, "--format", "jsonl"])):
         assert job("in.txt", *given, model=model).status == 0
         settings = [*given[:2], "--json"]
-        told = transduce("run", model, "--input", tmp_path / "in.txt", *settings).lines
-        expected = [json.loads(line)["text"] for line in told]
+        reported = transduce("run", model, "--input", tmp_path / "in.txt", *settings).lines
+        expected = [json.loads(line)["text"] for line in reported]
         if given:
             lines = joined(tmp_path, ".jsonl").splitlines()
             found = [json.loads(line)["output"] for line in lines]
@@ -306,8 +308,8 @@ def test_an_error_of_the_model_costs_a_row(
     (tmp_path / "in.txt").write_text("ab\ncc\nb\nc\n", "utf-8")
     assert job("in.txt").status == 0
     assert [bool(line) for line in joined(tmp_path).splitlines()] == [True, False, True, True]
-    (told,) = errors(tmp_path)
-    assert (told["line"], "cannot read cc" in told["reason"]) == (2, True)
+    (reported,) = errors(tmp_path)
+    assert (reported["line"], "cannot read cc" in reported["reason"]) == (2, True)
 
 
 def test_parquet_in_and_out(transduce: Transduce, folder: Path, tmp_path: Path, job: Any) -> None:
@@ -359,9 +361,9 @@ def test_a_large_row_group_is_cut_and_a_damaged_one_costs_its_rows(
     assert [file.num_rows for file in files] == [3, 3, 2, 3, 1]
     outputs = pyarrow.concat_tables(files)["output"].to_pylist()
     assert [bool(one) for one in outputs] == [True] * 8 + [False] * 4
-    told = errors(tmp_path)
-    assert [one["line"] for one in told] == [9, 10, 11, 12]
-    assert "row group is damaged" in told[0]["reason"]
+    reported = errors(tmp_path)
+    assert [one["line"] for one in reported] == [9, 10, 11, 12]
+    assert "row group is damaged" in reported[0]["reason"]
 
 
 def test_mistakes_are_one_sentence_each(tmp_path: Path, job: Any) -> None:
@@ -464,9 +466,9 @@ def test_an_input_that_changes_stops_the_job(
     assert job("in.txt").status == 0
     parts(tmp_path, ".txt")[1].unlink()
     (tmp_path / "in.txt").write_text("\n".join(SOURCES[::-1]), "utf-8")
-    told = transduce("batch", folder, "--output", tmp_path / "out")
-    assert "in.txt has changed since the job" in told.err
-    assert told.status == 2
+    reported = transduce("batch", folder, "--output", tmp_path / "out")
+    assert "in.txt has changed since the job" in reported.err
+    assert reported.status == 2
     assert len(parts(tmp_path, ".txt")) == 2
 
 
@@ -483,8 +485,8 @@ def test_a_change_in_the_middle_of_an_input_is_noticed(
     more = ["--shard", "0/1000"]
     assert "in.txt has changed" in sentence(job("in.txt", *more))
     # Without --input, the worker of a shard looks.
-    told = transduce("batch", folder, "--output", tmp_path / "out", *more)
-    assert "in.txt has changed since the job" in told.err
+    reported = transduce("batch", folder, "--output", tmp_path / "out", *more)
+    assert "in.txt has changed since the job" in reported.err
     assert parts(tmp_path, ".txt") == []
     path.write_text("\n".join(lines), "utf-8")  # restored, with other times
     assert transduce("batch", folder, "--output", tmp_path / "out", *more).status == 0
@@ -521,9 +523,9 @@ def test_a_full_disk_is_one_sentence_and_the_job_goes_on(
         patch.setattr(os, "fsync", full)
         ended = job("in.txt")
     assert ended.status == 2
-    told = ended.err.splitlines()[-1]
-    assert "part-000001.txt could not be written (No space left on device)" in told
-    assert "free some space" in told
+    reported = ended.err.splitlines()[-1]
+    assert "part-000001.txt could not be written (No space left on device)" in reported
+    assert "free some space" in reported
     assert not list((tmp_path / "out").glob(".transduce-*"))
     assert job("in.txt").status == 0
     assert joined(tmp_path).splitlines() == texts(transduce, folder)

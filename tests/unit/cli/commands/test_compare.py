@@ -67,8 +67,8 @@ def test_ablate_and_prune(transduce: Transduce, folder: Path, tmp_path: Path) ->
     assert "times as fast" in ended.out
     assert transduce("run", tmp_path / "small", "abc").status == 0
     assert (tmp_path / "small" / "ablation.html").is_file()
-    told = sentence(transduce("ablate", folder, "--prune", 0, "--output", tmp_path / "none"))
-    assert f"the model has {total} heads" in told
+    reported = sentence(transduce("ablate", folder, "--prune", 0, "--output", tmp_path / "none"))
+    assert f"the model has {total} heads" in reported
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def test_evaluate_where_the_corpus_has_moved(
 ) -> None:
     (folder / "valid.tsv").rename(tmp_path / "valid.tsv")
     try:
-        told = sentence(transduce("evaluate", folder, "--split", "valid"))
-        assert "say where the files are with data.folder=..." in told
+        reported = sentence(transduce("evaluate", folder, "--split", "valid"))
+        assert "say where the files are with data.folder=..." in reported
         moved = f"data.folder={tmp_path}"
         assert transduce("evaluate", folder, moved, "--split", "valid").status == 0
         files = ("--source", tmp_path / "valid.tsv")
@@ -98,8 +98,8 @@ def test_evaluate_by_slices_and_item_by_item(
     ]
     assert "items.jsonl exists already and would be replaced" in sentence(transduce(*typed))
     assert transduce(*typed, "--overwrite").status == 0
-    told = sentence(transduce("evaluate", folder, "--split", "valid", "--by", "speaker"))
-    assert "speaker" in told
+    reported = sentence(transduce("evaluate", folder, "--split", "valid", "--by", "speaker"))
+    assert "speaker" in reported
 
 
 def test_evaluate_writes_a_report_and_leaves_ones_own(transduce: Transduce, folder: Path) -> None:
@@ -125,10 +125,10 @@ def test_evaluate_decodes_with_the_settings_that_are_given(
     assert transduce(*asked, "--max-length", "1", "--min-length", "1").status == 0
     lines = (folder / "valid.hypotheses.txt").read_text().splitlines()
     assert all(len(line.split()) == 1 for line in lines)
-    facts = json.loads((folder / "metrics.json").read_text())["valid"]
-    assert (facts["max_length"], facts["min_length"]) == (1, 1)
+    metadata = json.loads((folder / "metrics.json").read_text())["valid"]
+    assert (metadata["max_length"], metadata["min_length"]) == (1, 1)
     assert transduce(*asked, "--sample", "--seed", "3", "--top-k", "2").status == 0
     assert transduce(*asked, "--rerank", folder, "--beam", "2").status == 0
     assert json.loads((folder / "metrics.json").read_text())["valid"]["rerank"] == str(folder)
-    told = sentence(transduce(*asked, "--ctc-weight", "0.3"))
-    assert "ctc_weight needs a speech model" in told
+    reported = sentence(transduce(*asked, "--ctc-weight", "0.3"))
+    assert "ctc_weight needs a speech model" in reported

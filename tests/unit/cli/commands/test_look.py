@@ -38,7 +38,7 @@ def test_a_figure_and_a_target(transduce: Transduce, folder: Path, tmp_path: Pat
     assert '"how":"target given"' in page.read_text("utf-8")
 
 
-def test_mistakes_are_told_in_a_sentence(
+def test_mistakes_are_reported_in_a_sentence(
     transduce: Transduce, folder: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "look.html"

@@ -192,11 +192,11 @@ BLANK = ["", " ", "\t ", "\u00a0\u3000"]
 
 def test_a_line_of_blanks_is_an_empty_one(transduce: Transduce) -> None:
     model = Path(__file__).parents[3] / "fixtures" / "models" / "translate"
-    told = transduce("run", model, "--json", *BLANK, "ab")
-    found = [json.loads(line) for line in told.lines]
+    reported = transduce("run", model, "--json", *BLANK, "ab")
+    found = [json.loads(line) for line in reported.lines]
     assert [one["text"] for one in found[:-1]] == [""] * len(BLANK)
     assert found[-1]["text"]
-    assert told.err == ""
+    assert reported.err == ""
     assert transduce("run", model, *BLANK, "--beam", 1).lines == [""] * len(BLANK)
 
 

@@ -40,7 +40,7 @@ def test_a_folder_with_a_recipe_is_no_run(transduce: Transduce, tmp_path: Path) 
     assert "has a recipe but no model; train it" in said
 
 
-def test_what_a_run_would_replace_is_told_first(transduce: Transduce, tmp_path: Path) -> None:
+def test_what_a_run_would_replace_is_reported_first(transduce: Transduce, tmp_path: Path) -> None:
     recipe, place = tmp_path / "my.yaml", tmp_path / "place"
     recipe.write_text(TINY)
     place.mkdir()

@@ -139,7 +139,7 @@ def test_json_lines_with_seconds_and_a_translation(three: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["soon", "-1", "nan", "inf", ""])
-def test_what_is_no_time_is_told(three: Path, seconds: str) -> None:
+def test_what_is_no_time_is_reported(three: Path, seconds: str) -> None:
     (three / "train.tsv").write_text(f"path\ttext\tstart\nsounds/a.wav\tabc\t{seconds}\n")
     corpus = Recordings(file="train.tsv", audio="path", start="start")
     with pytest.raises(DataError, match=r"train\.tsv:2: .* is not a number of seconds"):
@@ -248,7 +248,7 @@ def test_another_max_length_reads_no_sound_again(
     assert len(list((three / "cache").glob("*.samples"))) == 1
 
 
-def test_a_clipped_recording_that_is_too_long_is_not_told_of(three: Path) -> None:
+def test_a_clipped_recording_that_is_too_long_is_not_reported(three: Path) -> None:
     soundfile.write(three / "sounds" / "b.flac", np.clip(20 * tones("de a"), -1, 1), RATE)
     frames = encoded(three)[0].lengths[0].tolist()
     _, report = encoded(three, f"data.max_length={frames[1] - 1}")
@@ -265,7 +265,7 @@ def test_a_cache_that_was_cut_short_is_made_anew(three: Path) -> None:
     assert again.source_ids.tolist() == kept
 
 
-def test_what_cannot_be_heard_is_skipped_and_told(three: Path) -> None:
+def test_what_cannot_be_heard_is_skipped_and_reported(three: Path) -> None:
     sounds = three / "sounds"
     soundfile.write(sounds / "silent.wav", np.zeros(RATE), RATE)
     soundfile.write(sounds / "short.wav", tones("a")[:40], RATE)
@@ -282,11 +282,11 @@ def test_what_cannot_be_heard_is_skipped_and_told(three: Path) -> None:
     assert corpus.numbers.tolist() == [0]
     assert report.overlong == 1
     assert report.unreadable == 6
-    told = " ".join(report.sentences())
-    assert "6 pairs whose audio cannot be used skipped" in told
-    assert "1 pair longer than 300 frames skipped (train.tsv:5)" in told
+    reported = " ".join(report.sentences())
+    assert "6 pairs whose audio cannot be used skipped" in reported
+    assert "1 pair longer than 300 frames skipped (train.tsv:5)" in reported
     for said in ("is silent", "10 ms", "is not audio", "truncated", "5 Hz"):
-        assert said in told
+        assert said in reported
 
 
 def test_hours_of_sound_are_not_read_to_be_thrown_away(
@@ -332,7 +332,7 @@ def test_a_manifest_that_points_nowhere(tmp_path: Path) -> None:
         encoded(tmp_path)
 
 
-def test_clipped_recordings_are_kept_and_told(three: Path) -> None:
+def test_clipped_recordings_are_kept_and_reported(three: Path) -> None:
     loud = np.clip(20 * tones("abc"), -1, 1)
     soundfile.write(three / "sounds" / "a.wav", loud, RATE)
     corpus, report = encoded(three)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from transduce.data.audio import ffmpeg
-from transduce.data.audio.read import audio_blocks, audio_facts, read_audio
+from transduce.data.audio.read import audio_blocks, audio_info, read_audio
 from transduce.errors import DataError, TransduceWarning
 
 soundfile: Any = pytest.importorskip("soundfile")
@@ -60,7 +60,7 @@ def test_what_telephones_and_browsers_record(tmp_path: Path, ending: str) -> Non
     assert found.seconds == pytest.approx(1.0, abs=0.1)
     middle = np.abs(np.fft.rfft(found.samples[4_000:12_000]))
     assert np.argmax(middle) * 2 == pytest.approx(440, abs=4)
-    assert audio_facts(path).seconds == pytest.approx(found.seconds, abs=0.01)
+    assert audio_info(path).seconds == pytest.approx(found.seconds, abs=0.01)
     assert sum(map(len, audio_blocks(path))) == len(found.samples)
 
 
@@ -95,7 +95,7 @@ def test_it_is_converted_once(tmp_path: Path, fake: Callable[[str], Path]) -> No
     wave, path = tone(tmp_path / "a.wav"), other(tmp_path)
     fake(f'echo run >> {tmp_path}/runs; cp {wave} "$OUT"')
     with pytest.warns(TransduceWarning, match="converted by ffmpeg"):
-        assert audio_facts(path).seconds == 1.0
+        assert audio_info(path).seconds == 1.0
     assert read_audio(path).seconds == 1.0
     assert (tmp_path / "runs").read_text() == "run\n"
     path.write_bytes(path.read_bytes() + b"more")
@@ -106,10 +106,10 @@ def test_it_is_converted_once(tmp_path: Path, fake: Callable[[str], Path]) -> No
 def test_of_many_a_few_are_kept(tmp_path: Path, fake: Callable[[str], Path]) -> None:
     wave = tone(tmp_path / "a.wav")
     fake(f'cp {wave} "$OUT"')
-    made = [ffmpeg.converted(other(tmp_path, f"{n}.m4a")).path for n in range(ffmpeg.MOST_KEPT + 2)]
+    made = [ffmpeg.converted(other(tmp_path, f"{n}.m4a")).path for n in range(ffmpeg.MAX_KEPT + 2)]
     assert [path.exists() for path in made[-3:]] == [True] * 3
     assert not made[0].exists()
-    assert sum(path.exists() for path in made) <= ffmpeg.MOST_KEPT
+    assert sum(path.exists() for path in made) <= ffmpeg.MAX_KEPT
 
 
 def test_time_and_size_are_limited(
@@ -117,11 +117,11 @@ def test_time_and_size_are_limited(
 ) -> None:
     path = other(tmp_path)
     fake("exec sleep 60")
-    monkeypatch.setattr(ffmpeg, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(ffmpeg, "MAX_SECONDS", 0.2)
     with pytest.raises(DataError, match=r"talk\.m4a takes ffmpeg longer than 0\.2 s"):
         read_audio(path)
-    monkeypatch.setattr(ffmpeg, "MOST_SECONDS", 60.0)
-    monkeypatch.setattr(ffmpeg, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(ffmpeg, "MAX_SECONDS", 60.0)
+    monkeypatch.setattr(ffmpeg, "MAX_BYTES", 1_000)
     fake(f'cp {tone(tmp_path / "a.wav")} "$OUT"')
     with pytest.raises(DataError, match="more audio than fits"):
         read_audio(path)

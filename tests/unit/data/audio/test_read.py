@@ -16,7 +16,7 @@ import pytest
 from recordings import corpus
 from transduce.data.audio import read as audio
 from transduce.data.audio import recording
-from transduce.data.audio.read import audio_blocks, audio_facts, audio_from_samples, read_audio
+from transduce.data.audio.read import audio_blocks, audio_from_samples, audio_info, read_audio
 from transduce.errors import DataError
 
 soundfile: Any = pytest.importorskip("soundfile")
@@ -81,8 +81,8 @@ def test_any_rate_and_channels(tmp_path: Path, rate: int, channels: int) -> None
     expected = (tone(16_000) + (channels - 1) * tone(16_000, hertz=700.0)) / channels
     samples = read_audio(path).samples
     assert np.abs(samples - expected)[2_000:-2_000].max() < 1e-3
-    facts = audio_facts(path)
-    assert (facts.seconds, facts.rate, facts.channels) == (2.0, rate, channels)
+    info = audio_info(path)
+    assert (info.seconds, info.rate, info.channels) == (2.0, rate, channels)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -243,7 +243,7 @@ def test_an_absurd_rate_is_refused(tmp_path: Path, rate: int) -> None:
     assert f"{rate:,} Hz" in sentence or "not audio that can be read" in sentence
 
 
-def test_what_is_no_sound_is_told(tmp_path: Path) -> None:
+def test_what_is_no_sound_is_reported(tmp_path: Path) -> None:
     empty = tmp_path / "empty.wav"
     empty.touch()
     assert "is empty" in said(empty)
@@ -269,7 +269,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_forbidden_file_is_told(tmp_path: Path) -> None:
+def test_a_forbidden_file_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "a.wav", tone(16_000), 16_000)
     path.chmod(0)
     assert "cannot be read" in said(path)
@@ -320,7 +320,7 @@ def test_numbers_that_are_not_of_full_scale_are_said() -> None:
 
 
 @pytest.mark.parametrize("package", ["soundfile", "soxr"])
-def test_a_missing_package_is_told_with_the_line_that_installs_it(
+def test_a_missing_package_is_reported_with_the_line_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     path = write(tmp_path / "a.wav", tone(44_100), 44_100)

@@ -182,6 +182,6 @@ def test_real_speech_keeps_its_speech(tmp_path: Path) -> None:
         assert end - start > 0.5 * (last - first)
 
 
-def test_settings_that_cannot_be_are_told() -> None:
+def test_settings_that_cannot_be_are_reported() -> None:
     with pytest.raises(ValueError, match="must be allowed to last a second"):
         cut_at_silences(iter([]), RATE, longest=0.5)

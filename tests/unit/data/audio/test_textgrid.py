@@ -159,13 +159,13 @@ def test_a_grid_without_tiers() -> None:
         (LONG.replace("xmax = 1.25", "xmax = -1"), "ends at -1 s, before it begins at 0 s"),
     ],
 )
-def test_faults_are_told(text: str, said: str) -> None:
+def test_faults_are_reported(text: str, said: str) -> None:
     with pytest.raises(DataError) as caught:
         parse_textgrid(text, "a.TextGrid")
     assert said in str(caught.value)
 
 
-def test_unreadable_files_are_told(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read_textgrid(tmp_path / "none.TextGrid")
     path = tmp_path / "old.TextGrid"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.bucketing import Batches, Position, ordered, prefetched
-from transduce.data.batches.stream import Share, Stream
+from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
@@ -149,8 +149,12 @@ FIRST_ROWS = [112, 458, 394, 191, 101, 408, 454, 23, 446, 337, 457, 356, 256, 23
 
 
 def stream_of(
-    folder: Path, shuffle_buffer: int, count: int = 100, share: Share | None = None, **keys: object
-) -> Stream:
+    folder: Path,
+    shuffle_buffer: int,
+    count: int = 100,
+    share: RankShard | None = None,
+    **keys: object,
+) -> StreamingDataset:
     random = np.random.default_rng(5)
     lines = ["x" * int(n) + f" {i}" for i, n in enumerate(random.integers(1, 30, count))]
     (folder / "a.en").write_text("\n".join(lines))
@@ -165,7 +169,7 @@ def stream_of(
         shuffle_buffer=shuffle_buffer,
         **keys,
     )
-    return Stream(corpus, data, *train_tokens(data), share)
+    return StreamingDataset(corpus, data, *train_tokens(data), share)
 
 
 @pytest.mark.parametrize("kind", ["whole", "stream"])
@@ -217,7 +221,7 @@ def test_processes_that_share_a_stream_have_the_same_pools(tmp_path: Path, count
     assert sum(len(encoded) for encoded, _ in expected) < 67
     meeting, parts = Barrier(count, timeout=100), [b""] * count
 
-    def share_of(rank: int) -> Share:
+    def share_of(rank: int) -> RankShard:
         def exchange(own: bytes) -> list[bytes]:
             parts[rank] = own
             meeting.wait()
@@ -225,7 +229,7 @@ def test_processes_that_share_a_stream_have_the_same_pools(tmp_path: Path, count
             meeting.wait()
             return found
 
-        return Share(rank, count, exchange)
+        return RankShard(rank, count, exchange)
 
     shared = [
         stream_of(tmp_path, shuffle_buffer=33, share=share_of(rank), max_length=20)

@@ -19,7 +19,7 @@ from transduce.data.batches.batch import Batch
 from transduce.data.batches.blocks import cut, cut_anywhere
 from transduce.data.batches.bucketing import Batches, Position, ordered
 from transduce.data.batches.packing import pack
-from transduce.data.batches.stream import Share, Stream
+from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
 from transduce.data.cache.tokenised import Encoded, encode_corpus
 from transduce.data.text.pairs import ReadingCounts, read_pairs
 from transduce.data.tokens.sides import train_tokens
@@ -208,7 +208,7 @@ def test_a_streamed_text_is_cut_pool_by_pool(tmp_path: Path) -> None:
     text = "".join(f"line {number} of a long text\n" for number in range(60))
     data = data_of(tmp_path, text, streaming=True, shuffle_buffer=20)
     tokens, _ = train_tokens(data)
-    batches = Batches(Stream(data.train, data, tokens, tokens, Share()), 64, block=16)
+    batches = Batches(StreamingDataset(data.train, data, tokens, tokens, RankShard()), 64, block=16)
     pools: dict[int, list[str]] = {}
     for batch, following in islice(batches.iterate(), 1000):
         pool = (following.pool - 1) % 3 if following.batch == 0 else following.pool

@@ -122,7 +122,7 @@ def test_without_weights_nothing_changes(tmp_path: Path) -> None:
     assert mix_of(data, np.arange(sum(SIZES))) is None
 
 
-def test_shares_are_told(tmp_path: Path) -> None:
+def test_shares_are_reported(tmp_path: Path) -> None:
     data = data_of(tmp_path, [{"tag": "deu", "weight": 347 / 7}, {}, {}])
     mix = mix_of(data, np.arange(sum(SIZES)))
     assert mix is not None
@@ -131,7 +131,7 @@ def test_shares_are_told(tmp_path: Path) -> None:
     assert "each pair 25 times per epoch" in first
 
 
-def test_a_corpus_that_gives_nothing_is_told(tmp_path: Path) -> None:
+def test_a_corpus_that_gives_nothing_is_reported(tmp_path: Path) -> None:
     data = data_of(tmp_path, [{"weight": 2.0}, {}, {}])
     beyond = np.setdiff1d(np.arange(sum(SIZES)), np.arange(0, 21, 3))  # none of the first
     with pytest.raises(DataError, match=r"no pair of a\.tsv is left to draw"):

@@ -33,7 +33,7 @@ def names(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("most", "left"),
+    ("maximum", "left"),
     [
         ("0.010", {"a", "b", "c", "d"}),
         ("0.009", {"a", "b", "c"}),
@@ -44,23 +44,23 @@ def names(folder: Path) -> set[str]:
     ],
 )
 def test_what_was_not_used_for_longest_goes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str, left: set[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maximum: str, left: set[str]
 ) -> None:
     sizes = {"a": (3, 0.5), "b": (2, 2), "c": (2, 3), "d": (3, 4)}
     for name, (size, days) in sizes.items():
         put(tmp_path, f"{name}.safetensors", size * MB, days)
-    monkeypatch.setenv("TRANSDUCE_CACHE_GB", most)
-    told = evict(tmp_path)
+    monkeypatch.setenv("TRANSDUCE_CACHE_GB", maximum)
+    reported = evict(tmp_path)
     assert names(tmp_path) == {f"{name}.safetensors" for name in left}
     if len(left) == 4:
-        assert told == []
+        assert reported == []
     else:
-        (sentence,) = told
+        (sentence,) = reported
         assert sentence.startswith(f"{4 - len(left)} least recently used corp")
         assert "TRANSDUCE_CACHE_GB" in sentence
 
 
-def test_sound_goes_with_its_facts_and_nothing_else_goes(
+def test_sound_goes_with_its_metadata_and_nothing_else_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "native").mkdir()
@@ -99,7 +99,7 @@ def test_to_use_is_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("given", ["many", "-1", "nan", "inf"])
-def test_no_number_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_no_number_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("TRANSDUCE_CACHE_GB", given)
     with pytest.raises(DataError, match=f"TRANSDUCE_CACHE_GB is {given}, which is not a number"):
         evict(tmp_path)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from transduce import recipe
-from transduce.data.batches.stream import Stream
+from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache import tokenised as cache
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
 from transduce.data.tokens.tokenizer import Tokens
@@ -68,7 +68,7 @@ def test_overlong_pairs_are_skipped_or_cut(tmp_path: Path) -> None:
     assert "2 pairs longer than 3 tokens cut (a.tsv:3, a.tsv:5)" in report.sentences()
 
 
-def test_nothing_left_is_told(tmp_path: Path) -> None:
+def test_nothing_left_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
         match=r"no pair of a\.tsv is left to use: .*, or set data\.overlong=truncate$",
@@ -78,12 +78,12 @@ def test_nothing_left_is_told(tmp_path: Path) -> None:
 
 def test_the_second_run_maps_what_the_first_kept(tmp_path: Path, monkeypatch) -> None:
     data, kept = data_in(tmp_path, max_length=3), tmp_path / "kept"
-    first, told = encode(data, kept)
+    first, reported = encode(data, kept)
     assert [path.suffix for path in kept.iterdir()] == [".safetensors"]
     monkeypatch.setattr(cache, "encode_pairs", lambda *_, **__: pytest.fail("tokenised again"))
-    second, told_again = encode(data, kept)
+    second, reported_again = encode(data, kept)
     assert same(first, second)
-    assert told_again == told
+    assert reported_again == reported
 
 
 def test_anything_that_matters_makes_another_file(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_what_was_made_is_mapped_too(tmp_path: Path) -> None:
     made, report = encode(data_in(tmp_path), tmp_path / "kept")
     (path,) = (tmp_path / "kept").iterdir()
     assert str(path) in Path("/proc/self/maps").read_text()
-    held, told = encode(data_in(tmp_path))
+    held, reported = encode(data_in(tmp_path))
     assert same(made, held)
-    assert report == told
+    assert report == reported
 
 
 def test_a_file_of_another_name_is_told_of_by_that_name(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_named_corpora_are_kept_too(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_pairs_that_are_to_be_aligned_and_are_not_are_skipped_and_told(tmp_path: Path) -> None:
+def test_pairs_that_are_to_be_aligned_and_are_not_are_skipped_and_reported(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a b\tX Y\na b\tX\nc\tZ Z\nd e f\tX Y Z\n")
     corpus = recipe.Columns(file="a.tsv")
     data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, max_length=2)
@@ -195,5 +195,5 @@ def test_pairs_that_are_to_be_aligned_and_are_not_are_skipped_and_told(tmp_path:
         ]
     others, _ = encode_corpus(corpus, data, symbols, symbols, tmp_path / "kept")
     assert others.lines.tolist() == [1, 2, 3]
-    stream = Stream(corpus, data, symbols, symbols, aligned=True)
+    stream = StreamingDataset(corpus, data, symbols, symbols, aligned=True)
     assert [encoded.lines.tolist() for encoded, _ in stream.pools(0)] == [[1]]

@@ -199,8 +199,8 @@ def test_a_label_is_shorter_than_its_text_and_that_is_well(tmp_path: Path) -> No
 def test_labels_that_train_has_not_are_told_as_labels(tmp_path: Path) -> None:
     train = [(f"dog {n}", "short" if n % 2 else "long") for n in range(60)]
     data = recipe_in(tmp_path, train, [("dog", "odd")], train[:1]).data
-    told = data.model_dump(exclude={"tokens"})
-    diagnosis = examine(Recipe.model_validate({"task": "classify", "data": told}))
+    reported = data.model_dump(exclude={"tokens"})
+    diagnosis = examine(Recipe.model_validate({"task": "classify", "data": reported}))
     finding = the(diagnosis, "valid: 100.00% of the labels are unknown")
     assert finding.remedy.startswith("Train has none of them")
     assert not [f for f in diagnosis.findings if "of the target never seen" in f.what]

@@ -80,6 +80,6 @@ def test_a_line_of_a_table_is_whole_or_refused(
     name = long_file(tmp_path, "a" * 5000)
     monkeypatch.setattr(files, "LONGEST", 10)
     assert [len(line) for line in files.read_lines(name, str(tmp_path), table=True)] == [5, 5000, 4]
-    monkeypatch.setattr(files, "MOST_BYTES", 4000)
+    monkeypatch.setattr(files, "MAX_BYTES", 4000)
     with pytest.raises(DataError, match=r"long\.txt:2: the line has more than 0 MB"):
         list(files.read_lines(name, str(tmp_path), table=True))

@@ -98,7 +98,7 @@ def test_a_limit_counts_pairs_that_are_used(tmp_path: Path) -> None:
     ("en", "de", "counts"),
     [("1\n2\n3\n4\n", "a\n", ("4", "1")), ("1\n", "a\nb\nc", ("1", "3"))],
 )
-def test_unequal_files_are_told(tmp_path: Path, en: str, de: str, counts) -> None:
+def test_unequal_files_are_reported(tmp_path: Path, en: str, de: str, counts) -> None:
     folder = write(tmp_path, a_en=en, a_de=de)
     with pytest.raises(DataError, match=rf"a\.en has {counts[0]} lines and a\.de has {counts[1]};"):
         list(read_pairs(BOTH, folder))
@@ -121,7 +121,7 @@ def test_bad_encoding_names_file_line_and_byte(tmp_path: Path) -> None:
         list(read_pairs(BOTH, folder))
 
 
-def test_files_that_are_not_there_are_told_before_work(tmp_path: Path) -> None:
+def test_files_that_are_not_there_are_reported_before_work(tmp_path: Path) -> None:
     folder = write(tmp_path, a_en="one\n")
     for use in (check_files, lambda c, f: list(read_pairs(c, f))):
         with pytest.raises(DataError, match=rf"no file {tmp_path}/a\.de; .*data\.folder="):
@@ -140,7 +140,7 @@ def test_checking_reads_nothing(tmp_path: Path) -> None:
     check_files(BOTH, write(tmp_path, a_en=b"\xff", a_de=b""))
 
 
-def test_an_empty_file_is_told(tmp_path: Path) -> None:
+def test_an_empty_file_is_reported(tmp_path: Path) -> None:
     folder = write(tmp_path, a_en="", a_de="")
     with pytest.raises(DataError, match=r"a\.en is empty"):
         list(read_pairs(BOTH, folder))
@@ -148,7 +148,7 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
 @pytest.mark.parametrize("fault", ["cut", "flipped"])
-def test_damaged_compression_is_told(tmp_path: Path, suffix: str, fault: str) -> None:
+def test_damaged_compression_is_reported(tmp_path: Path, suffix: str, fault: str) -> None:
     content = "".join(f"line {n} {n * 7919 % 1009}\n" for n in range(5000)).encode()
     packed = gzip.compress(content) if suffix == ".gz" else lzma.compress(content)
     middle = len(packed) // 2
@@ -174,7 +174,7 @@ def test_tsv_by_number_and_by_name(tmp_path: Path) -> None:
         texts(Columns(file="a.tsv", source="en", target="fr"), folder)
 
 
-def test_a_short_tsv_line_is_told(tmp_path: Path) -> None:
+def test_a_short_tsv_line_is_reported(tmp_path: Path) -> None:
     folder = write(tmp_path, a_tsv="one\teins\ntwo zwei\n")
     with pytest.raises(DataError, match=r"a\.tsv:2: the line has 1 column .* column 1 "):
         texts(Columns(file="a.tsv"), folder)
@@ -193,7 +193,7 @@ def test_jsonl_by_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ('{"source": "a", "target"', "not valid JSON"),
         ('["a", "b"]', "must be a JSON object"),
@@ -203,9 +203,9 @@ def test_jsonl_by_key(tmp_path: Path) -> None:
         ("[" * 100_000, "not valid JSON"),
     ],
 )
-def test_a_wrong_jsonl_line_is_told(tmp_path: Path, line: str, told: str) -> None:
+def test_a_wrong_jsonl_line_is_reported(tmp_path: Path, line: str, reported: str) -> None:
     folder = write(tmp_path, a_jsonl='{"source": "a", "target": "b"}\n' + line + "\n")
-    with pytest.raises(DataError, match=rf"a\.jsonl:2: .*{told}"):
+    with pytest.raises(DataError, match=rf"a\.jsonl:2: .*{reported}"):
         texts(Columns(file="a.jsonl"), folder)
 
 
@@ -235,7 +235,7 @@ def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
         texts(Columns(file="a.parquet"), folder)
 
 
-def test_a_damaged_parquet_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_parquet_file_is_reported(tmp_path: Path) -> None:
     folder = write(tmp_path, a_parquet=b"PAR1 no")
     with pytest.raises(DataError, match=r"a\.parquet is not a Parquet file, or it is damaged"):
         texts(Columns(file="a.parquet"), folder)
@@ -250,7 +250,7 @@ def test_named_corpora_are_pairs_too() -> None:
     assert all(p.target == p.source[::-1] for p in pairs)
 
 
-def test_a_line_of_millions_of_letters_is_cut_and_told(tmp_path: Path) -> None:
+def test_a_line_of_millions_of_letters_is_cut_and_reported(tmp_path: Path) -> None:
     (tmp_path / "long.tsv").write_text("a\tb\n" + "c" * 3_000_000 + "\td\n", "utf-8")
     counts = ReadingCounts()
     pairs = list(read_pairs(Columns(file="long.tsv"), str(tmp_path), counts))

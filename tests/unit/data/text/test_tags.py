@@ -200,7 +200,7 @@ def test_a_tokens_file_must_know_the_tags(tmp_path: Path) -> None:
         ("[3]", "data.train.of"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(corpus: str, said: str) -> None:
+def test_mistakes_are_reported_in_a_sentence(corpus: str, said: str) -> None:
     text = f"data:\n  train: {corpus}\n  valid: {{name: copy, split: valid}}\n"
     with pytest.raises(RecipeError) as caught:
         parse_recipe(text, "my.yaml", Path())

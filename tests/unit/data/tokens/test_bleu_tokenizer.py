@@ -46,7 +46,7 @@ def test_the_language_of_targets_decides(corpus: str, tokenizer: str) -> None:
     assert bleu_tokenizer(read(corpus, "bleu_tokenizer=char")) == "char"
 
 
-def test_a_tokenizer_that_there_is_not_is_told() -> None:
+def test_a_tokenizer_that_there_is_not_is_reported() -> None:
     with pytest.raises(RecipeError, match="bleu_tokenizer is zg; it must be auto, 13a, zh"):
         read("{file: a.tsv}", "bleu_tokenizer=zg")
     with pytest.raises(RecipeError, match="bleu_tokenizer is zh, but a classifier"):
@@ -78,15 +78,17 @@ def test_expected_utility_knows_words_without_spaces() -> None:
         ("flores200", "sentencepiece", r"\.\[flores\].*its model from the internet"),
     ],
 )
-def test_a_missing_package_is_told_with_its_extra(
+def test_a_missing_package_is_reported_with_its_extra(
     tokenizer: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("sacrebleu.tokenizers")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(RecipeError, match=rf"{tokenizer} is not available here .*{extra}") as told:
+    with pytest.raises(
+        RecipeError, match=rf"{tokenizer} is not available here .*{extra}"
+    ) as reported:
         make_bleu(tokenizer)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_a_missing_package_is_told_with_its_extra(
         ([], ""),
     ],
 )
-def test_references_that_13a_does_not_cut_are_told(texts: list[str], advice: str) -> None:
+def test_references_that_13a_does_not_cut_are_reported(texts: list[str], advice: str) -> None:
     said = unfit("13a", texts)
     assert said.endswith(advice)
     assert bool(said) == bool(advice)

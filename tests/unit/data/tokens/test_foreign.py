@@ -123,7 +123,7 @@ def test_a_recipe_names_the_file_of_another_tokenizer(tmp_path: Path) -> None:
     assert source.decode(source.encode(TEXTS[0])) == TEXTS[0]
 
 
-def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "spm.model"
     learn_sentencepiece(path, "word", 60)
     with pytest.raises(TokensError, match="cuts texts by word"):

@@ -42,19 +42,19 @@ def test_subwords_of_a_large_corpus_are_learnt_from_a_sample(tmp_path: Path, sid
         data = recipe.Data(
             folder=str(tmp_path), train=corpus, valid=corpus, tokens=recipe.TokensOfSides(**both)
         )
-        told: list[str] = []
-        found = train_tokens(data, told.append)
+        reported: list[str] = []
+        found = train_tokens(data, reported.append)
         again = train_tokens(data)
         assert [one.to_json() for one in found] == [one.to_json() for one in again]
-        return [name for one in found for name in one.names()], told
+        return [name for one in found for name in one.names()], reported
 
-    names, told = learnt(800)
-    assert told == []
+    names, reported = learnt(800)
+    assert reported == []
     # Where all is seen, every word becomes a token of its own.
     whole = {f"▁{part}{n:03d}" for part in "abAB" for n in range(400)}
     assert whole <= set(names)
-    names, told = learnt(200)
-    assert told == [
+    names, reported = learnt(200)
+    assert reported == [
         "Subwords are learned from a sample of about 200 of the 800 training pairs; "
         "the key sample of data.tokens sets it."
     ]
@@ -71,4 +71,7 @@ def test_letters_and_labels_are_learnt_from_all(tmp_path: Path) -> None:
     sides = {side: recipe.Tokens(level=level, sample=10) for side, level in kinds.items()}
     tokens = recipe.TokensOfSides(**sides)
     data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, tokens=tokens)
-    assert [len(one) for one in train_tokens(data, lambda told: pytest.fail(told))] == [304, 304]
+    assert [len(one) for one in train_tokens(data, lambda reported: pytest.fail(reported))] == [
+        304,
+        304,
+    ]

@@ -214,14 +214,14 @@ def test_lowercase_and_normal_forms() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_a_size_below_the_alphabet_is_told(algorithm: str) -> None:
+def test_a_size_below_the_alphabet_is_reported(algorithm: str) -> None:
     with pytest.raises(TokensError, match="vocabulary of 10 cannot hold"):
         Tokens.train(recipe.Tokens(algorithm=algorithm, size=10), TEXTS)
 
 
 @pytest.mark.parametrize("level", ["character", "subword", "word", "symbol"])
 @pytest.mark.parametrize("texts", [[], ["", "  "]])
-def test_no_text_is_told(level: str, texts: list[str]) -> None:
+def test_no_text_is_reported(level: str, texts: list[str]) -> None:
     for algorithm in ("bpe", "unigram"):
         with pytest.raises(TokensError, match="no text to learn tokens from"):
             Tokens.train(recipe.Tokens(level=level, algorithm=algorithm), texts)
@@ -234,7 +234,7 @@ def test_a_tiny_corpus_will_do(algorithm: str, texts: list[str]) -> None:
     assert tokens.decode(tokens.encode(texts[0])) == texts[0]
 
 
-def test_files_that_are_no_tokens_are_told(tmp_path: Path) -> None:
+def test_files_that_are_no_tokens_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     with pytest.raises(TokensError, match=r"no tokens file .*tokens\.json"):
         Tokens.load(path)
@@ -259,7 +259,7 @@ def test_files_that_are_no_tokens_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["subword", "word", "byte"])
-def test_half_a_surrogate_pair_is_told(level: str) -> None:
+def test_half_a_surrogate_pair_is_reported(level: str) -> None:
     with pytest.raises(TokensError, match="surrogate"):
         learn(level).encode("dog \ud800")
 

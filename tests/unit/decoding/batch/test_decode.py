@@ -23,14 +23,14 @@ from transduce.decoding.settings import Settings
 class Echo:
     """Ends at once, and notes the shape of each batch; a row too many is too much."""
 
-    def __init__(self, most: int = 10**9) -> None:
-        self.most = most
+    def __init__(self, maximum: int = 10**9) -> None:
+        self.maximum = maximum
         self.shapes: list[tuple[int, int]] = []
         self.steps: list[int] = []
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> Any:
         self.shapes.append((source_BS.shape[0], source_BS.shape[1]))
-        if source_BS.numel() > self.most:
+        if source_BS.numel() > self.maximum:
             raise torch.OutOfMemoryError("too much")
         return self
 
@@ -43,9 +43,9 @@ class Echo:
     def reorder(self, index_B: Tensor) -> None: ...
 
 
-def task(model: Any, room: int = 10**6, **settings: Any) -> BatchDecoder:
+def task(model: Any, capacity: int = 10**6, **settings: Any) -> BatchDecoder:
     chosen = Settings(**{"beam": 1, "length_penalty": 0.0, "coverage_penalty": 0.0, **settings})
-    return BatchDecoder(model, chosen, Bounds(2.0, 3, room), torch.device("cpu"))
+    return BatchDecoder(model, chosen, Bounds(2.0, 3, capacity), torch.device("cpu"))
 
 
 sizes = st.lists(st.integers(1, 50), max_size=40)
@@ -64,23 +64,23 @@ def test_batches_hold_all_once_and_keep_to_the_budget(sizes: list[int], budget: 
         assert max(sizes[i] for i in one) * (len(one) + 1) > budget
 
 
-@given(sizes=sizes, several=st.integers(1, 20), least=st.integers(1, 100))
-def test_even_batches(sizes: list[int], several: int, least: int) -> None:
-    batches = list(pack_evenly(range(len(sizes)), sizes, several, least))
+@given(sizes=sizes, several=st.integers(1, 20), minimum=st.integers(1, 100))
+def test_even_batches(sizes: list[int], several: int, minimum: int) -> None:
+    batches = list(pack_evenly(range(len(sizes)), sizes, several, minimum))
     assert sorted(i for batch in batches for i in batch) == list(range(len(sizes)))
     assert len(batches) <= several
     alike = list(pack_evenly(range(len(sizes)), [7] * len(sizes), several))
     assert max(map(len, alike), default=0) <= -(-len(sizes) // several) * 33 / 32 + 1
 
 
-@given(sizes=sizes, several=st.integers(1, 20), most=st.integers(1, 200))
+@given(sizes=sizes, several=st.integers(1, 20), maximum=st.integers(1, 200))
 def test_even_batches_are_bounded_padding_and_all(
-    sizes: list[int], several: int, most: int
+    sizes: list[int], several: int, maximum: int
 ) -> None:
-    batches = list(pack_evenly(range(len(sizes)), sizes, several, most=most))
+    batches = list(pack_evenly(range(len(sizes)), sizes, several, maximum=maximum))
     assert sorted(i for batch in batches for i in batch) == list(range(len(sizes)))
     for batch in batches:
-        assert len(batch) == 1 or max(sizes[i] for i in batch) * len(batch) <= most
+        assert len(batch) == 1 or max(sizes[i] for i in batch) * len(batch) <= maximum
 
 
 def test_a_long_source_does_not_pad_a_few_short_ones() -> None:
@@ -110,7 +110,7 @@ def test_a_very_long_source_is_alone_and_the_others_are_not() -> None:
 
 
 def test_where_memory_runs_out_batches_are_halved_and_only_the_impossible_is_given_up() -> None:
-    model = Echo(most=100)
+    model = Echo(maximum=100)
     requests = [Request([4] * 9)] * 25 + [Request([4] * 200)] + [Request([4] * 3)] * 5
     doing = task(model)
     found = doing.run(requests)
@@ -181,7 +181,7 @@ def test_limits_leave_room_for_what_was_asked(bounds: Bounds) -> None:
 
 
 def test_what_has_no_room_is_said_and_the_rest_goes_on() -> None:
-    doing = task(Echo(), room=6)
+    doing = task(Echo(), capacity=6)
     fits, not_ = Request([4], prefix=[5] * 5), Request([4], prefix=[5] * 4, include=[[6, 6]])
     found = doing.run([fits, not_, Request([4])])
     assert [len(of_one) for of_one in found] == [1, 0, 1]

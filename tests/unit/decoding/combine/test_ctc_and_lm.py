@@ -16,7 +16,7 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.combine.ctc_and_lm import CtcScorer, ShallowFusion, weighted
 from transduce.decoding.constraints.constraint import Constraints
-from transduce.decoding.score.given import log_probabilities
+from transduce.decoding.score.forced import log_probabilities
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import greedy, sample
 from transduce.models.decoders import DecoderState
@@ -66,10 +66,10 @@ def every_sequence() -> list[tuple[int, ...]]:
 def joint_worth(
     network: SpeechEncoderDecoder, row: int, ids: tuple[int, ...], weight: float = WEIGHT
 ) -> float:
-    return weighed(judged(network, row, ids), weight)
+    return weighed(rescored(network, row, ids), weight)
 
 
-def judged(network: SpeechEncoderDecoder, row: int, ids: tuple[int, ...]) -> tuple[float, float]:
+def rescored(network: SpeechEncoderDecoder, row: int, ids: tuple[int, ...]) -> tuple[float, float]:
     """What the decoder and what CTC finds of a sequence."""
     (written,) = log_probabilities(network, [WAVES[row]], [list(ids)])  # type: ignore[list-item]
     return sum(written), ctc_worth(network, row, ids)
@@ -80,10 +80,10 @@ def weighed(found: tuple[float, float], weight: float) -> float:
 
 
 @cache
-def all_judged(row: int) -> dict[tuple[int, ...], tuple[float, float]]:
+def all_rescored(row: int) -> dict[tuple[int, ...], tuple[float, float]]:
     """Every sequence there is, by a network of `network_of()`."""
     network = network_of()
-    return {ids: judged(network, row, ids) for ids in every_sequence()}
+    return {ids: rescored(network, row, ids) for ids in every_sequence()}
 
 
 def searched(model: CtcScorer | ShallowFusion, size: int, nbest: int = 1, power: float = 0.0):  # type: ignore[no-untyped-def]
@@ -98,7 +98,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(weight: float) -> None:
     network = network_of()
     found = searched(CtcScorer(network, network, weight), size=60, nbest=25)
     for row, hypotheses in enumerate(found):
-        worth = {ids: weighed(both, weight) for ids, both in all_judged(row).items()}
+        worth = {ids: weighed(both, weight) for ids, both in all_rescored(row).items()}
         best = sorted(worth.values(), reverse=True)[:25]
         assert [h.score for h in hypotheses] == pytest.approx(best, abs=2e-4)
         assert len({tuple(h.tokens) for h in hypotheses}) == 25
@@ -262,6 +262,6 @@ def test_a_language_model_without_an_end_does_not_make_outputs_short(weight: flo
 def test_the_impossible_stays_impossible() -> None:
     one = torch.tensor([[0.0, -torch.inf, -1.0, torch.nan]])
     other = torch.tensor([[-1.0, -1.0, -torch.inf, -1.0]])
-    told_RV = F.pad(weighted(one, 0.5, other, 0.5), (4, 0), value=-9.0)
-    permitted_RV = Constraints([]).permitted(told_RV, told_RV, None)
+    reported_RV = F.pad(weighted(one, 0.5, other, 0.5), (4, 0), value=-9.0)
+    permitted_RV = Constraints([]).permitted(reported_RV, reported_RV, None)
     assert permitted_RV[0, 4:].tolist() == [-0.5, -torch.inf, -torch.inf, -torch.inf]

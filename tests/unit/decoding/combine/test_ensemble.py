@@ -9,7 +9,7 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding import beam, greedy, sample
 from transduce.decoding.combine.ensemble import Ensemble
-from transduce.decoding.score.given import log_probabilities
+from transduce.decoding.score.forced import log_probabilities
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 

@@ -45,7 +45,7 @@ def test_the_shortest_are_found_first_where_there_are_too_many(
     tokens = subwords()
     ids = tokens.encode("leiter")
     every = Segmentations(tokens).of(ids)
-    monkeypatch.setattr(segmentations, "MOST", 3)
+    monkeypatch.setattr(segmentations, "MAX_SEGMENTATIONS", 3)
     some = Segmentations(tokens).of(ids)
     assert len(some) == 3
     assert sorted(map(len, some)) == sorted(map(len, every))[:3]

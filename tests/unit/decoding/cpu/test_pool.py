@@ -21,7 +21,7 @@ from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.observer import SearchObserver
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
-from transduce.runtime.structures import MOST_BEAM
+from transduce.runtime.structures import MAX_BEAM
 from transduce.runtime.transformer import CTransformerSteps
 from trickle import Trickle
 
@@ -72,7 +72,7 @@ def jobs(count: int, tokens: int = V) -> list[Job]:
 def alone(made: CTransformerSteps, job: Job, settings: Search) -> list[Hypothesis]:
     batch = collate([job.source], None)
     source = (batch.source_BS, batch.source_lengths_B, torch.tensor([job.limit]))
-    shaped = [MinLength(settings.least - 1)] if settings.least > 1 else []
+    shaped = [MinLength(settings.minimum - 1)] if settings.minimum > 1 else []
     power = settings.length_penalty
     if settings.beam == 1:
         return greedy(made, *source, power, shaped)[0]
@@ -88,7 +88,7 @@ def check(made: CTransformerSteps, settings: Search, tokens: int = V) -> None:
     while feed.next < len(every):  # it ends whenever there is nothing to do
         decode_feed(CpuSearch(made), feed, settings)
     if settings.beam > 1:
-        assert feed.most_beside > 0  # some entered while others were under way
+        assert feed.max_beside > 0  # some entered while others were under way
     assert [feed.found[n] for n in range(30)] == [alone(made, job, settings) for job in every]
 
 
@@ -110,8 +110,8 @@ def test_whoever_is_there_already(shape: str, size: int) -> None:
         Search(4, 4, 1.0, patience=1.0),
         Search(4, 2, 0.0, patience=None),
         Search(5, 3, 1.5, patience=2.0),
-        Search(1, 1, 1.0, least=7),
-        Search(3, 2, 1.0, least=7, patience=1.0),
+        Search(1, 1, 1.0, minimum=7),
+        Search(3, 2, 1.0, minimum=7, patience=1.0),
         Search(2, 4, 1.0, patience=1.0),
     ],
 )
@@ -121,7 +121,7 @@ def test_with_all_settings(settings: Search) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
-@pytest.mark.parametrize("settings", [Search(), Search(4, 2, 0.6, least=3, patience=1.0)])
+@pytest.mark.parametrize("settings", [Search(), Search(4, 2, 0.6, minimum=3, patience=1.0)])
 @torch.inference_mode()
 def test_a_batch_at_once(settings: Search, kind: str) -> None:
     made, every = steps(kind), jobs(12)
@@ -137,7 +137,7 @@ def test_a_job_of_a_batch_is_cancelled() -> None:
         def cancelled(self) -> list[int]:
             return [1]
 
-    made, settings = steps(), Search(least=30)
+    made, settings = steps(), Search(minimum=30)
     every = [Job([5, 6, 7], 40), Job([8, 9], 40), Job([4], 35)]
     first, gone, last = decode_batch(made, every, settings, Cancels())
     assert gone == []
@@ -147,7 +147,7 @@ def test_a_job_of_a_batch_is_cancelled() -> None:
 @torch.inference_mode()
 def test_outputs_longer_than_their_sources() -> None:
     """The scratch memory of a step is enough for the longest of its rows, whichever it is."""
-    made, settings = steps(), Search(2, 1, 1.0, least=90, patience=1.0)
+    made, settings = steps(), Search(2, 1, 1.0, minimum=90, patience=1.0)
     every = [Job([5, 6, 7], 120), Job([8], 110), Job([9, 5], 100)]
     feed = Trickle(every, [1, *[0] * 80, 1, 0, 1], {})
     decode_feed(CpuSearch(made), feed, settings)
@@ -188,7 +188,7 @@ def test_many_steps_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cancelled_job_frees_its_slot() -> None:
     """The long one would take hundreds of steps; nobody waits for it."""
     feed = Trickle([Job([5], 500), Job([6], 500)], [2], {0: 2, 1: 2})
-    decode_feed(CpuSearch(steps()), feed, Search(least=500))
+    decode_feed(CpuSearch(steps()), feed, Search(minimum=500))
     assert feed.found == {}
     assert feed.looks < 8
 
@@ -207,6 +207,6 @@ def test_weights_that_are_no_numbers(size: int) -> None:
 
 def test_a_beam_that_is_too_wide_is_left_to_others() -> None:
     search = CpuSearch(steps())
-    assert search.takes(Search(MOST_BEAM))
-    assert not search.takes(Search(MOST_BEAM + 1))
-    assert not search.takes(Search(1, MOST_BEAM + 1))
+    assert search.takes(Search(MAX_BEAM))
+    assert not search.takes(Search(MAX_BEAM + 1))
+    assert not search.takes(Search(1, MAX_BEAM + 1))

@@ -13,13 +13,13 @@ from transduce.data.batches.batch import collate
 from transduce.data.batches.waves import pad_waves
 from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.decoding.cuda import pool as pools
+from transduce.decoding.cuda.graph_slots import Slots
 from transduce.decoding.cuda.pool import (
     AudioTask,
     CudaSearch,
     EncodeWaves,
     has_cuda_search,
 )
-from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search.beam import beam as beam_search
 from transduce.decoding.search.continuous_batching import Job, Search, Shape
 from transduce.decoding.search.greedy import greedy
@@ -57,7 +57,7 @@ def test_after_a_prompt_and_by_rules(
     device: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pools, "MOST", 4)  # few slots: recordings come and go,
+    monkeypatch.setattr(pools, "MAX_RECORDINGS", 4)  # few slots: recordings come and go,
     monkeypatch.setattr(pools, "FEWER", 2)  # and the last move to a smaller pool
     network = model.network.to(device)
     prompt = model.prompt_tokens.prompt("de", "transcribe", timestamps, previous=[30, 40])
@@ -95,7 +95,7 @@ def test_without_a_prompt_and_of_a_minimum_length(model: Any) -> None:
     waves = noises(3)
     search = CudaSearch(network)
     jobs = [Job(wave, 12) for wave in waves]
-    found = AudioTask(search, on("cpu", network)).run(jobs, Search(least=9))
+    found = AudioTask(search, on("cpu", network)).run(jobs, Search(minimum=9))
     assert all(len(of_one[0].tokens) >= 8 for of_one in found)
     free = AudioTask(search, on("cpu", network)).run(jobs)
     batch = collate(waves, None)
@@ -151,12 +151,14 @@ def test_recordings_stay_where_there_is_no_memory_for_a_smaller_pool(
 ) -> None:
     network = our_model(seed=5).network
     jobs = [Job(wave, limit) for wave, limit in zip(noises(3), (10, 18, 24), strict=True)]
-    expected = AudioTask(CudaSearch(network), on("cpu", network)).run(jobs, Search(least=10))
-    rooms = iter([1 << 20])
-    monkeypatch.setattr(pools, "room", lambda network: next(rooms, 0))  # then for one slot alone
+    expected = AudioTask(CudaSearch(network), on("cpu", network)).run(jobs, Search(minimum=10))
+    capacities = iter([1 << 20])
+    monkeypatch.setattr(
+        pools, "capacity", lambda network: next(capacities, 0)
+    )  # then for one slot alone
     monkeypatch.setattr(pools, "FEWER", 2)
     search = CudaSearch(network)
-    found = AudioTask(search, on("cpu", network)).run(jobs, Search(least=10))
+    found = AudioTask(search, on("cpu", network)).run(jobs, Search(minimum=10))
     assert [one[0].tokens for one in found] == [one[0].tokens for one in expected]
     assert sorted(shape.slots for _, shape in search._pools) == [1, 4]
 

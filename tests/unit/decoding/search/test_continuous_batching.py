@@ -44,7 +44,7 @@ def test_whoever_is_there_already(beam: int, nbest: int) -> None:
     feed = Trickle(every, [1, 0, 2, 11, 1, 0, 0, 3], {4: 3, 29: 0})
     while feed.next < len(every):  # it ends whenever there is nothing to do
         decode_feed(search, feed, settings)
-    assert feed.most_beside > 0  # some entered while others were under way
+    assert feed.max_beside > 0  # some entered while others were under way
     assert set(range(30)) - set(feed.found) <= {4, 29}
     assert 29 not in feed.found
     for number, hypotheses in feed.found.items():
@@ -58,7 +58,7 @@ def test_whoever_is_there_already(beam: int, nbest: int) -> None:
 def test_a_cancelled_job_frees_its_slot() -> None:
     """The long one would take hundreds of steps; nobody waits for it."""
     made = network()
-    search, settings = CudaSearch(made), Search(least=500)
+    search, settings = CudaSearch(made), Search(minimum=500)
     feed = Trickle([Job([5], 500), Job([6], 500)], [2], {0: 2, 1: 2})
     decode_feed(search, feed, settings)
     assert feed.found == {}

@@ -23,13 +23,13 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN
 from transduce.decoding.constraints.constraint import MinLength
 from transduce.decoding.cpu.pool import CpuSearch
+from transduce.decoding.cuda.graph_slots import Slots
 from transduce.decoding.cuda.pool import CudaSearch
-from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.continuous_batching import Job, Search, decode_feed, shape_of
 from transduce.decoding.search.greedy import greedy, sample
 from transduce.decoding.search.hypothesis import Hypothesis
-from transduce.decoding.search.rules import NEVER, cut, obey
+from transduce.decoding.search.rules import NEG_INF, cut, obey
 from transduce.decoding.search.stepper import Stepper
 from transduce.models import EncoderDecoder
 from transduce.runtime import library, why_not
@@ -62,11 +62,11 @@ def network(seed: int) -> EncoderDecoder:
 # ------------------------------------------------------------------------------ brute force
 
 
-def totals(made: EncoderDecoder, job: Job, least: int) -> dict[tuple[int, ...], float]:
+def totals(made: EncoderDecoder, job: Job, minimum: int) -> dict[tuple[int, ...], float]:
     """The log-probability of every output that the rules allow, from whole passes."""
     allowed = [
         tokens
-        for length in range(least - 1, job.limit)
+        for length in range(minimum - 1, job.limit)
         for tokens in product(GOING_ON, repeat=length)
     ]
     found = {}
@@ -84,14 +84,14 @@ def score(tokens: tuple[int, ...], total: float, power: float) -> float:
     return total / ((5 + len(tokens) + 1) / 6) ** power
 
 
-def greedily(made: EncoderDecoder, job: Job, least: int) -> tuple[int, ...]:
+def greedily(made: EncoderDecoder, job: Job, minimum: int) -> tuple[int, ...]:
     tokens: tuple[int, ...] = ()
     batch = collate([job.source], None)
     while True:
         given_1T = torch.tensor([[BEGIN, *tokens]])
         logits_V = made.logits(batch.source_BS, batch.source_lengths_B, given_1T)[0, -1]
         length = len(tokens) + 1
-        possible = [] if length < least else [END]
+        possible = [] if length < minimum else [END]
         possible += GOING_ON if length < job.limit else []
         best = max(possible, key=lambda token: float(logits_V[token]))
         if best == END:
@@ -108,7 +108,7 @@ def by_batch(steps: Stepper, jobs: list[Job], settings: Search) -> Found:
     batch = collate([job.source for job in jobs], None)
     limits_B = torch.tensor([job.limit for job in jobs])
     source = (batch.source_BS, batch.source_lengths_B, limits_B)
-    shaped = [MinLength(settings.least - 1)] if settings.least > 1 else []
+    shaped = [MinLength(settings.minimum - 1)] if settings.minimum > 1 else []
     if settings.beam == 1:
         return greedy(steps, *source, settings.length_penalty, shaped)
     return beam(steps, *source, settings.beam, settings.nbest, settings.length_penalty, shaped)
@@ -177,26 +177,26 @@ SEARCHES = [
 def cases(seed: int) -> tuple[EncoderDecoder, list[Job], int, float]:
     """A network, sources with limits of their own, a minimum length and a length penalty."""
     draw = random.Random(seed)
-    least = draw.randrange(1, LONGEST + 1)
+    minimum = draw.randrange(1, LONGEST + 1)
     jobs = [
         Job(
             [draw.choice(GOING_ON) for _ in range(draw.randrange(1, 6))],
-            draw.randrange(least, LONGEST + 1),
+            draw.randrange(minimum, LONGEST + 1),
         )
         for _ in range(4)
     ]
-    return network(seed), jobs, least, draw.choice((0.0, 0.6, 1.0, 2.0, -0.7))
+    return network(seed), jobs, minimum, draw.choice((0.0, 0.6, 1.0, 2.0, -0.7))
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("seed", some_slow(list(range(24)), list(range(6))))
 @torch.inference_mode()
 def test_every_search_finds_what_brute_force_finds(seed: int, search: Callable[..., Found]) -> None:
-    made, jobs, least, power = cases(seed)
-    every = [totals(made, job, least) for job in jobs]
-    greedy_found = [greedily(made, job, least) for job in jobs]
+    made, jobs, minimum, power = cases(seed)
+    every = [totals(made, job, minimum) for job in jobs]
+    greedy_found = [greedily(made, job, minimum) for job in jobs]
     for nbest in (1, 3, EVERY):
-        found = search(made, jobs, Search(EVERY, nbest, power, least))
+        found = search(made, jobs, Search(EVERY, nbest, power, minimum))
         for hypotheses, allowed in zip(found, every, strict=True):
             ranked = sorted(allowed, key=lambda tokens: -score(tokens, allowed[tokens], power))
             scores = [score(tokens, allowed[tokens], power) for tokens in ranked]
@@ -207,22 +207,22 @@ def test_every_search_finds_what_brute_force_finds(seed: int, search: Callable[.
                 assert hypothesis.log_probability == pytest.approx(total, abs=1e-3)
             if scores[1:] and scores[0] - scores[1] > 1e-3:
                 assert tuple(hypotheses[0].tokens) == ranked[0]
-    found = search(made, jobs, Search(1, 1, power, least))
+    found = search(made, jobs, Search(1, 1, power, minimum))
     assert [tuple(h.tokens) for (h,) in found] == greedy_found
 
 
 @pytest.mark.parametrize("seed", range(6))
 @torch.inference_mode()
 def test_samples_are_outputs_that_brute_force_lists(seed: int) -> None:
-    made, jobs, least, power = cases(seed)
+    made, jobs, minimum, power = cases(seed)
     batch = collate([job.source for job in jobs], None)
     limits_B = torch.tensor([job.limit for job in jobs])
     source = (batch.source_BS, batch.source_lengths_B, limits_B)
-    shaped = [MinLength(least - 1)]
+    shaped = [MinLength(minimum - 1)]
     settings: dict[str, Any] = {"copies": 16, "length_penalty": power, "constraints": shaped}
     found = sample(made, *source, [seed] * len(jobs), **settings)
     for job, hypotheses in zip(jobs, found, strict=True):
-        allowed = totals(made, job, least)
+        allowed = totals(made, job, minimum)
         assert len(hypotheses) == 16
         for hypothesis in hypotheses:
             total = allowed[tuple(hypothesis.tokens)]
@@ -240,7 +240,7 @@ def test_what_is_written_where_a_token_may_not_come(early: bool, rowwise: bool) 
     scores_RV = torch.zeros(2, TOKENS)
     said = torch.tensor([early, early]) if rowwise else early
     obey(scores_RV, said, torch.tensor([False, True]))
-    possible = [[t for t in range(TOKENS) if scores_RV[row, t] > NEVER] for row in (0, 1)]
+    possible = [[t for t in range(TOKENS) if scores_RV[row, t] > NEG_INF] for row in (0, 1)]
     ends = [] if early else [END]
     assert possible == [sorted([*GOING_ON, *ends]), ends]
     assert not math.isnan(float(scores_RV.sum()))
@@ -248,6 +248,6 @@ def test_what_is_written_where_a_token_may_not_come(early: bool, rowwise: bool) 
 
 def test_an_output_that_is_cut_does_not_pay_for_its_end() -> None:
     scores_RV = torch.full((3, TOKENS), -2.0)
-    scores_RV[:, END] = NEVER
+    scores_RV[:, END] = NEG_INF
     cut(scores_RV, torch.tensor([True, False, True]), torch.tensor([0.0, 1.0, 3.0]))
-    assert scores_RV[:, END].tolist() == [0.0, NEVER, 3.0]
+    assert scores_RV[:, END].tolist() == [0.0, NEG_INF, 3.0]

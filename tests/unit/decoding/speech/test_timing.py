@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from tiny_sounds import audio_network, noise
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD, Tokens
-from transduce.decoding.score.given import log_probabilities
+from transduce.decoding.score.forced import log_probabilities
 from transduce.decoding.speech.timing import (
     MIN_DIAGONALITY,
     TokenTiming,
@@ -49,9 +49,9 @@ def test_words_are_found_among_tokens(level: str, text: str, words: list[str]) -
 def test_what_each_judge_says() -> None:
     network = audio_network()
     with torch.inference_mode():
-        told = time_tokens(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
+        reported = time_tokens(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
         written = log_probabilities(network, WAVES, TARGETS)  # type: ignore[arg-type]
-        for wave, target, account, expected in zip(WAVES, TARGETS, told, written, strict=True):
+        for wave, target, account, expected in zip(WAVES, TARGETS, reported, written, strict=True):
             assert account.attention == pytest.approx(expected, abs=1e-4)
             batch = collate([wave], None)
             memory = network.encode(batch.source_BS, batch.source_lengths_B)
@@ -69,11 +69,11 @@ def test_what_each_judge_says() -> None:
 def test_tokens_are_said_one_after_the_other() -> None:
     network = audio_network()
     with torch.inference_mode():
-        told, one, too_many = time_tokens(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
-    assert len(told.first) == len(told.last) == len(told.ctc_probabilities) == 4
-    assert all(a <= b for a, b in zip(told.first, told.last, strict=True))
-    assert all(b < a for b, a in zip(told.last, told.first[1:], strict=False))
-    assert told.last[-1] < network.states_of(len(WAVES[0]))
+        reported, one, too_many = time_tokens(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
+    assert len(reported.first) == len(reported.last) == len(reported.ctc_probabilities) == 4
+    assert all(a <= b for a, b in zip(reported.first, reported.last, strict=True))
+    assert all(b < a for b, a in zip(reported.last, reported.first[1:], strict=False))
+    assert reported.last[-1] < network.states_of(len(WAVES[0]))
     assert len(one.first) == 1
     assert too_many.first == []  # five tokens, one state
     assert too_many.ctc == -math.inf
@@ -82,10 +82,10 @@ def test_tokens_are_said_one_after_the_other() -> None:
 def test_without_ctc_attention_tells_the_times_if_it_moves_along() -> None:
     network = audio_network("model.ctc_weight=0")
     with torch.inference_mode():
-        (told,) = time_tokens(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
-    assert (told.ctc, told.first) == (None, [])  # untrained, it looks everywhere
-    assert told.diagonal is not None
-    assert abs(told.diagonal) < MIN_DIAGONALITY
+        (reported,) = time_tokens(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
+    assert (reported.ctc, reported.first) == (None, [])  # untrained, it looks everywhere
+    assert reported.diagonal is not None
+    assert abs(reported.diagonal) < MIN_DIAGONALITY
     place_TS = torch.arange(20) - torch.tensor([[2.0], [7.0], [8.0], [16.0]])
     weights_TS = (-place_TS.square() / 2).softmax(dim=1)
     found = _timed_by_attention(TokenTiming([0.0] * 5, None, [], [], [], diagonal=0.9), weights_TS)
@@ -112,9 +112,9 @@ def test_what_does_not_attend_tells_no_times() -> None:
     fixed = "model.decoder={kind: recurrent, cell: gru, attention: none}"
     network = audio_network("model.ctc_weight=0", fixed, encoder="recurrent")
     with torch.inference_mode():
-        (told,) = time_tokens(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
+        (reported,) = time_tokens(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
         assert attention_diagonality(network, WAVES, TARGETS) is None  # type: ignore[arg-type]
-    assert (told.diagonal, told.first) == (None, [])
+    assert (reported.diagonal, reported.first) == (None, [])
 
 
 def test_confidence_is_a_geometric_mean() -> None:

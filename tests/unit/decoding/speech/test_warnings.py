@@ -35,7 +35,7 @@ def test_loops(tokens: list[int], expected: Loop | None) -> None:
     assert find_loop(tokens) == expected
 
 
-def test_the_loop_that_covers_most_is_told() -> None:
+def test_the_loop_that_covers_most_is_reported() -> None:
     tokens = [5] * 13 + list(range(20, 40)) + [1, 2, 3, 4, 6] * 6
     assert find_loop(tokens) == Loop(33, 5, 6)
 
@@ -57,8 +57,8 @@ def test_stretches_at_both_ends() -> None:
     visited_S = torch.zeros(300, dtype=torch.bool)
     visited_S[100:150] = True
     loud = torch.ones(300, dtype=torch.bool)
-    assert skipped_spans(visited_S, loud, most=99) == [(0, 100), (150, 300)]
-    assert skipped_spans(visited_S, loud, most=100) == [(150, 300)]
+    assert skipped_spans(visited_S, loud, maximum=99) == [(0, 100), (150, 300)]
+    assert skipped_spans(visited_S, loud, maximum=100) == [(150, 300)]
     assert skipped_spans(torch.zeros(300, dtype=torch.bool), loud) == [(0, 300)]
     assert skipped_spans(torch.ones(300, dtype=torch.bool), loud) == []
 

@@ -98,12 +98,12 @@ def test_a_head_that_gives_nothing_is_worth_nothing_and_goes_first() -> None:
         worth = next(one for one in worths if one.head == idle)
         assert worth.change.value == pytest.approx(0.0, abs=1e-6)
     # All others made to hurt: what was measured last says whom to try.
-    told = [
+    reported = [
         Worth(one.head, Difference(0.0 if one.head == idle else 9.0, None, None, None))
         for one in worths
     ]
     trial = Trial(model, ITEMS, "loss")
-    first = prune_greedily(trial, told, keep=len(trial.heads) - 1, candidates=1, resamples=10)
+    first = prune_greedily(trial, reported, keep=len(trial.heads) - 1, candidates=1, resamples=10)
     assert [step.head for step in first] == [idle]
 
 
@@ -141,7 +141,7 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
-def told(model: Model, **settings: Any) -> tuple[list[str], list[float]]:
+def reported(model: Model, **settings: Any) -> tuple[list[str], list[float]]:
     outputs = model.run([item.source for item in ITEMS], **settings)
     return [one.text for one in outputs], [one.score for one in outputs]
 
@@ -169,9 +169,9 @@ def test_pruned_means_switched_off(shape: dict[str, Any], precision: str, tmp_pa
         with Gates(model.network) as gates:
             for head in off:
                 gates.gate(head.part, head=head.head)
-            texts, scores = told(model, **settings)
+            texts, scores = reported(model, **settings)
         # The gates are on the network's own modules; the saved model takes its steps in C.
-        assert told(again, **settings) == (texts, pytest.approx(scores, abs=2e-4))
+        assert reported(again, **settings) == (texts, pytest.approx(scores, abs=2e-4))
     one, other = model.network, again.network
     count = sum(p.numel() for p in one.parameters()) - sum(p.numel() for p in other.parameters())
     assert count == 5 * (4 * 8 * 16 + 3 * 8)  # of each head: 3 times 8 rows and biases, 8 columns

@@ -33,9 +33,9 @@ def gold(sure: str, possible: str = "") -> Gold:
 def test_pharaoh_there_and_back() -> None:
     assert to_pharaoh({(1, 2), (0, 0), (10, 3)}) == "0-0 1-2 10-3"
     assert to_pharaoh([]) == ""
-    told = from_pharaoh("0-0 1?2 2p2 3-1\n")
-    assert told.sure == {(0, 0), (3, 1)}
-    assert told.possible == {(0, 0), (1, 2), (2, 2), (3, 1)}
+    reported = from_pharaoh("0-0 1?2 2p2 3-1\n")
+    assert reported.sure == {(0, 0), (3, 1)}
+    assert reported.possible == {(0, 0), (1, 2), (2, 2), (3, 1)}
     assert from_pharaoh("1-1 2-3", first=1).sure == {(0, 0), (1, 2)}
     for wrong in ("0", "0-", "a-b", "0_0", "-1-0"):
         with pytest.raises(DataError, match="is no link of an alignment"):
@@ -50,14 +50,14 @@ def test_the_error_rate_is_that_of_och_and_ney() -> None:
     assert alignment_error_rate(perfect, [gold("0-0", "1?1")]) == 0, "a possible link is no error"
     assert alignment_error_rate([{(0, 1)}], [gold("0-0 1-1")]) == 1
     # A = 3 links, of which 1 sure and 2 possible; S = 2: 1 − (1 + 2) / (3 + 2).
-    told = {(0, 0), (1, 2), (5, 5)}
-    assert alignment_error_rate([told], [gold("0-0 3-3", "1?2")]) == pytest.approx(0.4)
+    reported = {(0, 0), (1, 2), (5, 5)}
+    assert alignment_error_rate([reported], [gold("0-0 3-3", "1?2")]) == pytest.approx(0.4)
     # Over a corpus links are counted, not averaged.
-    both = alignment_error_rate([told, {(0, 0)}], [gold("0-0 3-3", "1?2"), {(0, 0)}])
+    both = alignment_error_rate([reported, {(0, 0)}], [gold("0-0 3-3", "1?2"), {(0, 0)}])
     assert both == pytest.approx(1 - 5 / 7)
     assert alignment_error_rate([], []) == 0
     with pytest.raises(ValueError, match="1 alignments, but 0"):
-        alignment_error_rate([told], [])
+        alignment_error_rate([reported], [])
 
 
 def test_attention_between_words_and_their_links() -> None:

@@ -250,7 +250,7 @@ def model_label(model: Any, name: str) -> int:
     return int(model.target_tokens.pieces(range(4, len(model.target_tokens))).index(name))
 
 
-def test_what_cannot_be_explained_is_told() -> None:
+def test_what_cannot_be_explained_is_reported() -> None:
     model = tiny()
     with pytest.raises(ModelError, match="method is magic"):
         attribute(model, "a", "b", method="magic")  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("reason", CONSTRAINTS)
-def test_what_a_constraint_bans_is_told_with_the_reason(reason: str) -> None:
+def test_what_a_constraint_bans_is_reported_with_the_reason(reason: str) -> None:
     model, settings = tiny(banned=True), CONSTRAINTS[reason]
     outputs = model.run([SOURCE], beam=3, nbest=3, **settings)[0].alternatives
     page = collect(model, SOURCE, beam=3, **settings)
@@ -144,7 +144,7 @@ def test_the_search_of_a_gpu_gives_way_to_one_that_can_be_seen() -> None:
     assert collect(model, SOURCE, beam=3)["beam"] == plain["beam"]
 
 
-def test_why_there_is_no_tree_is_told() -> None:
+def test_why_there_is_no_tree_is_reported() -> None:
     model = tiny(banned=True)
     assert "sampled" in collect(model, SOURCE, sample=True)["no_beam"]
     assert "groups" in collect(model, SOURCE, beam=4, groups=2)["no_beam"]

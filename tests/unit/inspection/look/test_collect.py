@@ -202,7 +202,7 @@ def test_samples_and_a_part_of_a_file(tmp_path: Path) -> None:
     assert 1.2 <= page["times"][0] < page["times"][-1] < 1.7
 
 
-def test_what_cannot_be_looked_at_is_told_in_a_sentence() -> None:
+def test_what_cannot_be_looked_at_is_reported_in_a_sentence() -> None:
     with pytest.raises(DataError, match="the input is empty; give a text"):
         collect(tiny(), "  ")
     with pytest.raises(DataError, match="reads 400; it was truncated; give a shorter input"):

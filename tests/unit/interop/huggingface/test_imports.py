@@ -173,9 +173,9 @@ def test_what_has_no_equal_is_refused(nllb: Both, tmp_path: Path) -> None:
 
     def refused(name: str, **config: Any) -> pytest.ExceptionInfo[ModelError]:
         folder = changed(nllb.there, tmp_path / name, **config)
-        with pytest.raises(ModelError) as told:
+        with pytest.raises(ModelError) as reported:
             import_model(folder, tmp_path / "out", languages)
-        return told
+        return reported
 
     assert "activation_function is 'gelu_new'" in str(
         refused("a", activation_function="gelu_new").value

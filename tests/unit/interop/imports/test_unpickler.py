@@ -150,7 +150,7 @@ def test_bombs_take_no_memory() -> None:
 
 
 def test_the_work_and_the_memory_of_a_pickle_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpickler, "MOST", 100)
+    monkeypatch.setattr(unpickler, "MAX_OPERATIONS", 100)
     assert read(b"]" + b"Na" * 49 + b".") == [None] * 49  # 100 operations
     with pytest.raises(ModelError, match="more than 100 operations"):
         read(b"]0]" + b"Na" * 49 + b".")

@@ -219,7 +219,7 @@ def test_weights_drop_out_only_in_training(watched: bool) -> None:
     assert torch.equal(attention(x_BTD), attention(x_BTD))
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ValueError, match="width of 10 cannot be divided among 4 heads"):
         MultiHeadAttention(10, 4)
     with pytest.raises(ValueError, match=r"width 8 do not fit heads of width 4.*Rotary\(4\)"):

@@ -200,7 +200,7 @@ def test_memory_grows_with_neither_all_frames_nor_all_states(
     assert not found.deleted_U.any()
 
 
-def test_what_cannot_be_is_told() -> None:
+def test_what_cannot_be_is_reported() -> None:
     log_probs_SV = torch.randn(3, 4).log_softmax(dim=-1)
     with pytest.raises(ValueError, match="3 tokens cannot be aligned with 3 frames"):
         align(log_probs_SV, torch.tensor([1, 1, 2]), BLANK)

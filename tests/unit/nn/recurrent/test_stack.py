@@ -432,6 +432,6 @@ def test_the_loop_over_time_compiles_into_one_graph():
         (lambda: CELLS["lstm"](6, 5)(torch.zeros(3, 7, 6), None, LENGTHS), "each of the 3"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(build, sentence):
+def test_mistakes_are_reported_in_a_sentence(build, sentence):
     with pytest.raises(ValueError, match=sentence):
         build()

@@ -91,7 +91,7 @@ def test_its_power_falls_as_the_exponent_says(exponent: float) -> None:
     assert float(torch.log10(low / high)) == pytest.approx(exponent, abs=0.1)
 
 
-def test_numbers_that_cannot_be_are_told() -> None:
+def test_numbers_that_cannot_be_are_reported() -> None:
     for wrong in ({"share": 1.5}, {"before": -1.0}, {"snr": (9.0, 3.0)}):
         with pytest.raises(ValueError, match="share must be from 0 to 1"):
             BackgroundNoise(RATE, **wrong)  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def test_it_computes_no_gradient_and_keeps_nothing_with_the_weights() -> None:
     assert not features.state_dict()
 
 
-def test_bands_that_cannot_be_are_told() -> None:
+def test_bands_that_cannot_be_are_reported() -> None:
     with pytest.raises(ValueError, match="from 20 to 9000 Hz are not possible"):
         mel_filters(16_000, 512, 80, 20, 9_000)
     with pytest.raises(ValueError, match="200 mel bands are too many"):

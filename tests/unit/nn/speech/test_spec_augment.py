@@ -49,9 +49,9 @@ def test_short_utterances_lose_no_more_than_their_share() -> None:
     part = SpecAugment(time_masks=1, time_mask_frames=100, time_mask_share=0.2, frequency_masks=0)
     frames_B = torch.tensor([4, 10, 50] * 200)
     hidden_BT = (part(torch.ones(600, 60, 8), frames_B) == 0).all(dim=2)
-    for frames, most in [(4, 0), (10, 2), (50, 10)]:
+    for frames, maximum in [(4, 0), (10, 2), (50, 10)]:
         rows_BT = hidden_BT[frames_B == frames]
-        assert rows_BT.sum(dim=1).max() == most
+        assert rows_BT.sum(dim=1).max() == maximum
         assert not rows_BT[:, frames:].any()
 
 

@@ -78,6 +78,6 @@ def test_each_waveform_has_a_speed_of_its_own_and_the_seed_says_which() -> None:
     assert not torch.equal(perturb_speed(batch_BW, lengths_B, generator)[1], made_lengths_B)
 
 
-def test_a_speed_that_cannot_be_is_told() -> None:
+def test_a_speed_that_cannot_be_is_reported() -> None:
     with pytest.raises(ValueError, match="above zero, not 0"):
         change_speed(torch.randn(1, 10), torch.tensor([10]), 0.0)

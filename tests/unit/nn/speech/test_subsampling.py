@@ -75,7 +75,7 @@ def test_a_frame_sees_what_it_should() -> None:
         assert seen == list(range(FACTOR * t, FACTOR * t + REACH))
 
 
-def test_too_few_bands_are_told() -> None:
+def test_too_few_bands_are_reported() -> None:
     with pytest.raises(ValueError, match="at least 7 bands, not 6"):
         Subsampling(6, 4)
 
@@ -91,7 +91,8 @@ def test_sizes_are_few_and_near() -> None:
     asked = range(1, 50_000)
     sizes = [few_sizes(size) for size in asked]
     assert all(
-        0 <= size - least < max(64, least / 8) for size, least in zip(sizes, asked, strict=True)
+        0 <= size - minimum < max(64, minimum / 8)
+        for size, minimum in zip(sizes, asked, strict=True)
     )
     assert len(set(sizes)) < 150
     assert sizes == sorted(sizes)

@@ -27,7 +27,7 @@ HEARD = [
 ]
 
 
-def told(kind: type[Conversation], final: str) -> list[dict[str, Any]]:
+def reported(kind: type[Conversation], final: str) -> list[dict[str, Any]]:
     """What a client gets of an utterance."""
     sent: list[dict[str, Any]] = []
 
@@ -74,7 +74,7 @@ class Stream:
     ],
 )
 def test_openai(final: str, deltas: list[str]) -> None:
-    events = told(RealtimeConversation, final)
+    events = reported(RealtimeConversation, final)
     assert [one["delta"] for one in events if one["type"] == PIECE + "delta"] == deltas
     (completed,) = [one for one in events if one["type"] == PIECE + "completed"]
     assert completed["transcript"] == final  # this is what counts
@@ -82,13 +82,13 @@ def test_openai(final: str, deltas: list[str]) -> None:
 
 
 def test_vosk() -> None:
-    partial, *_, result = told(VoskConversation, "recognise speech")
+    partial, *_, result = reported(VoskConversation, "recognise speech")
     assert partial == {"partial": "recognise"}  # all of the hypothesis: it may change
     assert result["text"] == "recognise speech"
 
 
 def test_its_own_protocol() -> None:
-    *partials, final = told(OwnConversation, "recognise speech")
+    *partials, final = reported(OwnConversation, "recognise speech")
     assert [one["text"][: one["stable"]] for one in partials] == ["", "wreck a", "wreck a nice"]
     assert (final["type"], final["text"]) == ("final", "recognise speech")
     assert final["utterance"] == partials[0]["utterance"]  # the one that it replaces

@@ -144,8 +144,8 @@ def test_an_hour_of_silence_needs_no_more_memory_than_a_second() -> None:
     for _ in range(3):
         assert session.feed(quiet) == []
         assert recogniser._prefixes is not None
-        room = recogniser._prefixes.marks_BNU2.numel()
-        sizes.append((recogniser.streams.bytes, room))
+        capacity = recogniser._prefixes.marks_BNU2.numel()
+        sizes.append((recogniser.streams.bytes, capacity))
         assert len(session.samples) < 2**17
         assert len(session.utterance.chunks) <= 8  # of five seconds
     assert len(set(sizes)) == 1
@@ -225,8 +225,8 @@ def test_all_models_of_a_call_read_in_its_chunks() -> None:
     (alone,) = model().run([samples], **asked)
     (together,) = model().run([samples], ensemble=[model()], **asked)
     assert together.score == pytest.approx(alone.score, abs=1e-5)
-    (judged,) = model().run([samples], rerank=model(), ctc_weight=0.0, **asked)
-    assert judged.score == pytest.approx(2 * judged.log_probability, abs=1e-4)
+    (rescored,) = model().run([samples], rerank=model(), ctc_weight=0.0, **asked)
+    assert rescored.score == pytest.approx(2 * rescored.log_probability, abs=1e-4)
     tokens = model().source_tokens
     other = type(model()).create(audio_recipe(), tokens, tokens)
     with pytest.raises(ModelError, match="model 2 of the ensemble was not"):

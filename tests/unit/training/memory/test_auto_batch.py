@@ -36,13 +36,13 @@ def update() -> Update:
 
 @pytest.mark.parametrize("start", [0, 5 * MIB])
 @pytest.mark.parametrize("slope", [1000.0, 3333.3])
-@pytest.mark.parametrize("room", [2 * MIB, 7 * MIB, 30 * MIB, 900 * MIB])
-def test_on_a_line_it_is_where_the_line_ends(start: int, slope: float, room: int) -> None:
+@pytest.mark.parametrize("capacity", [2 * MIB, 7 * MIB, 30 * MIB, 900 * MIB])
+def test_on_a_line_it_is_where_the_line_ends(start: int, slope: float, capacity: int) -> None:
     def cost(tokens: int) -> float:
         return start + slope * tokens
 
-    found = largest(cost, room, 65_536)
-    exact = int((room - start) / slope) // 256 * 256
+    found = largest(cost, capacity, 65_536)
+    exact = int((capacity - start) / slope) // 256 * 256
     if exact >= 1024:
         assert found == min(exact, 65_536)
     else:  # below what is tried first it is careful
@@ -57,10 +57,10 @@ def test_off_the_line_it_still_fits_and_is_not_far_off() -> None:
         return 1000 * tokens + 0.05 * tokens**2
 
     for cost in (bending, rising):
-        for room in (5e6, 2e7, 5e7):
-            found = largest(cost, int(room), 65_536)
-            assert cost(found) <= room
-            assert cost(int(1.3 * found) + 256) > room
+        for capacity in (5e6, 2e7, 5e7):
+            found = largest(cost, int(capacity), 65_536)
+            assert cost(found) <= capacity
+            assert cost(int(1.3 * found) + 256) > capacity
 
 
 def test_a_pass_that_fails_is_no_end() -> None:
@@ -180,7 +180,7 @@ def test_on_a_gpu_the_budget_fits_and_leaves_no_trace(kind: type[Update]) -> Non
     assert torch.cuda.max_memory_allocated() - start <= 4000 * MIB
 
 
-def test_what_runs_out_of_memory_does_not_fit_and_other_errors_are_told(
+def test_what_runs_out_of_memory_does_not_fit_and_other_errors_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     message = ""

@@ -234,11 +234,11 @@ def test_a_damaged_state_gives_way_to_the_one_before_it(saved_twice: Path, damag
     if damage == "missing":
         newest.unlink()
     assert has_state(saved_twice)
-    told = recover_state(saved_twice)
-    assert told is not None
-    assert str(newest) in told
-    assert "from the checkpoint before it, of update 1" in told
-    assert "restore" not in told
+    reported = recover_state(saved_twice)
+    assert reported is not None
+    assert str(newest) in reported
+    assert "from the checkpoint before it, of update 1" in reported
+    assert "restore" not in reported
     assert Run().load(saved_twice).step == 1
     assert not (saved_twice / PREVIOUS).exists(), "a damaged state would become the previous one"
     assert recover_state(saved_twice) is None
@@ -288,9 +288,9 @@ def test_nothing_is_stretched_to_fit(saved: Path) -> None:
     run = Run()
     with safe_open(saved / STATE, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        facts = {"standing": {}, "random": {}, "recipe": ""}
+        metadata = {"standing": {}, "random": {}, "recipe": ""}
     tensors["weights/head.bias"] = torch.zeros(1)
-    write_tensors(saved / STATE, tensors, facts)
+    write_tensors(saved / STATE, tensors, metadata)
     assert "head.bias" in refused(run, saved)
 
 
@@ -308,9 +308,9 @@ def test_a_damaged_state_is_refused(saved: Path) -> None:
     header = int.from_bytes(whole[:8], "little")
     generator = random.Random(1)
     run = Run()
-    facts = whole.index(b"numpy") + 40  # a digit of a random generator
+    metadata = whole.index(b"numpy") + 40  # a digit of a random generator
     in_tensors = [generator.randrange(8 + header, len(whole)) for _ in range(20)]
-    for place in [3, 100, facts, 8 + header, len(whole) - 1, *in_tensors]:
+    for place in [3, 100, metadata, 8 + header, len(whole) - 1, *in_tensors]:
         damaged = bytearray(whole)
         damaged[place] ^= 0x01
         (saved / STATE).write_bytes(damaged)

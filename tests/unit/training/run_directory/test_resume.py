@@ -76,7 +76,7 @@ def test_the_same_recipe_has_no_changes(folder: Path) -> None:
         ("data__test", {"name": "copy", "split": "test"}),
     ],
 )
-def test_what_may_change_is_told(folder: Path, key: str, value: Any) -> None:
+def test_what_may_change_is_reported(folder: Path, key: str, value: Any) -> None:
     (line,) = check_changes(changed(**{key: value}), folder)
     assert line.startswith(key.replace("__", ".") + " is now ")
     if isinstance(value, int | float | str):

@@ -13,9 +13,9 @@ from typing import Any
 
 from transduce.errors import ModelError
 
-MOST = 1 << 24
+MAX_WHOLE = 1 << 24
 """Of sizes: widths, layers, positions. What they need together is checked before it is made."""
-MOST_TOKENS = 1 << 21
+MAX_TOKENS = 1 << 21
 
 
 class Configuration:
@@ -30,28 +30,30 @@ class Configuration:
     def __iter__(self) -> Iterator[str]:
         return iter(self.values)
 
-    def whole(self, name: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
+    def whole(
+        self, name: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_WHOLE
+    ) -> int:
         """A whole number. Raises ModelError where it is none, or missing without a default."""
         value = self._value(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise self._wrong(name, f"a whole number from {least} to {most}")
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise self._wrong(name, f"a whole number from {minimum} to {maximum}")
         return value
 
     def number(
         self,
         name: str,
         default: float | None = None,
-        least: float = -1e9,
-        most: float = 1e9,
+        minimum: float = -1e9,
+        maximum: float = 1e9,
     ) -> float:
         """A finite number. Raises ModelError."""
         value = self._value(name, default)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self._wrong(name, "a number")
-        if not least <= value <= most:  # not a number is in no range
-            raise self._wrong(name, f"a number from {least:g} to {most:g}")
+        if not minimum <= value <= maximum:  # not a number is in no range
+            raise self._wrong(name, f"a number from {minimum:g} to {maximum:g}")
         return float(value)
 
     def share(self, name: str) -> float:
@@ -90,7 +92,7 @@ class Configuration:
             value = value[0]
         if value is None or value == -1:
             return None
-        return Configuration({name: value}, self.where).whole(name, least=0, most=size - 1)
+        return Configuration({name: value}, self.where).whole(name, minimum=0, maximum=size - 1)
 
     def section(self, name: str) -> Configuration:
         """Settings within settings; empty where there are none. Raises ModelError."""
@@ -139,8 +141,8 @@ class Configuration:
         return default if value is None else value
 
     def _wrong(self, name: str, wanted: str) -> ModelError:
-        told = describe(self.values.get(name))
-        return ModelError(f"{self.where}: {name} is {told}, and must be {wanted}")
+        found = describe(self.values.get(name))
+        return ModelError(f"{self.where}: {name} is {found}, and must be {wanted}")
 
 
 def describe(value: Any) -> str:
@@ -193,10 +195,10 @@ def check_vocabulary(numbers: Any, where: object) -> dict[str, int]:
                 f"{where}: the token {describe(name)} has the id {describe(number)}, which is no "
                 f"number"
             )
-        if not 0 <= number < MOST_TOKENS:
+        if not 0 <= number < MAX_TOKENS:
             raise ModelError(
                 f"{where}: the token {describe(name)} has the id {describe(number)}; ids are from "
-                f"0 to {MOST_TOKENS - 1}"
+                f"0 to {MAX_TOKENS - 1}"
             )
         if number in owner:
             raise ModelError(

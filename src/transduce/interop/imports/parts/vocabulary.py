@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, SPECIALS, UNKNOWN
 
-NEVER = -1e9  # the bias of a token that is never written: its probability is 0
+BANNED_BIAS = -1e9  # the bias of a token that is never written: its probability is 0
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Layout:
     def bias(self, bias_V: Tensor) -> Tensor:
         """Of the output layer: what is never written has the probability 0."""
         found_V = torch.cat([bias_V, bias_V.new_zeros(1)])[self._places(len(bias_V))]
-        found_V[list(self.unwritten)] = NEVER
+        found_V[list(self.unwritten)] = BANNED_BIAS
         return found_V
 
     def _places(self, missing: int) -> Tensor:

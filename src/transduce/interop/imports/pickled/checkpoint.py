@@ -41,8 +41,8 @@ TYPES = {
     "ByteStorage": torch.uint8,
     "BoolStorage": torch.bool,
 }
-MOST_DIMENSIONS = 8
-MOST_TIMES = 8  # that the numbers of a file may be used: tied weights are there under two names
+MAX_DIMENSIONS = 8
+MAX_TIMES = 8  # that the numbers of a file may be used: tied weights are there under two names
 # Names in the file; nothing of torch is called by them.
 UTILITIES = ".".join(("torch", "_utils"))
 PARAMETER = Named(UTILITIES, "_rebuild_parameter")
@@ -62,15 +62,15 @@ class Checkpoint:
         """The tensors of a dict by name; what is no tensor is left out."""
         if not isinstance(found, dict):
             raise ModelError(f"{self.path} has no weights by name")
-        read, room = dict[str, Tensor](), MOST_TIMES * self.path.stat().st_size
+        read, capacity = dict[str, Tensor](), MAX_TIMES * self.path.stat().st_size
         for name, value in found.items():
             if not isinstance(name, str):
                 raise ModelError(f"{self.path} has weights whose names are no texts")
             tensor = self._tensor(value, name)
             if tensor is None:
                 continue
-            room -= tensor.numel() * tensor.element_size()
-            if room < 0:
+            capacity -= tensor.numel() * tensor.element_size()
+            if capacity < 0:
                 raise ModelError(f"{self.path} has tensors that are far larger than the file")
             read[name] = tensor
         return read
@@ -84,7 +84,7 @@ class Checkpoint:
         storage_T = self._storage(storage, name)
         whole = all(
             isinstance(numbers, tuple)
-            and len(numbers) <= MOST_DIMENSIONS
+            and len(numbers) <= MAX_DIMENSIONS
             and all(isinstance(number, int) and 0 <= number < 2**40 for number in numbers)
             for numbers in (size, stride)
         )

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 from transduce.errors import ModelError
 
 LONGEST = 64 << 20  # bytes of a pickle
-MOST = 2_000_000  # operations; each takes some microseconds and some hundred bytes
+MAX_OPERATIONS = 2_000_000  # operations; each takes some microseconds and some hundred bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def read_pickle(stream: BinaryIO) -> Any:
     try:
         limited = cast(BinaryIO, _Limited(stream))  # all that is asked of it
         for count, (operation, argument, _) in enumerate(pickletools.genops(limited)):
-            if count >= MOST:
-                raise ModelError(f"its pickle has more than {MOST:,} operations")
+            if count >= MAX_OPERATIONS:
+                raise ModelError(f"its pickle has more than {MAX_OPERATIONS:,} operations")
             machine.do(operation.name, argument)
         return machine.result()
     except ModelError:

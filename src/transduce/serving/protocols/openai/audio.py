@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from transduce.data.audio.read import audio_facts
+from transduce.data.audio.read import audio_info
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.subtitles import transcript
 from transduce.errors import DataError, ModelError
@@ -67,7 +67,7 @@ class Audio:
             if upload is None:
                 raise ParameterError("there is no file; send one in the field file", "file")
             try:
-                seconds = (await self.engine.threads.run(audio_facts, upload.path)).seconds
+                seconds = (await self.engine.threads.run(audio_info, upload.path)).seconds
             except DataError as error:
                 raise _unusable(str(error), upload) from None
             settings = _settings(asked) | _tags(served, asked)

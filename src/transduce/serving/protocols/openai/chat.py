@@ -104,7 +104,7 @@ class Chat:
         the beam of the recipe, whatever else is asked of it."""
         limits = self.engine.limits
         n = choices_of(asked, limits)
-        most, stops = _most(asked, limits), stops_of(asked, limits)
+        maximum, stops = _maximum(asked, limits), stops_of(asked, limits)
         alternatives = asked.whole("top_logprobs", 0, 0, MAX_ALTERNATIVES) or 0
         logprobs = asked.flag("logprobs")
         if alternatives and not logprobs:
@@ -118,14 +118,14 @@ class Chat:
             )
         if (n > 1 and not drawn) or not (asked.flag("stream") or logprobs or n > 1):
             (steps,) = await hypotheses(
-                self.engine, served, [source], n, most, stops, **settings[0]
+                self.engine, served, [source], n, maximum, stops, **settings[0]
             )
             return {index: given(step) for index, step in enumerate(steps)}
         beam = settings[0].get("beam", served.model.recipe.decode.beam)
         if not drawn and beam > 1 and not asked.flag("stream"):
-            return {0: self._scored(served, source, most, stops, alternatives)}
+            return {0: self._scored(served, source, maximum, stops, alternatives)}
         return {
-            index: generate(self.engine, served, source, most, stops, alternatives, **own)
+            index: generate(self.engine, served, source, maximum, stops, alternatives, **own)
             for index, own in enumerate(settings)
         }
 
@@ -133,12 +133,12 @@ class Chat:
         self,
         served: Served,
         source: str,
-        most: int | None,
+        maximum: int | None,
         stops: Sequence[str],
         alternatives: int,
     ) -> AsyncIterator[Step]:
         """The result of `run`, token by token: its text is given as the prefix of the output."""
-        ((whole,),) = await hypotheses(self.engine, served, [source], 1, most, ())
+        ((whole,),) = await hypotheses(self.engine, served, [source], 1, maximum, ())
         if not whole.text:
             yield whole
             return
@@ -226,7 +226,7 @@ def _logprob(step: Step) -> dict[str, Any]:
     return {**entry(step.token, step.log_probability), "top_logprobs": top}
 
 
-def _most(asked: Parameters, limits: Limits) -> int | None:
+def _maximum(asked: Parameters, limits: Limits) -> int | None:
     name = "max_completion_tokens" if "max_completion_tokens" in asked else "max_tokens"
     return asked.whole(name, None, 1, limits.length)
 

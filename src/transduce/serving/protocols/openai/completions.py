@@ -57,7 +57,7 @@ class Asked:
     served: Served
     prompts: list[str]
     n: int
-    most: int
+    maximum: int
     stops: list[str]
     echo: bool
     logprobs: int | None
@@ -162,15 +162,15 @@ class Completions:
             )
         echo = asked.flag("echo")
         # Without a new token it is the log-probabilities of the prompt that are wanted.
-        least = 0 if echo and logprobs is not None else 1
-        most = asked.whole("max_tokens", default, least, limits.length)
-        most = default if most is None else most
-        self.engine.check(served, prompts, n, **({"max_length": most} if most else {}))
+        minimum = 0 if echo and logprobs is not None else 1
+        maximum = asked.whole("max_tokens", default, minimum, limits.length)
+        maximum = default if maximum is None else maximum
+        self.engine.check(served, prompts, n, **({"max_length": maximum} if maximum else {}))
         return Asked(
             served,
             prompts,
             n,
-            most,
+            maximum,
             stops_of(asked, limits),
             echo,
             logprobs,
@@ -182,7 +182,7 @@ class Completions:
             self.engine,
             asked.served,
             prompt,
-            asked.most,
+            asked.maximum,
             asked.stops,
             asked.logprobs or 0,
             **settings,
@@ -211,7 +211,7 @@ class Completions:
             asked.served,
             asked.prompts,
             asked.n,
-            asked.most,
+            asked.maximum,
             asked.stops,
             **asked.settings[0],
         )
@@ -224,7 +224,7 @@ class Completions:
         if logprobs is not None and asked.echo:
             await self._echo(asked, prompt, logprobs)
         step = Step("", finish="length")
-        if not asked.most:
+        if not asked.maximum:
             taken = None if logprobs is None else logprobs.take()
             return _choice(index, text, step.finish, taken), 0
         async for step in self._steps(asked, prompt, settings):
@@ -259,7 +259,7 @@ class Completions:
                     await self._echo(asked, prompt, logprobs[index])
                     echoed = logprobs[index].take()
                 logprobs[index].offset = len(prompt)
-                finish = None if asked.most else "length"
+                finish = None if asked.maximum else "length"
                 yield event({**head, "choices": [_choice(index, prompt, finish, echoed)]})
         if asked.by_beam:
             streams = {
@@ -271,7 +271,7 @@ class Completions:
             streams = {
                 index: self._steps(asked, prompt, own)
                 for index, prompt, own in asked.choices
-                if asked.most
+                if asked.maximum
             }
         async for index, step in merge(streams):
             counts[index] = step.tokens

@@ -132,7 +132,7 @@ async def generate(
     engine: Engine,
     served: Served,
     source: str,
-    most: int | None,
+    maximum: int | None,
     stops: Sequence[str] = (),
     alternatives: int = 0,
     **settings: Any,
@@ -140,7 +140,7 @@ async def generate(
     """The tokens of one output; the last step has `finish`. A prompt is not repeated."""
     finder = StopFinder(stops)
     prompt = source if served.task == "continue" else ""
-    limits: dict[str, Any] = {} if most is None else {"max_length": most}
+    limits: dict[str, Any] = {} if maximum is None else {"max_length": maximum}
     count, held = 0, ""
     events = engine.stream(served, source, alternatives=alternatives, **limits, **settings)
     async with closing(events):
@@ -180,7 +180,7 @@ async def hypotheses(
     served: Served,
     sources: Sequence[str],
     n: int,
-    most: int | None,
+    maximum: int | None,
     stops: Sequence[str],
     **settings: Any,
 ) -> list[list[Step]]:
@@ -190,7 +190,7 @@ async def hypotheses(
     """
     if n > 1:
         settings |= {"nbest": n, "beam": max(n, served.model.recipe.decode.beam)}
-    settings |= {} if most is None else {"max_length": most}
+    settings |= {} if maximum is None else {"max_length": maximum}
     outputs = await engine.run(served, sources, **settings)
     found = []
     for source, output in zip(sources, outputs, strict=True):

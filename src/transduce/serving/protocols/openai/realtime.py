@@ -26,7 +26,7 @@ from transduce.tasks.live import Transcript
 
 UPDATES = {"session.update": False, "transcription_session.update": True}
 PIECE = "conversation.item.input_audio_transcription."
-LEAST_COMMIT = 0.1  # seconds of audio, as with OpenAI
+MIN_COMMIT = 0.1  # seconds of audio, as with OpenAI
 
 
 @dataclass
@@ -119,7 +119,7 @@ class RealtimeConversation(Conversation):
 
     async def _commit(self) -> None:
         seconds = 0.0 if self.stream is None else self.stream.sent_seconds
-        if seconds < LEAST_COMMIT:
+        if seconds < MIN_COMMIT:
             raise BadRequest(
                 f"the audio buffer has {1000 * seconds:.0f} ms; a commit needs at least 100 ms",
                 "input_audio_buffer_commit_empty",

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.batches.batch import collate
-from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES
-from transduce.decoding.batch.packing import pack
+from transduce.decoding.batch.token_budget import pack
+from transduce.decoding.readings import Reading, read_parts
 from transduce.decoding.score.logits import forward_and_head
 from transduce.models import EncoderDecoder
 from transduce.models.call_context import NO_CONTEXT, CallContext
@@ -72,11 +72,11 @@ def attention_to_source(
     # All layers of a decoder have the same number of heads, so they can be stacked.
     return [
         np.stack(list(reading.parts.values()))
-        for reading in read_given(network, names, sources, targets, context=context)
+        for reading in read_forced(network, names, sources, targets, context=context)
     ]
 
 
-def read_given(
+def read_forced(
     network: EncoderDecoder,
     names: Sequence[str],
     sources: Rows,

@@ -23,7 +23,7 @@ DRAWS = 1024  # random numbers drawn at a time
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShard:
     """Which part of each pool a rank tokenises, and how it gets the parts of the others."""
 
     rank: int = 0
@@ -31,7 +31,7 @@ class Share:
     exchange: Callable[[bytes], list[bytes]] = lambda own: [own]
 
 
-class Stream:
+class StreamingDataset:
     """A corpus in pools of `data.shuffle_buffer` pairs, in a different order in every epoch.
 
     All ranks read all of the text, which costs little; each tokenises its part of a pool and gets
@@ -44,7 +44,7 @@ class Stream:
         data: recipe.Data,
         source_tokens: Tokens,
         target_tokens: Tokens,
-        share: Share | None = None,
+        shard: RankShard | None = None,
         aligned: bool = False,
         seed: int = 1,
     ) -> None:
@@ -52,7 +52,7 @@ class Stream:
         self.seed = seed
         self.report = Report()
         self._data = data
-        self._share = share or Share()
+        self._shard = shard or RankShard()
         self._encode = partial(
             encode_pairs,
             data=data,
@@ -94,15 +94,15 @@ class Stream:
         return pairs if is_running(corpus) else _drawn(pairs, self._data.shuffle_buffer, random)
 
     def _pool(self, pairs: Iterator[Pair], number: int) -> Encoded:
-        size, share = self._data.shuffle_buffer, self._share
-        begin, end = (size * rank // share.count for rank in (share.rank, share.rank + 1))
+        size, shard = self._data.shuffle_buffer, self._shard
+        begin, end = (size * rank // shard.count for rank in (shard.rank, shard.rank + 1))
         own = self._encode(
             islice(pairs, begin, end), report=self.report, first_number=number + begin
         )
-        if share.count == 1:
+        if shard.count == 1:
             return own
         deque(pairs, maxlen=0)  # other ranks tokenise the rest of the pool
-        return _joined([Encoded(**load(part)) for part in share.exchange(save(vars(own)))])
+        return _joined([Encoded(**load(part)) for part in shard.exchange(save(vars(own)))])
 
 
 def _files_shuffled(corpus: Corpus, folder: str | None, random: np.random.Generator) -> Corpus:

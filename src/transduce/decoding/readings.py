@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transduce.decoding.batch.packing import pack
+from transduce.decoding.batch.token_budget import pack
 from transduce.models.lens import LOGITS, NEXT_TOKEN, Recorder
 
 NUMBERS_AT_ONCE = 1 << 20  # of one part; of attention, of one head

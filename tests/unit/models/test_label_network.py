@@ -12,8 +12,8 @@ from transduce import recipe
 from transduce.data.batches.batch import collate
 from transduce.data.batches.packing import pack
 from transduce.data.tokens.tokenizer import BEGIN, SPECIALS, UNKNOWN
-from transduce.models import Labeller
-from transduce.models.build import build_labeller
+from transduce.models import LabelNetwork
+from transduce.models.build import build_label_network
 from transduce.nn.attention.attention import attention_pool
 from transduce.nn.masks import padding
 
@@ -29,16 +29,16 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }
 
 
-def labeller(
+def label_network(
     pooled: bool, encoder: str = "pooled", shape: dict[str, Any] | None = None, **model: Any
-) -> Labeller:
+) -> LabelNetwork:
     shape = shape or ENCODERS[encoder]
     given = {"width": 8, "dropout": 0.0, "decoder": None, "encoder": shape, **model}
     torch.manual_seed(1)
-    return build_labeller(recipe.Model.model_validate(given), WORDS, 3, pooled=pooled).double()
+    return build_label_network(recipe.Model.model_validate(given), WORDS, 3, pooled=pooled).double()
 
 
-def filled(network: Labeller) -> None:
+def filled(network: LabelNetwork) -> None:
     """N-grams begin at zero: give them something to say."""
     if network.front.ngrams is not None:
         nn.init.normal_(network.front.ngrams.table.weight)
@@ -48,13 +48,13 @@ def test_the_lectures_classifier_has_640_066_parameters() -> None:
     """20,000 words of width 32, averaged, two classes: 640,000 + 66."""
     settings = recipe.Model(width=32, encoder=recipe.PooledEncoder(), decoder=None)
     words = [*SPECIALS, *(f"w{n}" for n in range(19_996))]
-    network = build_labeller(settings, words, 2, pooled=True)
+    network = build_label_network(settings, words, 2, pooled=True)
     sizes = {name: parameter.numel() for name, parameter in network.named_parameters()}
     assert sizes == {"front.table.weight": 640_000, "head.weight": 64, "head.bias": 2}
 
 
 def test_the_lectures_classifier_is_a_softmax_of_averages() -> None:
-    network = labeller(pooled=True)
+    network = label_network(pooled=True)
     batch = collate(SOURCES, LABELS, ends=False)
     found_B1V = network.log_probabilities(batch.source_BS, batch.source_lengths_B)
     for row, words in enumerate(SOURCES):
@@ -67,7 +67,7 @@ def test_the_lectures_classifier_is_a_softmax_of_averages() -> None:
 
 def test_attention_pools_as_the_lecture_does() -> None:
     """T_q = T_v = words, dim = 8: weighted values averaged, joined with averaged queries: 16."""
-    network = labeller(pooled=True, pooling="attention")
+    network = label_network(pooled=True, pooling="attention")
     assert network.head.weight.shape == (3, 16)
     batch = collate(SOURCES, None, ends=False)
     features_B1D = network(batch.source_BS, batch.source_lengths_B)
@@ -80,7 +80,7 @@ def test_attention_pools_as_the_lecture_does() -> None:
 
 
 def test_the_last_is_the_final_state_of_both_directions() -> None:
-    network = labeller(pooled=True, encoder="recurrent", pooling="last")
+    network = label_network(pooled=True, encoder="recurrent", pooling="last")
     forward, backward = network.encoder.recurrent.cells
     for words in SOURCES:
         features_11D = network(torch.tensor([words]), torch.tensor([len(words)]))
@@ -90,7 +90,7 @@ def test_the_last_is_the_final_state_of_both_directions() -> None:
 
 
 def test_the_last_of_others_is_that_of_the_last_word() -> None:
-    network = labeller(pooled=True, pooling="last")
+    network = label_network(pooled=True, pooling="last")
     batch = collate(SOURCES, None, ends=False)
     features_B1D = network(batch.source_BS, batch.source_lengths_B)
     last_BD = network.front.table.weight[[words[-1] for words in SOURCES]]
@@ -100,7 +100,7 @@ def test_the_last_of_others_is_that_of_the_last_word() -> None:
 def test_the_lectures_tagger_is_a_recurrence_and_a_softmax() -> None:
     """h_t = tanh(U x_t + V h_{t−1}), o_t = softmax(W h_t); with a bias to each."""
     plain = {"kind": "recurrent", "cell": "elman", "bidirectional": False}
-    network = labeller(False, shape=plain)
+    network = label_network(False, shape=plain)
     (cell,) = network.encoder.recurrent.cells
     U, V, b, c = cell.weights()
     for words in SOURCES:
@@ -119,7 +119,7 @@ def test_the_lectures_tagger_is_a_recurrence_and_a_softmax() -> None:
 def test_neighbours_and_padding_change_nothing(
     encoder: str, pooling: str | None, ngrams: dict[str, int] | None
 ) -> None:
-    network = labeller(pooling is not None, encoder, pooling=pooling or "mean", ngrams=ngrams)
+    network = label_network(pooling is not None, encoder, pooling=pooling or "mean", ngrams=ngrams)
     filled(network)
     batch = collate(SOURCES, None, ends=False)
     together = network.log_probabilities(batch.source_BS, batch.source_lengths_B)
@@ -132,7 +132,7 @@ def test_neighbours_and_padding_change_nothing(
 @pytest.mark.parametrize("pooled", [True, False])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_is_torchs_over_labels_alone(pooled: bool, smoothing: float) -> None:
-    network = labeller(pooled, "transformer")
+    network = label_network(pooled, "transformer")
     targets = [row[:] for row in (LABELS if pooled else TAGS)]
     targets[3][0] = UNKNOWN  # a label that training had not: nothing can be said of it
     batch = collate(SOURCES, targets, ends=False)
@@ -157,7 +157,7 @@ def test_the_loss_is_torchs_over_labels_alone(pooled: bool, smoothing: float) ->
 def test_packed_sequences_have_the_same_loss_and_gradient(
     encoder: str, pooling: str | None, ngrams: dict[str, int] | None
 ) -> None:
-    network = labeller(
+    network = label_network(
         pooling is not None, encoder, pooling=pooling or "mean", width=16, ngrams=ngrams
     )
     filled(network)
@@ -177,7 +177,7 @@ def test_packed_sequences_have_the_same_loss_and_gradient(
 @pytest.mark.parametrize("pooled", [True, False])
 def test_two_passes_without_dropout_agree(pooled: bool) -> None:
     """Padded or packed, their loss is that of one."""
-    network = labeller(pooled, "transformer")
+    network = label_network(pooled, "transformer")
     batch = collate(SOURCES, LABELS if pooled else TAGS, ends=False)
     once = network.batch_loss(batch, 0.1)
     for twice in (
@@ -186,21 +186,21 @@ def test_two_passes_without_dropout_agree(pooled: bool) -> None:
     ):
         torch.testing.assert_close(twice.total, once.total, check_dtype=False, rtol=1e-5, atol=0)
         assert int(twice.tokens) == int(once.tokens)
-    network = labeller(pooled, "transformer", dropout=0.5).train()
+    network = label_network(pooled, "transformer", dropout=0.5).train()
     apart = network.packed_loss(pack(batch, copies=2), 0.1, r_drop=5.0)
     assert float(apart.total.detach()) > 1.01 * float(once.total.detach())
 
 
 def test_what_does_not_pack_says_so() -> None:
-    assert not labeller(pooled=True, pooling="attention").packs(16)
-    assert not labeller(pooled=False, encoder="recurrent").packs(16)
-    assert not labeller(pooled=False, encoder="convolutional").packs(16)
-    assert not labeller(pooled=False, characters={"width": 4}).packs(16)
+    assert not label_network(pooled=True, pooling="attention").packs(16)
+    assert not label_network(pooled=False, encoder="recurrent").packs(16)
+    assert not label_network(pooled=False, encoder="convolutional").packs(16)
+    assert not label_network(pooled=False, characters={"width": 4}).packs(16)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "cnn"])
 def test_letters_stand_beside_the_word_and_tell_unknown_words_apart(kind: str) -> None:
-    network = labeller(pooled=False, characters={"kind": kind, "width": 4})
+    network = label_network(pooled=False, characters={"kind": kind, "width": 4})
     front = network.front
     assert front.table.weight.shape == (len(WORDS), 4)
     x_BTD = front(torch.tensor([[4, 5, UNKNOWN]]))
@@ -216,7 +216,7 @@ def test_letters_stand_beside_the_word_and_tell_unknown_words_apart(kind: str) -
 
 
 def test_rare_words_are_known_by_their_letters_alone() -> None:
-    network = labeller(pooled=False, characters={"width": 4, "words": 2})
+    network = label_network(pooled=False, characters={"width": 4, "words": 2})
     front = network.front
     assert front.table.weight.shape == (len(SPECIALS) + 2, 4)
     x_BTD = front(torch.tensor([[4, 5, 6, 7]]))
@@ -226,19 +226,19 @@ def test_rare_words_are_known_by_their_letters_alone() -> None:
     assert front.spelled == len(WORDS)
     also_BTD = front(torch.tensor([[len(WORDS)]]), words=["runs"])
     torch.testing.assert_close(also_BTD[0, 0], x_BTD[0, 2])
-    more = labeller(pooled=False, characters={"width": 4, "words": 200})
+    more = label_network(pooled=False, characters={"width": 4, "words": 200})
     assert more.front.table.weight.shape == (len(WORDS), 4)
 
 
 def test_long_words_keep_both_ends() -> None:
-    spelling = labeller(pooled=False, characters={"width": 4}).front.spelling
+    spelling = label_network(pooled=False, characters={"width": 4}).front.spelling
     (long,) = spelling.spell(["a" * 10 + "x" * 30 + "b" * 10]).tolist()
     assert long == spelling.spell(["a" * 10 + "b" * 10])[0].tolist()
     assert spelling.spell(["t", "€"]).tolist()[1][:2] == [1, 0]
 
 
 def test_word_dropout_makes_words_unknown_while_training_alone() -> None:
-    network = labeller(pooled=False, word_dropout=0.3)
+    network = label_network(pooled=False, word_dropout=0.3)
     tokens_1T = torch.full((1, 4000), 5)
     table = network.front.table.weight
     network.train()
@@ -249,7 +249,7 @@ def test_word_dropout_makes_words_unknown_while_training_alone() -> None:
 
 
 def test_ngrams_are_added_to_words_and_hidden_with_them() -> None:
-    network = labeller(pooled=True, ngrams={"size": 50})
+    network = label_network(pooled=True, ngrams={"size": 50})
     filled(network)
     front = network.front
     assert front.ngrams is not None

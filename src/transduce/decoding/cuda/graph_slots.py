@@ -35,13 +35,16 @@ from transduce.decoding.search.beam import (
 )
 from transduce.decoding.search.continuous_batching import Job, Shape
 from transduce.decoding.search.hypothesis import Hypothesis, penalty
-from transduce.decoding.search.rules import NEVER, at_limit, cut, obey, too_early
+from transduce.decoding.search.rules import NEG_INF, at_limit, cut, obey, too_early
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
-from transduce.models.memory import Memory
+from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
-from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.short import LONGEST
+from transduce.nn.attention.static_kv_cache import (
+    StaticCrossAttentionCache,
+    StaticSelfAttentionCache,
+)
 from transduce.nn.masks import Mask, Segments, padding
 from transduce.nn.triton import early, kernels
 
@@ -58,7 +61,7 @@ class TokenRules(Protocol):
     """Which tokens may come next; its values are part of a recorded graph."""
 
     def ban(self, logits_RV: Tensor, last: tuple[Tensor, Tensor, Tensor], length_R: Tensor) -> None:
-        """Write NEVER where a token is banned. last: the last token of each row, the one before
+        """Write NEG_INF where a token is banned. last: the last token of each row, the one before
         it, and 1 more than the number of its last timestamp, or 0. length_R: tokens so far."""
 
     first_time: int
@@ -89,7 +92,7 @@ class Slots:
         self.tokens_R = torch.full((B * N,), PAD, device=device)
         self.open_B = torch.zeros(B, dtype=torch.bool, device=device)
         self.written_BNT = torch.full((B, N, T), PAD, device=device)
-        self.reached_BN = torch.full((B, N), NEVER, device=device)
+        self.reached_BN = torch.full((B, N), NEG_INF, device=device)
         self.ended = Ended.none(B, shape.nbest, T, device)
         if N == 1:  # greedy search has one text, open or ended
             self.ended = self.ended._replace(tokens_BNT=self.written_BNT)
@@ -102,11 +105,11 @@ class Slots:
         self.origin_RT = rows_R[:, None].repeat(1, T) if N > 1 else None
         E = 2 * decoder.stack[0].self_attention.width
         self.own = [
-            SelfAttentionSlots(weight.new_zeros(B * N, T, E), self.lengths_R, self.origin_RT)
+            StaticSelfAttentionCache(weight.new_zeros(B * N, T, E), self.lengths_R, self.origin_RT)
             for _ in decoder.blocks
         ]
         self.source = [
-            CrossAttentionSlots(weight.new_zeros(B, S, E), self.source_lengths_B, N)
+            StaticCrossAttentionCache(weight.new_zeros(B, S, E), self.source_lengths_B, N)
             for _ in decoder.blocks
         ]
 
@@ -177,7 +180,11 @@ class Slots:
         return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
 
     def fill_encoded(
-        self, slots: Sequence[int], memory: Memory, prompt: Sequence[int], limits: Sequence[int]
+        self,
+        slots: Sequence[int],
+        memory: EncoderOutput,
+        prompt: Sequence[int],
+        limits: Sequence[int],
     ) -> None:
         """Put recordings that are encoded into these slots, and read the prompt in one pass; its
         last token is left to the first step. Only slots with rules have a longer prompt.
@@ -216,9 +223,9 @@ class Slots:
         self.open_B.index_fill_(0, slots_B, value=True)
         self.steps_R.view(-1, beam).index_fill_(0, slots_B, 0)
         self.tokens_R.view(-1, beam).index_fill_(0, slots_B, token)
-        self.reached_BN.index_fill_(0, slots_B, NEVER)
+        self.reached_BN.index_fill_(0, slots_B, NEG_INF)
         self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
-        self.ended.score_BN.index_fill_(0, slots_B, NEVER)
+        self.ended.score_BN.index_fill_(0, slots_B, NEG_INF)
         self.count_B.index_fill_(0, slots_B, 0)
 
     def move_from(self, other: Slots, slots: Sequence[int]) -> None:
@@ -282,7 +289,7 @@ class Slots:
         nbest = self.shape.nbest
         # NaN is no score either: there is nothing where weights are no numbers.
         return [
-            [hypothesis for hypothesis in each[start : start + nbest] if hypothesis.score > NEVER]
+            [hypothesis for hypothesis in each[start : start + nbest] if hypothesis.score > NEG_INF]
             for start in range(0, len(each), nbest)
         ]
 
@@ -395,10 +402,10 @@ class Slots:
             penalty(self.limits_B, shape.length_penalty),
             penalty(step_B + 2, shape.length_penalty),
         )
-        if shape.most is not None:
-            self.count_B += (last_BN > NEVER).sum(dim=1)
+        if shape.maximum is not None:
+            self.count_B += (last_BN > NEG_INF).sum(dim=1)
         last_B = at_limit(step_B, self.limits_B)
-        done_B = is_done(self.ended, reached_BN, mildest_B, last_B, self.count_B, shape.most)
+        done_B = is_done(self.ended, reached_BN, mildest_B, last_B, self.count_B, shape.maximum)
         self.written_BNT.copy_(extended(self.written_BNT, parent_BN, step_B, tokens_BN))
         self.reached_BN.copy_(reached_BN)
         self.tokens_R.copy_(tokens_BN.flatten())
@@ -432,7 +439,7 @@ class Slots:
             masses_RC = torch.empty(R, chunks, device=self.device)
             kernels().top_tokens[(R, chunks)](
                 logits_RV, head.bias, self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC,
-                V, shape.beam, shape.least,
+                V, shape.beam, shape.minimum,
                 C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=chunk, num_warps=warps,
                 **early(self.device),
             )  # fmt: skip
@@ -445,23 +452,23 @@ class Slots:
             last = (self.tokens_R, self.before_R, self.latest_R)
             self.rules.ban(logits_RV, last, self.steps_R)
             # Where a timestamp has to come next, an output of the greatest length ends without it.
-            cut(logits_RV, last_R & (logits_RV[:, END] == NEVER), mass_R1.squeeze(1))
-        obey(logits_RV, too_early(self.steps_R, shape.least), last_R)
+            cut(logits_RV, last_R & (logits_RV[:, END] == NEG_INF), mass_R1.squeeze(1))
+        obey(logits_RV, too_early(self.steps_R, shape.minimum), last_R)
         if count == 1:
             return *logits_RV.max(dim=-1, keepdim=True), mass_R1
         return *logits_RV.topk(min(count, V), dim=-1), mass_R1
 
-    def _best(self, narrow_RE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _best(self, projected_RE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same for the best token alone, by a kernel that never stores the logits."""
-        head, (R, E) = self.network.head, narrow_RE.shape
+        head, (R, E) = self.network.head, projected_RE.shape
         V = len(head.weight)
         tile = FEW_ROWS if R <= 16 else SOME_ROWS if R <= 64 else MANY_ROWS
         chunks = -(-V // tile["COLUMNS"])
         values_RC, masses_RC = torch.empty(2, R, chunks, device=self.device)
         tokens_RC = torch.empty(R, chunks, dtype=torch.int64, device=self.device)
         kernels().best_tokens[(-(-R // tile["ROWS"]), chunks)](
-            narrow_RE, head.weight, head.bias, self.steps_R, self.limits_B,
-            values_RC, tokens_RC, masses_RC, R, E, V, self.shape.least,
+            projected_RE, head.weight, head.bias, self.steps_R, self.limits_B,
+            values_RC, tokens_RC, masses_RC, R, E, V, self.shape.minimum,
             PAD=PAD, BEGIN=BEGIN, END=END, **tile, **early(self.device),
         )  # fmt: skip
         return values_RC, tokens_RC, masses_RC

@@ -7,19 +7,19 @@ import torch
 
 from tiny_models import tiny
 from transduce.data.tokens.tokenizer import BEGIN, END
-from transduce.decoding.score import given
+from transduce.decoding.score import forced
 
 
 @pytest.mark.parametrize("places", [8, 2048])
 def test_every_token_and_end_and_no_padding(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "CPU_PLACES", places)
-    monkeypatch.setattr(given, "LOGITS_AT_ONCE", 3)
+    monkeypatch.setattr(forced, "CPU_PLACES", places)
+    monkeypatch.setattr(forced, "LOGITS_AT_ONCE", 3)
     model = tiny()
     network = model.network.eval()
     sources = model.source_tokens.encode_batch(["a cup of tea", "tea", "iroh made tea"])
     targets = model.target_tokens.encode_batch(["tea", "iroh made tea", ""])
     with torch.no_grad():
-        found = given.log_probabilities(network, sources, targets)
+        found = forced.log_probabilities(network, sources, targets)
         for source, target, values in zip(sources, targets, found, strict=True):
             source_1S = torch.tensor([[*source, END]])
             features_1TD = network(

@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from transduce.models.memory import Memory, lengths_seen
+from transduce.models.encoder_output import EncoderOutput, visible_lengths
 from transduce.runtime.structures import Slots, Step
 from transduce.runtime.transformer import CTransformerSteps
 
@@ -27,12 +27,12 @@ class CTransformerSlots:
         source: int,
         penalties_T: Tensor,
         special: tuple[int, int, int],
-        least: int = 0,
-        most: int | None = None,
+        minimum: int = 0,
+        maximum: int | None = None,
     ) -> None:
         """source: the largest number of encoder states. penalties_T: the length penalty of each
-        length, from 0 to one more than the largest. special: PAD, BEGIN and END. least: the
-        minimum length, END included; most: finished hypotheses after which a search stops."""
+        length, from 0 to one more than the largest. special: PAD, BEGIN and END. minimum: the
+        minimum length, END included; maximum: finished hypotheses after which a search stops."""
         self.steps, self.beam, self.source = steps, beam, source
         layers, E = steps.shape
         rows, T = slots * beam, len(penalties_T) - 2
@@ -75,7 +75,7 @@ class CTransformerSlots:
         self._begin = begin
         numbers = {"slots": slots, "beam": beam, "nbest": nbest, "target": T, "vocabulary": V}
         numbers |= {"pad": pad, "begin": begin, "end": self._end}
-        numbers |= {"least": least, "most": most or 0}
+        numbers |= {"least": minimum, "most": maximum or 0}
         addresses = {name: array.data_ptr() for name, array in self._arrays.items()}
         self._search = Slots(**numbers, **addresses)
         self._call = Step(
@@ -90,9 +90,9 @@ class CTransformerSlots:
         self._room = torch.empty(steps.room(rows, max(T, source)), dtype=torch.uint8)
         self._call.room = self._room.data_ptr()
 
-    def fill(self, slots_B: Tensor, memory: Memory, limits_B: Tensor) -> None:
+    def fill(self, slots_B: Tensor, memory: EncoderOutput, limits_B: Tensor) -> None:
         """Begin with new sentences in these slots, given encoder outputs and maximum lengths."""
-        lengths_B = lengths_seen(memory)
+        lengths_B = visible_lengths(memory)
         assert lengths_B is not None
         S = memory.states_BSD.shape[1]
         layers = self.steps.projected(memory)

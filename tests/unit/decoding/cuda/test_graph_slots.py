@@ -9,10 +9,10 @@ from slow_params import some_slow
 from transduce import recipe
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.cuda import pool as fast
+from transduce.decoding.cuda.graph_slots import Slots
 from transduce.decoding.cuda.pool import CudaSearch
-from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam as beam_search
 from transduce.decoding.search.continuous_batching import Job, Search, Shape, round_up
@@ -111,21 +111,23 @@ def test_patience_counts_all_that_end_in_one_step() -> None:
     assert found.tokens == [5]
 
 
-@pytest.mark.parametrize(("length", "most"), [(1, 7), (5, 7), (7, 7), (20, 40), (33, 40), (40, 40)])
-def test_no_length_is_rounded_up_beyond_the_positions_there_are(length: int, most: int) -> None:
-    assert length <= round_up(length, most) <= most
+@pytest.mark.parametrize(
+    ("length", "maximum"), [(1, 7), (5, 7), (7, 7), (20, 40), (33, 40), (40, 40)]
+)
+def test_no_length_is_rounded_up_beyond_the_positions_there_are(length: int, maximum: int) -> None:
+    assert length <= round_up(length, maximum) <= maximum
     assert round_up(length, 1000) in (32, 64)
 
 
 @pytest.mark.parametrize("device", ["cpu", ON_GPU])
 @pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize("most", [7, 40])
+@pytest.mark.parametrize("maximum", [7, 40])
 @torch.inference_mode()
-def test_as_many_learned_positions_as_there_are(most: int, beam: int, device: str) -> None:
+def test_as_many_learned_positions_as_there_are(maximum: int, beam: int, device: str) -> None:
     torch.manual_seed(7)
-    made = network("learned", max_positions=most).double()
-    asked = [Job(job.source[: most - 1], min(job.limit, most)) for job in jobs(6)]
-    asked += [Job([5] * (most - 1), most)]
+    made = network("learned", max_positions=maximum).double()
+    asked = [Job(job.source[: maximum - 1], min(job.limit, maximum)) for job in jobs(6)]
+    asked += [Job([5] * (maximum - 1), maximum)]
     expected = [
         search.greedy(made, *given, 0.8)[0]
         if beam == 1
@@ -146,7 +148,7 @@ def as_batch(job: Job) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_no_output_ends_before_its_least_length() -> None:
     made = network()
     for beam in (1, 3):
-        found = CudaSearch(made).run([Job([5, 6], 12), Job([7], 12)], Search(beam, least=12))
+        found = CudaSearch(made).run([Job([5, 6], 12), Job([7], 12)], Search(beam, minimum=12))
         assert [len(h[0].tokens) for h in found] == [11, 11]
 
 
@@ -180,7 +182,7 @@ def test_the_best_token_without_its_logits(rows: int, V: int, width: int) -> Non
     torch.manual_seed(7)
     made = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval().cuda().bfloat16()
     made.head.bias.copy_(torch.randn(V))
-    slots = Slots(made, Shape(rows, 1, 32, 32, least=4))
+    slots = Slots(made, Shape(rows, 1, 32, 32, minimum=4))
     slots.steps_R.copy_(torch.arange(rows) % 12)
     slots.limits_B.copy_(torch.tensor([10, 32]).repeat(rows)[:rows])
     features_RD = torch.randn(rows, width, device="cuda").bfloat16()
@@ -189,10 +191,10 @@ def test_the_best_token_without_its_logits(rows: int, V: int, width: int) -> Non
     logits_RV = made.head.products(features_RD) + made.head.bias.float()
     torch.testing.assert_close(masses_RC.logsumexp(dim=1), logits_RV.logsumexp(dim=1))
     size_R = slots.steps_R + 1
-    logits_RV[:, [PAD, BEGIN]] = NEVER
-    logits_RV[size_R < 4, END] = NEVER
+    logits_RV[:, [PAD, BEGIN]] = NEG_INF
+    logits_RV[size_R < 4, END] = NEG_INF
     last_R1 = (size_R >= slots.limits_B)[:, None]
-    logits_RV = logits_RV.where(~last_R1 | (torch.arange(V, device="cuda") == END), NEVER)
+    logits_RV = logits_RV.where(~last_R1 | (torch.arange(V, device="cuda") == END), NEG_INF)
     expected_R = logits_RV.max(dim=1).values
     torch.testing.assert_close(worth_RC.gather(1, best_R1).squeeze(1), expected_R)
     chosen_R1 = tokens_RC.gather(1, best_R1)
@@ -260,7 +262,7 @@ def test_pools_are_few() -> None:
     made = network()
     fast_search = CudaSearch(made)
     with torch.inference_mode():
-        for least in range(fast.MAX_POOLS + 3):
-            fast_search.run([Job([5], 3)], Search(least=least))
+        for minimum in range(fast.MAX_POOLS + 3):
+            fast_search.run([Job([5], 3)], Search(minimum=minimum))
     assert len(fast_search._pools) == fast.MAX_POOLS
-    assert max(shape.least for _, shape in fast_search._pools) == fast.MAX_POOLS + 2
+    assert max(shape.minimum for _, shape in fast_search._pools) == fast.MAX_POOLS + 2

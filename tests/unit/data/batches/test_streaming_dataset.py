@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from transduce import recipe
-from transduce.data.batches.stream import Stream, _drawn
+from transduce.data.batches.streaming_dataset import StreamingDataset, _drawn
 from transduce.data.text.pairs import Pair
 from transduce.data.tokens.tokenizer import Tokens
 
@@ -17,7 +17,9 @@ BYTES = Tokens.train(recipe.Tokens(level="byte"), [])
 LINES = 60
 
 
-def stream(folder: Path, corpus: object, shuffle_buffer: int = 10, seed: int = 1) -> Stream:
+def stream(
+    folder: Path, corpus: object, shuffle_buffer: int = 10, seed: int = 1
+) -> StreamingDataset:
     values = {
         "folder": str(folder),
         "train": corpus,
@@ -25,10 +27,10 @@ def stream(folder: Path, corpus: object, shuffle_buffer: int = 10, seed: int = 1
         "shuffle_buffer": shuffle_buffer,
     }
     data = recipe.Data.model_validate(values)
-    return Stream(data.train, data, BYTES, BYTES, seed=seed)
+    return StreamingDataset(data.train, data, BYTES, BYTES, seed=seed)
 
 
-def texts(stream: Stream, epoch: int) -> list[list[tuple[str, str]]]:
+def texts(stream: StreamingDataset, epoch: int) -> list[list[tuple[str, str]]]:
     """Source and target of each pair, pool by pool."""
     return [
         [
@@ -39,7 +41,7 @@ def texts(stream: Stream, epoch: int) -> list[list[tuple[str, str]]]:
     ]
 
 
-def order(stream: Stream, epoch: int) -> list[str]:
+def order(stream: StreamingDataset, epoch: int) -> list[str]:
     return [target for pool in texts(stream, epoch) for _, target in pool]
 
 

@@ -12,7 +12,7 @@ from transduce.nn.recurrent.cells import State
 
 
 @dataclass
-class Memory:
+class EncoderOutput:
     """The source as the decoder sees it.
 
     `lengths_B` stays on the CPU, so that nothing waits for the device to learn it; where a CUDA
@@ -50,7 +50,7 @@ def padding_mask(lengths_B: Tensor, length: int, device: torch.device) -> Mask |
     return padding(lengths_B.to(device, non_blocking=True), length)
 
 
-def lengths_seen(memory: Memory) -> Tensor | None:
+def visible_lengths(memory: EncoderOutput) -> Tensor | None:
     """How many of its first states a decoder may see of each source; None where others are hidden
     than those beyond an end."""
     B, S, _ = memory.states_BSD.shape

@@ -58,7 +58,7 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LensEntry:
     """One output that a model returned, and what it computed for it."""
 
     source: str
@@ -159,7 +159,7 @@ class RunLens:
             raise ModelError(f"top is {top}; it must be 1 or more")
         self.heads = None if heads is None else list(heads)
         self.top = top
-        self.seen: list[Seen] = []
+        self.entries: list[LensEntry] = []
         self.model = model
         self._gates = Gates(network)
 
@@ -197,12 +197,14 @@ class RunLens:
         if next_tokens is not None:
             next_tokens = None if "next_token" not in self.names else _top(next_tokens, self.top)
         logits = kinds["logits"].get("logits")
-        self.seen.append(
-            Seen(source, output, weights, kinds["state"], kinds["gate"], logits, next_tokens, of)
+        self.entries.append(
+            LensEntry(
+                source, output, weights, kinds["state"], kinds["gate"], logits, next_tokens, of
+            )
         )
 
     def __enter__(self) -> Self:
-        self.seen.clear()
+        self.entries.clear()
         self._gates.__enter__()
         _ACTIVE.set((*_ACTIVE.get(), self))
         return self
@@ -216,17 +218,17 @@ class RunLens:
         _ACTIVE.set(tuple(lens for lens in _ACTIVE.get() if lens is not self))
         self._gates.__exit__(kind, error, trace)
 
-    def __getitem__(self, index: int) -> Seen:
-        return self.seen[index]
+    def __getitem__(self, index: int) -> LensEntry:
+        return self.entries[index]
 
     def __len__(self) -> int:
-        return len(self.seen)
+        return len(self.entries)
 
-    def __iter__(self) -> Iterator[Seen]:
-        return iter(self.seen)
+    def __iter__(self) -> Iterator[LensEntry]:
+        return iter(self.entries)
 
     def _repr_html_(self) -> str:
-        return entries_table(self.seen)
+        return entries_table(self.entries)
 
 
 def _top(found: NextTokens, top: int) -> NextTokens:

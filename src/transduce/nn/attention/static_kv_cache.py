@@ -21,7 +21,7 @@ LONG_BLOCK, LONG_WARPS = 64, 4
 
 
 @dataclass
-class SelfAttentionSlots:
+class StaticSelfAttentionCache:
     """Keys and values of the past steps of each row, for self-attention.
 
     The keys and then values of step t of row r are in store_RTE[origin_RT[r, t], t]: when beam
@@ -52,7 +52,7 @@ class SelfAttentionSlots:
 
 
 @dataclass
-class CrossAttentionSlots:
+class StaticCrossAttentionCache:
     """Projected encoder outputs, for cross-attention; `each` consecutive rows share one source."""
 
     store_BSE: Tensor

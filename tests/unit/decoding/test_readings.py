@@ -35,7 +35,7 @@ WAYS: dict[str, dict[str, Any]] = {
 CROSS = [f"decoder.blocks.{layer}.cross_attention" for layer in range(2)]
 
 
-def told(outputs: list[Output]) -> list[Any]:
+def reported(outputs: list[Output]) -> list[Any]:
     return [(o.text, o.score, [(a.text, a.score) for a in o.alternatives]) for o in outputs]
 
 
@@ -56,7 +56,7 @@ def test_a_lens_has_the_weights_of_each_output_that_was_returned(way: str) -> No
     without = model.run(SOURCES, **WAYS[way])
     with model.lens("decoder.*") as lens:
         outputs = model.run(SOURCES, **WAYS[way])
-    assert told(outputs) == told(without)
+    assert reported(outputs) == reported(without)
     returned = [
         (source, one)
         for source, output in zip(SOURCES, outputs, strict=True)
@@ -76,7 +76,7 @@ def test_a_lens_shows_the_weights_of_the_network_that_searched(precision: str) -
     model = tiny(banned=True).compute_in(precision)
     without = model.run(SOURCES, beam=3)
     with model.lens(*CROSS) as lens:
-        assert told(model.run(SOURCES, beam=3)) == told(without)
+        assert reported(model.run(SOURCES, beam=3)) == reported(without)
     full = tiny(banned=True)
     for seen in lens:
         expected = weights_of_steps(full, seen.source, seen.output.ids)
@@ -107,7 +107,7 @@ def test_a_lens_sees_nothing_outside_and_starts_anew() -> None:
         assert [seen.source for seen in lens] == ["tea", "a"]
 
 
-def test_a_name_that_no_part_has_is_told_with_those_there_are() -> None:
+def test_a_name_that_no_part_has_is_reported_with_those_there_are() -> None:
     with pytest.raises(ModelError, match=r"decoder\.\*\.crass; .* decoder\.blocks\.0\.cross_att"):
         tiny().lens("decoder.*.crass")
 
@@ -201,8 +201,8 @@ def test_a_hook_can_change_what_is_computed(precision: str) -> None:
     mute = model.network.decoder.register_forward_hook(lambda *call: torch.zeros_like(call[2]))
     muted = model.run(SOURCES)
     mute.remove()
-    assert told(muted) != told(before)
-    assert told(model.run(SOURCES)) == told(before)
+    assert reported(muted) != reported(before)
+    assert reported(model.run(SOURCES)) == reported(before)
 
 
 @pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")
@@ -264,6 +264,6 @@ def test_a_changed_module_is_really_called() -> None:
 
     model.network.decoder.blocks[1].feed_forward = Mute()
     assert not model.network.as_built
-    assert told(model.run(SOURCES)) != told(before)
+    assert reported(model.run(SOURCES)) != reported(before)
     with pytest.raises(ModelError, match="was changed; use float32"):
         model.compute_in("int8").run(SOURCES)

@@ -18,7 +18,7 @@ from tiny_models import SOURCES, TARGETS, tiny
 from tiny_sounds import audio_model, audio_recipe, noise
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, Tokens
-from transduce.decoding.lens import Seen
+from transduce.decoding.run_lens import LensEntry
 from transduce.errors import ModelError
 from transduce.models import Lens
 from transduce.models.lens import Recorder
@@ -38,7 +38,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def own_numbers(model: Transducer, seen: Seen, names: list[str]) -> dict[str, torch.Tensor]:
+def own_numbers(model: Transducer, seen: LensEntry, names: list[str]) -> dict[str, torch.Tensor]:
     """One source and what was written for it, alone, through the network: no batch, no padding."""
     (encoded,) = model.source_tokens.encode_batch([seen.source])
     source_1S = torch.tensor([[*encoded, END]])
@@ -343,8 +343,8 @@ def test_in_a_notebook_it_shows_itself() -> None:
     assert "&lt;b&gt;tea&lt;/b&gt;" in shown
     weights_TS = seen[0].weights[CROSS].mean(axis=0)
     first = shown[shown.index(CROSS) :]
-    told = [float(one) for one in re.findall(r'title="(\d\.\d+)"', first)][: weights_TS.size]
-    np.testing.assert_allclose(told, weights_TS.ravel(), atol=6e-4)
+    reported = [float(one) for one in re.findall(r'title="(\d\.\d+)"', first)][: weights_TS.size]
+    np.testing.assert_allclose(reported, weights_TS.ravel(), atol=6e-4)
     rows, columns = seen[0].labels(CROSS)
     heads = re.findall(r"<th[^>]*>([^<]*)</th>", first)[1 : 1 + len(columns) + len(rows)]
     assert [html.unescape(one) for one in heads[: len(columns)]] == columns

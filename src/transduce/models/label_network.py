@@ -10,8 +10,8 @@ from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.check_input import check_lengths
 from transduce.models.encoder_decoder import Head, packs_all
+from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.models.encoders import Encoder
-from transduce.models.memory import Memory, padding_mask
 from transduce.models.pooling import AttentionPool, LastPool, MeanPool, build_pool
 from transduce.models.trainable import TrainableNetwork
 from transduce.models.word_embedding import WordEmbedding
@@ -21,7 +21,7 @@ from transduce.nn.masks import Mask, Segments
 NO_LABEL = -1
 
 
-class Labeller(TrainableNetwork):
+class LabelNetwork(TrainableNetwork):
     """An encoder alone: a label for each token, or with a pool one for the whole source.
 
     The labels are the target's tokens without the specials: label n is token n + 4.
@@ -49,12 +49,12 @@ class Labeller(TrainableNetwork):
 
     def encode(
         self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
-    ) -> Memory:
+    ) -> EncoderOutput:
         """The states of each token; lengths_B is on the CPU, the mask follows from it."""
         mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
         words = {"words": context.words} if context.words else {}
         x_BSD = self.front(source_BS, **words)
-        memory: Memory = self.encoder(x_BSD, lengths_B, mask, **context.of_encoder)
+        memory: EncoderOutput = self.encoder(x_BSD, lengths_B, mask, **context.of_encoder)
         return memory
 
     def logits(
@@ -106,8 +106,8 @@ class Labeller(TrainableNetwork):
     def packed_loss(self, packed: Packed, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         offsets, longest = packed.source_offsets, packed.shape.longest
         segments = Segments(offsets, offsets, longest)
-        x_1SD = self.front(packed.source_1S, segments.places(packed.shape.source))
-        memory: Memory = self.encoder(x_1SD, offsets, Mask(segments=segments))
+        x_1SD = self.front(packed.source_1S, segments.positions(packed.shape.source))
+        memory: EncoderOutput = self.encoder(x_1SD, offsets, Mask(segments=segments))
         labels_1T = _labels(packed.labels_1T)
         if self.pool is None:
             return self.head.loss(memory.states_BSD, labels_1T, smoothing, r_drop, ignore=NO_LABEL)
@@ -125,10 +125,10 @@ def _labels(target_BT: Tensor) -> Tensor:
     return (target_BT - len(SPECIALS)).clamp(min=NO_LABEL)
 
 
-def assemble_labeller(
+def assemble_label_network(
     front: WordEmbedding, encoder: Encoder, width: int, labels: int, pooling: str | None
-) -> Labeller:
+) -> LabelNetwork:
     """A network that labels every token, or with pooling ("mean", …) the whole source."""
     pool = build_pool(pooling, width) if pooling is not None else None
     wider = pool.wider if pool is not None else 1
-    return Labeller(front, encoder, pool, Head(wider * width, labels, None)).built()
+    return LabelNetwork(front, encoder, pool, Head(wider * width, labels, None)).built()

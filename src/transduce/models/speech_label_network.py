@@ -8,21 +8,21 @@ from transduce.data.batches.batch import Batch
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.encoder_decoder import Head
 from transduce.models.encoders import Encoder
-from transduce.models.labeller import Labeller
+from transduce.models.label_network import LabelNetwork
 from transduce.models.pooling import AttentionPool, LastPool, MeanPool
-from transduce.models.speech import SpeechFrontEnd, encode_audio
+from transduce.models.speech import SpeechFrontend, encode_audio
 from transduce.nn.loss import Loss
 
 
-class SpeechLabeller(Labeller):
-    """A `Labeller` whose sources are waveforms; it always has a pool."""
+class SpeechLabelNetwork(LabelNetwork):
+    """A `LabelNetwork` whose sources are waveforms; it always has a pool."""
 
-    front: SpeechFrontEnd  # type: ignore[assignment]
+    front: SpeechFrontend  # type: ignore[assignment]
     pool: MeanPool | AttentionPool | LastPool
 
     def __init__(
         self,
-        front: SpeechFrontEnd,
+        front: SpeechFrontend,
         encoder: Encoder,
         pool: MeanPool | AttentionPool | LastPool,
         head: Head,

@@ -20,19 +20,19 @@ def pack_evenly(
     indices: Sequence[int],
     sizes: Sequence[int],
     several: int,
-    least: int = 1,
-    most: float = math.inf,
+    minimum: int = 1,
+    maximum: float = math.inf,
 ) -> Iterator[list[int]]:
     """As `pack`, into `several` batches of about the same size: into fewer if they were smaller
-    than `least`, into more if, with padding, they were larger than `most`."""
+    than `minimum`, into more if, with padding, they were larger than `maximum`."""
     largest = sorted((sizes[index] for index in indices), reverse=True)
     total = sum(largest)
-    budget = max(least, -(-total // several))
-    while budget > most or sum(1 for _ in cuts(largest, budget)) > several:
+    budget = max(minimum, -(-total // several))
+    while budget > maximum or sum(1 for _ in cuts(largest, budget)) > several:
         budget += -(-budget // 32)  # padding counts as well
-        if budget > most:
+        if budget > maximum:
             several += 1
-            budget = max(least, -(-total // several))
+            budget = max(minimum, -(-total // several))
     return pack(indices, sizes, budget)
 
 
