@@ -219,7 +219,8 @@ def main() -> None:
     near, all_of = (sum(row[name] for row in rows) for name in ("near", "boundaries"))
     out, reported = (sum(row[name] for row in rows) for name in ("left_out", "left_out_found"))
     print(
-        f"within 100 ms: {100 * near / all_of:.2f} % of {all_of}; left out: {reported} of {out} found"
+        f"within 100 ms: {100 * near / all_of:.2f} % of {all_of}; "
+        f"left out: {reported} of {out} found"
     )
 
 

@@ -102,8 +102,8 @@ def plan(folder: Path, pairs: int) -> None:
         _, planned = batches._plan(batches.corpus, Position())  # type: ignore[arg-type]
     took = time.process_time() - began
     print(
-        f"plan an epoch: {took:.2f} s, {len(planned):,} batches; {peak.maximum / pairs:.0f} B a pair "
-        f"at the peak"
+        f"plan an epoch: {took:.2f} s, {len(planned):,} batches; {peak.maximum / pairs:.0f} B "
+        f"a pair at the peak"
     )
 
 

@@ -72,7 +72,7 @@ def synthetic_batches(size: Size, tokens: int) -> list[Batch]:
 
 
 def real_batches(size: Size, tokens: int, folder: Path, maximum: int | None) -> list[Batch]:
-    """An epoch of Multi30k as training would take it; `maximum` batches of it, which are in no order.
+    """An epoch of Multi30k as training would take it; `maximum` batches of it, in no order.
 
     One vocabulary is learnt for both languages, at most as large as the model's.
     """

@@ -193,8 +193,9 @@ assert lost < 0.5 * (curve[maximum] - whole), f"training longer does not mend it
 assert lost < 0.15, f"with {maximum} heads gone and trained longer, it is {lost:+.3f} nats worse"
 print(
     f"{gone} of {count} heads can be removed at once for {curve[gone] - whole:+.3f} nats per "
-    f"letter; the most important {gone} would cost {by_worst - whole:+.2f}. {maximum} of {count} cost "
-    f"{curve[maximum] - whole:+.2f} at once, and {lost:+.3f} after training half as long again."
+    f"letter; the most important {gone} would cost {by_worst - whole:+.2f}. {maximum} of {count} "
+    f"cost {curve[maximum] - whole:+.2f} at once, and {lost:+.3f} after training half as long "
+    f"again."
 )
 
 # %% [markdown]

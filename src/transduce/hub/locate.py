@@ -17,7 +17,7 @@ SCHEME = "hf://"
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 REVISION = re.compile(r"[\w-][\w./-]*", re.ASCII)
 
-# What a model folder may hold: weights, vocabularies, the recipe, facts, the card.
+# What a model folder may hold: weights, vocabularies, the recipe, metrics, the card.
 ALLOWED = (
     "*.safetensors",
     "*.json",

@@ -43,7 +43,8 @@ class Head(nn.Module):
             self.bias = nn.Parameter(torch.zeros(vocabulary))
         else:  # zeros that are neither learned nor saved, so that all that reads a bias reads one
             self.register_buffer("bias", torch.zeros(vocabulary), persistent=False)
-        # Where positions are concatenated, embeddings are narrower than the hidden states.
+        # Where positions are concatenated, embeddings are narrower than the hidden states:
+        # a projection. `narrow` is its name in the weights of model folders, so it stays.
         narrower = self.weight.shape[1] != width
         self.narrow = nn.Linear(width, self.weight.shape[1]) if narrower else nn.Identity()
 
@@ -86,7 +87,7 @@ class EncoderDecoder(TrainableNetwork):
         head: Head,
     ) -> None:
         super().__init__()
-        self.front = front
+        self.front = front  # the frontend; weights in model folders have this name
         self.encoder = encoder
         self.decoder = decoder
         self.head = head

@@ -17,7 +17,7 @@ MEBIBYTE = 1 << 20
 
 
 def _limit(default: Number, option: str, help: str, minimum: float = 0) -> Number:
-    """A limit with an option of the command line; `minimum`: the smallest value that makes sense."""
+    """A limit with an option of the command line; `minimum`: the smallest sensible value."""
     found: Number = field(
         default=default, metadata={"option": option, "help": help, "minimum": minimum}
     )

@@ -228,6 +228,7 @@ def write_tensors(
 
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     sums = {name: _checksum(tensor) for name, tensor in ready.items()}
+    # "facts" is the key of the metadata in all files there are.
     header = {"facts": json.loads(json.dumps(metadata)), "checksums": sums}
     header["header"] = _header_checksum(header, ready)
     # A single entry: the library writes several in an order that differs from process to process.
@@ -276,7 +277,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_tensor_metadata(path: Path) -> dict[str, Any]:
-    """The facts of a file of `write_tensors`, without its tensors; nothing where it is damaged."""
+    """The metadata of a file of `write_tensors`, without its tensors; empty where it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,6 +1,6 @@
 """The folder of an adapter: a model folder whose weights are the adapter's alone.
 
-The facts of model.safetensors name the model beneath it (its folder and the fingerprint of its
+The metadata of model.safetensors name the model beneath it (its folder and the fingerprint of its
 weights). Recipe and vocabularies lie beside it as in every model folder.
 """
 

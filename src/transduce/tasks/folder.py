@@ -32,8 +32,8 @@ from transduce.storage import locked, make_folder, read_tensor_metadata, write_j
 
 WEIGHTS = "model.safetensors"
 FORMAT = 1
-"""The version of model folders, in the facts of the weights as "transduce 1". Raise it only where a
-folder written from now on cannot be used by the transduce of before."""
+"""The version of model folders, in the metadata of the weights as "transduce 1". Raise it only
+where a folder written from now on cannot be used by the transduce of before."""
 RECIPE = "recipe.yaml"
 CARD = "README.md"
 RUN_REPORT = "report.html"
@@ -248,8 +248,8 @@ def read_metrics(folder: Path) -> dict[str, Any]:
 def entry_name(folder: Path, name: str, of: Mapping[str, Any]) -> str:
     """The key of metrics.json for results called `name`: the name, or NAME-2 where it is taken.
 
-    `of` are the facts that distinguish results of one name, such as their files; an entry with the
-    same facts is replaced.
+    `of` is what distinguishes results of one name, such as their files; an entry with the
+    same values is replaced.
     """
     values = read_metrics(folder)
     tried = (name if number == 1 else f"{name}-{number}" for number in count(1))

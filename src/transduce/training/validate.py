@@ -46,6 +46,7 @@ def validate(
     if isinstance(model, AudioInputModel) and model.calibration is not None:
         values["confidence"] = 100 * model.calibration.usual
     if isinstance(model, SpeechModel) and ranks.first:
+        # "alarms" is the name in the logs there are.
         values |= {} if warning_rate is None else {"alarms": warning_rate}
         moved = model.diagonal(prepared.valid)
         # a percentage, as other metrics

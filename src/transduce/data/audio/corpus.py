@@ -145,9 +145,9 @@ def encode_recordings(
     """An audio corpus, its samples from the cache if the same files were read before.
 
     Source tokens are those of the transcripts. With audio.prompt, targets begin with a prompt.
-    capacity: tokens that the decoder has positions for; longer targets count as too long. Audio that
-    cannot be read, is silent or too long is skipped and counted in the report. Raises DataError if
-    nothing is left to learn from.
+    capacity: tokens that the decoder has positions for; longer targets count as too long. Audio
+    that cannot be read, is silent or too long is skipped and counted in the report. Raises
+    DataError if nothing is left to learn from.
     """
     report = Report(max_length=data.max_length, unit="frames")
     pairs = list(read_pairs(corpus, data.folder, report.counts))

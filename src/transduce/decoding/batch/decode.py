@@ -101,7 +101,7 @@ class Bounds:
     maximum: int | None = None
 
     def limit(self, request: Request, minimum: int) -> int:
-        """The maximum length; constraints raise it up to `capacity`, so that they can be satisfied."""
+        """The maximum length; constraints raise it up to `capacity`, to be satisfiable."""
         longest = int(request.length * self.ratio) + self.extra
         required = request.min_tokens(minimum)
         if self.maximum is not None:

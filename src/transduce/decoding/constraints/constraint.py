@@ -60,7 +60,7 @@ class Constraints:
         last_R: Tensor | None,
         state: object | None = None,
     ) -> Tensor:
-        """The log-probabilities with NEG_INF for banned tokens; at its maximum length a row must end.
+        """The log-probabilities, NEG_INF for banned tokens; at its maximum length a row must end.
 
         The scores of every search pass here: NaN and infinite values become NEG_INF, so that such
         tokens are never chosen. The steps in C have done so; their state says it. A state may also

@@ -32,7 +32,8 @@ class Segmentations:
         self._longest = max(map(len, self._ids), default=0)
 
     def of(self, ids: list[int]) -> list[list[int]]:
-        """The sequences, those with the fewest tokens first, at most MAX_SEGMENTATIONS; the given one too."""
+        """The sequences, those with the fewest tokens first, at most MAX_SEGMENTATIONS; among them
+        the given one."""
         text = "".join(self.tokens.pieces(ids))
         fewest = self._fewest(text)
         found: dict[tuple[int, ...], None] = {tuple(ids): None}

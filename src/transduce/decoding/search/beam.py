@@ -1,8 +1,9 @@
 """Beam search and diverse beam search, batched.
 
 Models and constraints are those of greedy.py. What happens to the candidates of a step is said in
-functions of their own, which the slots of continuous batching share (cuda/graph_slots.py): there each row
-is at a step of its own, and nothing may have a shape that depends on values or wait for a device.
+functions of their own, which the slots of continuous batching share (cuda/graph_slots.py): there
+each row is at a step of its own, and nothing may have a shape that depends on values or wait for a
+device.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Continuous batching: sentences take slots, and others enter while they go on.
 
-Each sentence in a slot is at a step of its own. Slots are advanced by CUDA graphs (cuda/graph_slots.py)
-or in C on a CPU (cpu/pool.py); here is what both need: jobs, the sizes and settings of slots, and
-how jobs that arrive while others are being decoded take them.
+Each sentence in a slot is at a step of its own. Slots are advanced by CUDA graphs
+(cuda/graph_slots.py) or in C on a CPU (cpu/pool.py); here is what both need: jobs, the sizes and
+settings of slots, and how jobs that arrive while others are being decoded take them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SlotSizes:
 
 
 def round_up(length: int, maximum: int) -> int:
-    """Round a length up to a power of two from 32 on, at most `maximum`, so that pools are reused."""
+    """Round a length up to a power of two from 32 to `maximum`, so that pools are reused."""
     return min(max(32, 1 << (length - 1).bit_length()), maximum)
 
 

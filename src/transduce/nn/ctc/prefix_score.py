@@ -122,7 +122,7 @@ class CtcPrefix:
     def _emission(self, token_BN: Tensor) -> tuple[Tensor, Tensor]:
         """ln p of each prefix's token at each frame [B, N, S], and where it is −∞, as in padding.
 
-        There it is replaced by LOG_ZERO, so that sums stay finite; the caller must mask the results.
+        There it is replaced by LOG_ZERO, so that sums stay finite; the caller must mask results.
         """
         S = self.log_probs_BSV.shape[1]
         index_BSN = token_BN[:, None, :].expand(-1, S, -1)

@@ -100,7 +100,7 @@ def save_state(
         for index, generator in enumerate(torch.cuda.get_rng_state_all()):
             ready[f"random/cuda{index}"] = generator
         metadata = {
-            "standing": _state_json(state),
+            "standing": _state_json(state),  # the name in the checkpoints there are
             "random": _python_random(),
             "recipe": recipe_text,
         }

@@ -237,7 +237,8 @@ def test_jsonl_keeps_every_key_and_bad_lines_cost_a_row(
     assert [one["line"] for one in reported] == list(range(8, 16))
     assert {one["output"] for one in reported} == {"empty"}
     for one, word in zip(
-        reported, ["JSON", "object", "no key", "not text", "empty", "surrogate", "empty", "already"],
+        reported,
+        ["JSON", "object", "no key", "not text", "empty", "surrogate", "empty", "already"],
         strict=True,
     ):  # fmt: skip
         assert word in one["reason"]
