@@ -42,7 +42,7 @@ MAX_BEYOND = 3  # rates beyond those asked for
 SPLITS = ("train", "valid")
 CORPORA: dict[str, dict[str, Any]] = {
     "shakespeare": {
-        "task": "continue",
+        "task": "language_modeling",
         "data": {
             **{split: {"name": "tiny-shakespeare", "split": split} for split in SPLITS},
             "tokens": {"both": {"level": "character"}},
@@ -55,7 +55,7 @@ CORPORA: dict[str, dict[str, Any]] = {
         },
     },
     "reviews": {
-        "task": "continue",
+        "task": "language_modeling",
         "data": {"tokens": {"both": {"size": 8000, "sample": 10_000}}, "max_length": 256},
         "model": {
             "width": 512,
@@ -241,7 +241,7 @@ class Study:
         recipe = {"name": "optimizer", "decode": {"beam": 1}, "metrics": [], **self.parts}
         recipe |= {"data": self.data, "seed": seed, "train": settings | recipe.get("train", {})}
         validation = {"every": -(-steps // points), "metric": "loss"}
-        if recipe.get("task") != "continue":
+        if recipe.get("task") != "language_modeling":
             validation["limit"] = 1  # outputs; the loss is of the whole set
         recipe["validation"] = validation | recipe.get("validation", {})
         if not decode:

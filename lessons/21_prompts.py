@@ -84,7 +84,7 @@ tokens = Tokens.train(recipe.Tokens(level="word"), texts)
 layer = {"layers": 2, "heads": 4, "feed_forward": 96, "positions": "rotary"}
 settings = {
     "name": "three-topics",
-    "task": "continue",
+    "task": "language_modeling",
     "data": {
         "train": {"name": "made here", "split": "train"},
         "valid": {"name": "made here", "split": "valid"},

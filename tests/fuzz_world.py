@@ -43,7 +43,7 @@ RECIPES = {
     f"encoder: {SHAPE}, decoder: {SHAPE}}}\n"
     "train: {steps: 2, batch_tokens: 600, device: cpu}\nvalidation: {every: 2, limit: 2}\n"
     "metrics: [cer]\n",
-    "language": "task: continue\ndata:\n  train: {text: a.txt}\n  valid: {text: b.txt}\n"
+    "language": "task: language_modeling\ndata:\n  train: {text: a.txt}\n  valid: {text: b.txt}\n"
     f"{TOKENS}  max_length: 16\nmodel: {{width: 8, decoder: {SHAPE}}}\n{RUN}",
 }
 CORPORA = ("a.tsv", "a.jsonl", "a.parquet", "a.txt", "b.txt", "a.conllu", "speech.tsv")

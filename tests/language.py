@@ -46,7 +46,7 @@ def language_model(
     text = {"text": "tea.txt", "lines": lines}
     settings = Recipe.model_validate(
         {
-            "task": "continue",
+            "task": "language_modeling",
             "data": {
                 "train": text,
                 "valid": text,

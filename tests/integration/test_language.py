@@ -21,7 +21,7 @@ BITS = 2 / 3
 
 RECIPE = """
 name: words
-task: continue
+task: language_modeling
 data:
   train: {text: train.txt}
   valid: {text: valid.txt}

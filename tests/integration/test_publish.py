@@ -76,7 +76,7 @@ def llama(folder: Path) -> dict[str, bytes]:
         "lm",
         {**section, "decoder": {**part, "positions": "rotary"}},
         (tokens, tokens),
-        task="continue",
+        task="language_modeling",
     )
     torch.manual_seed(3)
     export(LanguageModel.create(settings, tokens, tokens), folder)

@@ -328,7 +328,7 @@ def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> No
     text = "".join(f"line {number % 37} of {number % 11}\n" for number in range(300))
     (tmp_path / "text.txt").write_text(text)
     (tmp_path / "tiny.yaml").write_text(
-        "task: continue\n"
+        "task: language_modeling\n"
         "data: {train: {text: text.txt}, valid: {text: text.txt, limit: 40}, max_length: 16,\n"
         "  tokens: {both: {level: character}}}\n"
         "model: {width: 16, dropout: 0.0, decoder: {layers: 1, heads: 2, feed_forward: 16}}\n"

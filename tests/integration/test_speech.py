@@ -132,7 +132,7 @@ def test_a_language_model_helps_to_write(
     (tmp_path / "language.yaml").write_text(
         f"""
 name: language
-task: continue
+task: language_modeling
 data:
   train: {{text: text.txt, lines: apart}}
   valid: {{text: text.txt, lines: apart}}

@@ -104,7 +104,10 @@ def test_training_takes_a_folder_by_its_name(tmp_path: Path) -> None:
         ({"model": {**MODEL, "tie_embeddings": "all"}}, EncoderDecoder),
         ({"task": "classify", "model": {"width": 8, "encoder": SMALL}}, LabelNetwork),
         ({"task": "tag", "model": {"width": 8, "encoder": SMALL}}, LabelNetwork),
-        ({"task": "continue", "model": {"width": 8, "decoder": SMALL}}, LanguageModelNetwork),
+        (
+            {"task": "language_modeling", "model": {"width": 8, "decoder": SMALL}},
+            LanguageModelNetwork,
+        ),
         ({"audio": {"mel_bands": 20}, "model": MODEL}, SpeechEncoderDecoder),
     ],
 )

@@ -30,7 +30,7 @@ WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 A, B, MAGNITUDE = ".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"
 PLAIN = re.compile(r"[A-Za-z0-9_.]+")
-TASKS = {"transduce": "SEQ_2_SEQ_LM", "continue": "CAUSAL_LM"}
+TASKS = {"transduce": "SEQ_2_SEQ_LM", "language_modeling": "CAUSAL_LM"}
 # Ways to initialise B A that leave the weights beneath as they are.
 HARMLESS = (True, False, None, "gaussian", "eva", "orthogonal")
 # Settings that change what an adapter computes and have no equal in ours.
@@ -279,7 +279,7 @@ def links(model: HasNetwork) -> list[Link]:
         raise _none("it has no decoder")
     if model.recipe.audio is not None:
         raise _none("its sources are audio")
-    if model.recipe.task == "continue":
+    if model.recipe.task == "language_modeling":
         return list(_language_model(settings.width, decoder))
     return list(_encoder_decoder(settings.width, parts))
 

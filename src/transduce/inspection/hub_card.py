@@ -20,7 +20,7 @@ TASKS = {
     "transduce": ("text2text-generation", "automatic-speech-recognition"),
     "classify": ("text-classification", "audio-classification"),
     "tag": ("token-classification", "token-classification"),
-    "continue": ("text-generation", "text-generation"),
+    "language_modeling": ("text-generation", "text-generation"),
 }
 OTHER = "other"  # the hub's name for what it has no name for, such as a task of your own
 NOT_RESULTS = ("training", "pruning")

@@ -87,7 +87,7 @@ def compare_folder(
     if not isinstance(model, LanguageModel):
         raise ModelError(
             f"{folder} is a model of the task {model.recipe.task}; prompts need a language model, "
-            f"of the task continue"
+            f"of the task language_modeling"
         )
     return compare(model, prompts, **settings)
 

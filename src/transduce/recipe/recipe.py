@@ -23,7 +23,7 @@ from transduce.recipe.corpus import (
 from transduce.recipe.data import Data
 from transduce.recipe.model import Model, RecurrentDecoder, check_chunk
 from transduce.recipe.section import InvalidValue, Section
-from transduce.recipe.tasks import TASK_RULES
+from transduce.recipe.tasks import TASK_RULES, task_name
 from transduce.recipe.training import BleuTokenizer, Decode, MetricName, Train, Validation
 
 
@@ -43,6 +43,7 @@ AUDIO_TASKS = ("transduce", "classify")  # tasks whose sources may be audio
 
 
 def _task(name: str) -> str:
+    name = task_name(name)
     if name not in TASK_RULES:
         raise InvalidValue("", f"is {name}; it must be one of {', '.join(TASK_RULES)}")
     return name
@@ -88,7 +89,7 @@ class Recipe(Section):
     def _fill_in_task_defaults(cls, values: Any) -> Any:
         """Fill in the task's defaults: encoders and decoders that it lacks, levels, metrics."""
         rules = (
-            TASK_RULES.get(str(values.get("task", "transduce")))
+            TASK_RULES.get(task_name(str(values.get("task", "transduce"))))
             if isinstance(values, dict)
             else None
         )
@@ -141,7 +142,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check_language_model(self) -> Self:
         """Plain text is for language models, and they train on nothing else."""
-        continued = self.task == "continue"
+        continued = self.task == "language_modeling"
         corpora = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
         for split, corpus in corpora.items():
             if corpus is None or isinstance(corpus, Named):
@@ -188,7 +189,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_embeddings(self) -> Self:
-        """Encoders of audio and of labellers have embeddings of their own kinds."""
+        """Encoders of audio, of classifiers and of taggers have embeddings of their own kinds."""
         if self.task == "transduce" and self.audio is None:
             return self
         for key, usual in (("norm_embeddings", False), ("scale_embeddings", True)):
@@ -203,7 +204,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check_tags(self) -> Self:
         """Tags go before a source: taggers and language models have no place for them."""
-        if self.task != "continue" and TASK_RULES[self.task].labels != "words":
+        if self.task != "language_modeling" and TASK_RULES[self.task].labels != "words":
             return self
         for split in ("train", "valid", "test"):
             if is_tagged(getattr(self.data, split)):
@@ -289,11 +290,11 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.train.teacher is not None and (
-            self.task not in ("transduce", "continue") or self.audio is not None
+            self.task not in ("transduce", "language_modeling") or self.audio is not None
         ):
             raise InvalidValue(
                 "train.teacher",
-                "is for task: transduce with text sources, or continue; leave it out",
+                "is for task: transduce with text sources, or language_modeling; leave it out",
             )
         kinds = {getattr(part, "kind", "") for part in self.model.parts.values()}
         if self.train.checkpoint_activations and kinds <= {"recurrent", "pooled"}:

@@ -12,7 +12,7 @@ LANGUAGE_MODEL_METRICS = ("perplexity", "bits_per_character", "bits_per_byte")
 SEARCH_KEYS = ("decode", "validation.beam")
 TEXT_OUTPUT_KEYS = ("data.multiple_references", "bleu_tokenizer", *SEARCH_KEYS)
 HEAD_KEYS = ("model.tie_embeddings", "model.output_bias")
-LABELLER_KEYS = ("model.pooling", "model.characters", "model.ngrams", "model.word_dropout")
+LABEL_KEYS = ("model.pooling", "model.characters", "model.ngrams", "model.word_dropout")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TaskRules:
 
 
 TASK_RULES: dict[str, TaskRules] = {
-    "transduce": TaskRules("sequence-to-sequence model", unused_keys=LABELLER_KEYS),
+    "transduce": TaskRules("sequence-to-sequence model", unused_keys=LABEL_KEYS),
     "classify": TaskRules(
         "classifier",
         unused_keys=(
@@ -71,7 +71,7 @@ TASK_RULES: dict[str, TaskRules] = {
         labels="words",
         source_level="symbol",
     ),
-    "continue": TaskRules(
+    "language_modeling": TaskRules(
         "language model",
         unused_keys=(
             "model.encoder",
@@ -81,9 +81,16 @@ TASK_RULES: dict[str, TaskRules] = {
             "validation.beam",
             "decode.coverage_penalty",
             "decode.max_ratio",
-            *LABELLER_KEYS,
+            *LABEL_KEYS,
         ),
         metrics=LANGUAGE_MODEL_METRICS,
         default_metrics=LANGUAGE_MODEL_METRICS,
     ),
 }
+TASK_ALIASES = {"continue": "language_modeling"}
+"""Earlier names of tasks, which recipes and model folders may have."""
+
+
+def task_name(name: str) -> str:
+    """The name of a task, also by an earlier one."""
+    return TASK_ALIASES.get(name, name)

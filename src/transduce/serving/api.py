@@ -234,7 +234,7 @@ def _token(event: StepEvent) -> dict[str, Any]:
 def _metadata(served: Served) -> dict[str, Any]:
     return {
         "name": served.name,
-        "task": served.task,
+        "task": served.api_task,
         "input": "audio" if served.takes_audio else "text",
         "look": served.model.engine is None,
         "live": can_be_live(served),

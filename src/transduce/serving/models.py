@@ -12,10 +12,12 @@ from transduce.errors import ModelError
 from transduce.hub.locate import is_hub_address, parse_address, resolve_model
 from transduce.interop.adapters import open_adapter
 from transduce.interop.engine import open_model
+from transduce.recipe.tasks import TASK_ALIASES
 from transduce.tasks import AudioInputModel
 from transduce.tasks.model import Model
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]{2,8})?"
+EARLIER_NAMES = {name: earlier for earlier, name in TASK_ALIASES.items()}
 PAIR = re.compile(f"({CODE})-({CODE})")
 
 
@@ -29,6 +31,11 @@ class Served:
     pair: tuple[str, str] | None = None
     """The language codes of source and target, such as en and de; None: unknown."""
     takes_audio: bool = False
+
+    @property
+    def api_task(self) -> str:
+        """The task as the HTTP API names it. Clients know language modeling as "continue"."""
+        return EARLIER_NAMES.get(self.task, self.task)
 
     @classmethod
     def of(cls, name: str, model: Model, pair: tuple[str, str] | None = None) -> Served:

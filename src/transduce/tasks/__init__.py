@@ -1,4 +1,4 @@
-"""Trained models, one class for each task: transduce, classify, tag, continue.
+"""Trained models, one class for each task: transduce, classify, tag, language_modeling.
 
 docs/guides/tasks.md describes the tasks.
 

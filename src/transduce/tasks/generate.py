@@ -228,7 +228,7 @@ class GenerativeModel(Model):
         """The stepper of a language model for shallow fusion, and whether it never predicts END."""
         raise ModelError(
             f"a {TASK_RULES[self.recipe.task].about} cannot serve as a language model; give a "
-            f"model of task: continue"
+            f"model of task: language_modeling"
         )
 
     def _bounds(

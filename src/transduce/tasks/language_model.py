@@ -1,4 +1,4 @@
-"""The task continue: a language model that continues prompts and scores texts."""
+"""The task language_modeling: a language model that continues prompts and scores texts."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Continuation:
     tokens: list[int]
 
 
-class LanguageModel(GenerativeModel, task="continue"):
+class LanguageModel(GenerativeModel, task="language_modeling"):
     """A decoder-only language model.
 
-    `transduce.load` returns it for `task: continue`.
+    `transduce.load` returns it for `task: language_modeling`.
 
         model = transduce.load("runs/shakespeare")
         model("ROMEO:", sample=True, temperature=0.8)

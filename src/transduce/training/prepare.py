@@ -95,7 +95,7 @@ def prepare(
             f"{corpus_name(data.train)} has only one label, so there is nothing to learn; give "
             f"pairs with at least two"
         )
-    if recipe.task == "continue" or (recipe.audio is not None and tokens[0] is tokens[1]):
+    if recipe.task == "language_modeling" or (recipe.audio is not None and tokens[0] is tokens[1]):
         print_line(f"Vocabulary: {len(tokens[1]):,} tokens.")
     elif recipe.audio is not None and rules.labels != "none":
         print_line(f"Labels: {len(tokens[1]) - len(SPECIALS):,}.")
@@ -147,7 +147,7 @@ def prepare(
     batches.vary = splitting(data, *tokens)
     batches.mix = mix
     pairs = list(read_pairs(data.valid, data.folder))
-    if recipe.task == "continue":
+    if recipe.task == "language_modeling":
         given = text_to_score(pairs, tokens[1], is_running(data.valid))
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
         return Prepared(*tokens, batches, valid, [], [], given)

@@ -186,7 +186,7 @@ def test_running_text(shelf: Path) -> None:
 def test_corpora_of_another_kind_than_the_task_learns_from() -> None:
     def reported(task: str, train: dict[str, str], valid: dict[str, str]) -> str:
         keys = {"task": task, "data": {"train": train, "valid": valid}}
-        if task == "continue":
+        if task == "language_modeling":
             keys["data"]["tokens"] = {"both": {"level": "character"}}
         recipe = Recipe.model_validate(keys)
         check_kind(recipe.data.train, recipe)
@@ -199,12 +199,12 @@ def test_corpora_of_another_kind_than_the_task_learns_from() -> None:
         "tiny-shakespeare (valid) is text alone, but task: transduce learns from sources and "
         "targets"
     )
-    assert reported("continue", text, pairs) == (
-        "copy (valid) has sources and targets, but task: continue learns from text alone"
+    assert reported("language_modeling", text, pairs) == (
+        "copy (valid) has sources and targets, but task: language_modeling learns from text alone"
     )
-    assert reported("continue", {"text": "a.txt", "lines": "apart"}, text) == (
-        "tiny-shakespeare (valid) has its lines joined, but task: continue needs them as in "
-        "data.train"
+    assert reported("language_modeling", {"text": "a.txt", "lines": "apart"}, text) == (
+        "tiny-shakespeare (valid) has its lines joined, but task: language_modeling needs them "
+        "as in data.train"
     )
 
 

@@ -129,7 +129,7 @@ def test_language_models_as_llama(magnitude: bool, tmp_path: Path) -> None:
     }
     settings = Recipe.model_validate(
         {
-            "task": "continue",
+            "task": "language_modeling",
             "data": {
                 "train": {"name": "copy", "split": "train"},
                 "valid": {"name": "copy", "split": "valid"},

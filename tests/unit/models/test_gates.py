@@ -312,7 +312,7 @@ def rnn() -> Transducer:
 MODELS: dict[str, tuple[Callable[[], Any], list[Any], list[str]]] = {
     "classify": (lambda: labelled("classify"), ["a cup of tea"], ["encoder.0.self"]),
     "tag": (lambda: labelled("tag"), ["a cup of tea"], ["encoder.0.feed_forward"]),
-    "continue": (language_model, ["te"], ["decoder.0.self", "decoder.0"]),
+    "language_modeling": (language_model, ["te"], ["decoder.0.self", "decoder.0"]),
     "recurrent": (rnn, ["a cup of tea"], ["decoder.attention"]),
     "convolutional": (
         lambda: tiny({"kind": "convolutional"}, {"kind": "convolutional"}),

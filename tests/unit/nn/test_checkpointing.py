@@ -79,6 +79,6 @@ def test_less_is_kept_for_the_backward_pass(preset: str) -> None:
 
 def test_language_models_have_a_stack_and_recurrent_networks_none() -> None:
     part = {"layers": 2, "heads": 2, "feed_forward": 16}
-    language = {"task": "continue", "model": {"width": 16, "decoder": part}}
+    language = {"task": "language_modeling", "model": {"width": 16, "decoder": part}}
     assert set_checkpointing(transduce.build(language, 12), True) == 1
     assert set_checkpointing(transduce.build({"model": {"preset": "gru-attention"}}, 12), True) == 0

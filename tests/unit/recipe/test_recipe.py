@@ -419,3 +419,10 @@ def test_learned_positions_count_states_not_frames() -> None:
     assert "allows 401 tokens" in complaint(SOUND, learned, noise, "data.max_length=1404")
     slow = "audio.speed_perturbation=[0.8, 1.0]"
     assert "allows 500 tokens" in complaint(SOUND, learned, slow, "data.max_length=1600")
+
+
+def test_a_task_has_its_earlier_name_too() -> None:
+    text = {"data": {"train": {"text": "a.txt"}, "valid": {"text": "b.txt"}}}
+    earlier = Recipe.model_validate({"task": "continue", **text})
+    assert earlier.task == "language_modeling"
+    assert earlier == Recipe.model_validate({"task": "language_modeling", **text})

@@ -429,6 +429,9 @@ def test_models_of_every_task(fixture_models: dict[str, str]) -> None:
             (own,) = models[name].run([text])
             same(served, json.loads(json.dumps(own.to_json())))
         assert server.post("/api/tag", {"input": "the dog"}).json()["model"] == "tag"
+        listed = server.client.get("/api/models").json()["models"]
+        tasks = {one["name"]: one["task"] for one in listed}
+        assert tasks == {"tag": "tag", "classify": "classify", "language_model": "continue"}
         wrong = server.post("/api/tag", {"model": "classify", "input": "the dog"})
         assert wrong.status_code == 400
         refused = server.post("/api/run", {"model": "classify", "input": "good", "beam": 3})

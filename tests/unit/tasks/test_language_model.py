@@ -192,7 +192,7 @@ def test_what_it_cannot_do_is_said(model: LanguageModel, asked: dict[str, Any], 
 
 
 RECIPE = """
-task: continue
+task: language_modeling
 data: {train: {text: a.txt}, valid: {text: b.txt}, tokens: {both: {level: character}}}
 """
 
@@ -201,7 +201,7 @@ data: {train: {text: a.txt}, valid: {text: b.txt}, tokens: {both: {level: charac
     ("override", "said"),
     [
         ("model.encoder={kind: transformer}", "a language model .* does not use it"),
-        ("data.train={source: a, target: b}", "data.train does not fit task: continue"),
+        ("data.train={source: a, target: b}", "data.train does not fit task: language_modeling"),
         ("task=transduce", "data.train does not fit task: transduce, which trains on sources"),
         ("data.valid.lines=apart", "data.valid.lines is apart; it must equal data.train.lines"),
         ("data.tokens={source: {}, target: {}}", "data.tokens has source and target"),

@@ -107,7 +107,7 @@ def test_labels_that_training_has_not_are_named(tmp_path: Path) -> None:
 
 
 def test_what_is_told_of_text(tmp_path: Path) -> None:
-    text = "task: continue\ndata:\n  train: {text: t.txt, lines: apart}\n"
+    text = "task: language_modeling\ndata:\n  train: {text: t.txt, lines: apart}\n"
     text += "  valid: {text: t.txt, lines: apart}\n  tokens: {both: {level: character}}\n"
     text += "metrics: [perplexity]\n"
     (tmp_path / "t.txt").write_text("abc\nba\n")

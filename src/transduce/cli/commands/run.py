@@ -177,5 +177,5 @@ def _run_texts(
         as_json=form == "json",
         numbered=several,
         show=model.show,
-        multiline=model.recipe.task == "continue",
+        multiline=model.recipe.task == "language_modeling",
     )

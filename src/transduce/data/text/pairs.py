@@ -143,7 +143,7 @@ def check_kind(corpus: Corpus, recipe: Recipe) -> None:
 
     For files, the recipe checks this itself.
     """
-    continued = recipe.task == "continue"
+    continued = recipe.task == "language_modeling"
     audio = audio_of(corpus)
     if (audio is not None) != (recipe.audio is not None):
         what = "is audio" if audio else "is text"

@@ -42,7 +42,7 @@ def export(model: Model, folder: Path) -> str:
         what = "speech" if model.recipe.audio is not None else f"task: {model.recipe.task}"
         raise ModelError(
             f"models of {what} are not exported to Hugging Face; only translation models and other "
-            f"text to text (task: transduce), and language models (task: continue)"
+            f"text to text (task: transduce), and language models (task: language_modeling)"
         )
     make_folder(folder)
     origin = None if model.origin is None else read_origin(model.origin.folder)

@@ -123,7 +123,7 @@ def _create(
             "decoder": section,
         },
         (tokens, tokens),
-        task="continue",
+        task="language_modeling",
         max_length=max(min(longest, LONGEST) - 1, 1),
         decode={"beam": 1, "max_extra": 50},
     )

@@ -45,7 +45,7 @@ class StreamingSettings:
             _require(fits, name, value, f"a number from {minimum:g} to {maximum:,.0f}")
         model = self.language_model
         if model is not None and not isinstance(model, LanguageModel):
-            raise ModelError("language_model must be a model of task: continue")
+            raise ModelError("language_model must be a model of task: language_modeling")
 
     @classmethod
     def of(cls, recipe: Recipe, longest: float, given: dict[str, Any]) -> StreamingSettings:

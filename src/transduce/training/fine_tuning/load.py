@@ -100,7 +100,9 @@ def _sources(
     if parts is None:
         parts = ["*"]
         labels = TASK_RULES[recipe.task].labels != "none"
-        if labels and start.recipe.task == "continue":  # which has a decoder and nothing else
+        if (
+            labels and start.recipe.task == "language_modeling"
+        ):  # which has a decoder and nothing else
             parts = ["front=decoder.embedding", "encoder=decoder"]
     found: dict[str, dict[str, str]] = {}
     for part in parts:

@@ -224,7 +224,7 @@ def text_in(folder: Path, train: str = PLAY, valid: str = OTHER, **keys: object)
         for name in ("train", "valid")
     }
     data = Data(folder=str(folder), tokens=CHARACTERS, max_length=64, **corpora)
-    return examine(Recipe.model_validate({"task": "continue", "data": data.model_dump()}))
+    return examine(Recipe.model_validate({"task": "language_modeling", "data": data.model_dump()}))
 
 
 def test_running_text_is_left_alone_for_what_text_is_like(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ CORPUS = ["éèê", "ãõñ", "üöä", "αάὰᾶ", "한국", "eau"]
 
 def untrained(task: str) -> GenerativeModel:
     """Written with random weights, letters and accents come in any order."""
-    text = "{text: a, lines: apart}" if task == "continue" else "{source: a, target: a}"
+    text = "{text: a, lines: apart}" if task == "language_modeling" else "{source: a, target: a}"
     data = f"  train: {text}\n  valid: {text}\n"
     keys = "  tokens: {both: {level: character, normalize: nfd}}\n"
     shape = "model: {preset: transformer-tiny, width: 32}\n"
@@ -118,7 +118,7 @@ def untrained(task: str) -> GenerativeModel:
     return model
 
 
-@pytest.mark.parametrize("task", ["transduce", "continue"])
+@pytest.mark.parametrize("task", ["transduce", "language_modeling"])
 def test_outputs_are_composed_at_once_and_piece_by_piece(task: str) -> None:
     model = untrained(task)
     accented = 0

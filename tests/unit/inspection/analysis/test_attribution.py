@@ -102,7 +102,7 @@ MODELS: dict[str, tuple[Any, Any, str | None]] = {
         "a cup",
         "tea",
     ),
-    "continue": (language_model, "te", "a"),
+    "language_modeling": (language_model, "te", "a"),
     "continue by lstm": (lambda: language_model(decoder=LM_LSTM), "te", "a"),
     "classify": (lambda: labelled("classify"), "a cup of tea", "bad"),
     "n-grams": (
@@ -149,14 +149,14 @@ def test_integrated_gradients_of_a_model_add_up(kind: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["integrated_gradients", "gradient_x_input", "erasure"])
-@pytest.mark.parametrize("kind", ["transformer", "continue", "classify", "tag"])
+@pytest.mark.parametrize("kind", ["transformer", "language_modeling", "classify", "tag"])
 def test_values_are_the_log_probabilities_and_contrasts_their_differences(
     kind: str, method: Any
 ) -> None:
     build, source, target = MODELS[kind]
     model = build()
     plain = attribute(model, source, target, method=method, steps=8)
-    if kind in ("transformer", "continue"):
+    if kind in ("transformer", "language_modeling"):
         (score,) = model.score([source], [target])
         values = score.token_log_probabilities[: len(plain.values)]
         np.testing.assert_allclose(plain.values, values, atol=1e-4)

@@ -152,7 +152,7 @@ def test_sides_that_differ_and_untied_embeddings_are_refused(tmp_path: Path) -> 
 def language_model(tied: str, output_bias: bool = True) -> LanguageModel:
     part = {"norm": "rms", "activation": "swiglu", "positions": "rotary"}
     values = {
-        "task": "continue",
+        "task": "language_modeling",
         "data": {
             "train": {"text": "x", "lines": "apart"},
             "valid": {"text": "x", "lines": "apart"},

@@ -260,7 +260,7 @@ def test_our_own_export_comes_back(tmp_path: Path, tied: str) -> None:
     part |= {"positions": "rotary", "rotary_base": 300.0, "norm_epsilon": 0.01, "head_width": 6}
     tokens = Tokens.train(recipe.Tokens(level="subword", size=60), WORDS)
     model_section = {"width": 16, "tie_embeddings": tied, "decoder": part}
-    settings = imported_recipe("lm", model_section, (tokens, tokens), task="continue")
+    settings = imported_recipe("lm", model_section, (tokens, tokens), task="language_modeling")
     torch.manual_seed(3)
     model = LanguageModel.create(settings, tokens, tokens)
     with torch.no_grad():

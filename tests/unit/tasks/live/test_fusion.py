@@ -20,7 +20,7 @@ from transduce.tasks.live.fusion import Fusion
 from transduce.tasks.transduce import create, load
 
 RECIPE = """
-task: continue
+task: language_modeling
 data:
   train: {text: train.txt, lines: apart}
   valid: {text: valid.txt, lines: apart}

@@ -197,7 +197,7 @@ def test_the_decoder_can_be_left_out_and_chunks_chosen() -> None:
         ({"beams": 3}, "no setting beams"),
         ({"silence": -1}, "silence"),
         ({"tags": ["<x>"]}, "no tag"),
-        ({"language_model": "lm"}, "task: continue"),
+        ({"language_model": "lm"}, "task: language_modeling"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], why: str) -> None:

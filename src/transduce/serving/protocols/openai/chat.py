@@ -69,7 +69,7 @@ class Chat:
         asked = await read_json(request)
         served = find_model(self.engine.catalogue, asked.text("model"))
         request.scope["state"]["model"] = served.name
-        if served.takes_audio or served.task not in ("transduce", "continue"):
+        if served.takes_audio or served.task not in ("transduce", "language_modeling"):
             raise BadRequest(
                 f"{served.name} does not turn text into text, so it cannot chat; its task is "
                 f"{served.task}{' of audio' if served.takes_audio else ''}"
@@ -109,7 +109,7 @@ class Chat:
         logprobs = asked.flag("logprobs")
         if alternatives and not logprobs:
             raise ParameterError("top_logprobs needs logprobs; set it to true", "top_logprobs")
-        sampled = served.task == "continue"
+        sampled = served.task == "language_modeling"
         settings = [sampling_settings(asked, sampled, index) for index in range(n)]
         drawn = bool(settings[0].get("sample"))
         if n > 1 and not drawn and logprobs:

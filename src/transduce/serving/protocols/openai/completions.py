@@ -142,10 +142,10 @@ class Completions:
 
     def _asked(self, asked: Parameters) -> Asked:
         served = find_model(self.engine.catalogue, asked.text("model"))
-        if served.task != "continue" or served.takes_audio:
+        if served.task != "language_modeling" or served.takes_audio:
             raise BadRequest(
-                f"{served.name} is no language model (task: continue), so it completes no prompts; "
-                f"try /v1/chat/completions"
+                f"{served.name} is no language model (task: language_modeling), so it completes "
+                f"no prompts; try /v1/chat/completions"
             )
         asked.refuse_others(KNOWN, served.name)
         limits = self.engine.limits

@@ -139,7 +139,7 @@ async def generate(
 ) -> AsyncIterator[Step]:
     """The tokens of one output; the last step has `finish`. A prompt is not repeated."""
     finder = StopFinder(stops)
-    prompt = source if served.task == "continue" else ""
+    prompt = source if served.task == "language_modeling" else ""
     limits: dict[str, Any] = {} if maximum is None else {"max_length": maximum}
     count, held = 0, ""
     events = engine.stream(served, source, alternatives=alternatives, **limits, **settings)
@@ -194,7 +194,9 @@ async def hypotheses(
     outputs = await engine.run(served, sources, **settings)
     found = []
     for source, output in zip(sources, outputs, strict=True):
-        skipped = len(source) if served.task == "continue" else 0  # the prompt is not repeated
+        skipped = (
+            len(source) if served.task == "language_modeling" else 0
+        )  # the prompt is not repeated
         best = output.alternatives[:n] or [output]
         found.append([_ended(one, one.text[skipped:], stops) for one in best])
     return found

@@ -35,7 +35,7 @@ class Models:
             "object": "model",
             "created": self.started,
             "owned_by": "transduce",
-            "task": served.task,
+            "task": served.api_task,
             "audio": served.takes_audio,
         }
         return shown | ({"languages": list(served.pair)} if served.pair else {})
