@@ -112,7 +112,9 @@ def test_files_of_ones_own_a_limit_and_notes(folder: Path, tmp_path: Path) -> No
 
 
 def test_models_of_other_tasks_are_refused(folder: Path) -> None:
-    with pytest.raises(ModelError, match="lm does the task continue and one the task transduce"):
+    with pytest.raises(
+        ModelError, match="lm does the task language_modeling and one the task transduce"
+    ):
         compare_models([("one", scripted(folder, set())), ("lm", language_model())], folder)
 
 

@@ -28,7 +28,8 @@ SHOWN = {
     "lstm": "<Transducer, task transduce: recurrent, 3,008 parameters, 8 source and 8 target ",
     "speech": "<SpeechModel, task transduce: conformer encoder, transformer decoder, 16,256 "
     "parameters, 8 tokens, from ",
-    "language_model": "<LanguageModel, task continue: transformer, 2,545 parameters, 17 tokens, ",
+    "language_model": "<LanguageModel, task language_modeling: transformer, 2,545 parameters, "
+    "17 tokens, ",
     "classify": "<Classifier, task classify: pooled, 106 parameters, 11 source and 6 target ",
 }
 
