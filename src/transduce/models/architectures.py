@@ -102,34 +102,7 @@ def Transformer(
     Raises:
         ValueError: for numbers that do not fit together.
     """
-    numbers = Numbers(
-        width=width,
-        heads=heads,
-        layers=layers,
-        feed_forward=feed_forward,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-        activation_dropout=activation_dropout,
-        activation=activation,
-        norm=norm,
-        norm_position=norm_position,
-        positions=positions,
-        combine=combine,
-        max_positions=max_positions,
-        norm_epsilon=norm_epsilon,
-        rotary_base=rotary_base,
-        head_width=head_width,
-        relative_buckets=relative_buckets,
-        relative_distance=relative_distance,
-        scale_embeddings=scale_embeddings,
-        norm_embeddings=norm_embeddings,
-    )
-    return _seq2seq(
-        "transformer",
-        (source_vocabulary, target_vocabulary),
-        {**numbers, "tie_embeddings": tie_embeddings, "output_bias": output_bias},
-        decoder_layers=decoder_layers,
-    )
+    return _seq2seq("transformer", locals())
 
 
 class Numbers(TypedDict, total=False):
@@ -184,7 +157,8 @@ def TransformerLanguageModel(
         output_bias: whether the output layer has a bias.
         **numbers: the other keywords of `Transformer`, and its ValueError.
     """
-    return _language_model("transformer", vocabulary, {**numbers}, tie_embeddings, output_bias)
+    ends = {"tie_embeddings": tie_embeddings, "output_bias": output_bias}
+    return _language_model("transformer", {"vocabulary": vocabulary, **numbers, **ends})
 
 
 def TransformerClassifier(
@@ -279,30 +253,7 @@ def RecurrentSeq2Seq(
     Raises:
         ValueError: for numbers that do not fit together.
     """
-    numbers = {
-        "width": width,
-        "cell": cell,
-        "layers": layers,
-        "skip": skip,
-        "dropout": dropout,
-        "tie_embeddings": tie_embeddings,
-        "output_bias": output_bias,
-    }
-    attending = {
-        "attention": "none" if attention is None else attention,
-        "context": context,
-        "max_positions": max_positions,
-        "location_filters": location_filters,
-        "location_kernel": location_kernel,
-    }
-    return _seq2seq(
-        "recurrent",
-        (source_vocabulary, target_vocabulary),
-        numbers,
-        decoder_layers=decoder_layers,
-        encoder={"bidirectional": bidirectional, "reverse": reverse},
-        decoder=attending,
-    )
+    return _seq2seq("recurrent", {**locals(), "attention": attention or "none"})
 
 
 def RecurrentLanguageModel(
@@ -333,8 +284,7 @@ def RecurrentLanguageModel(
     Raises:
         ValueError: for numbers that do not fit together.
     """
-    numbers = {"width": width, "cell": cell, "layers": layers, "skip": skip, "dropout": dropout}
-    return _language_model("recurrent", vocabulary, numbers, tie_embeddings, output_bias)
+    return _language_model("recurrent", locals())
 
 
 # ------------------------------------------------------------------------------ gated convolutions
@@ -375,22 +325,7 @@ def ConvolutionalSeq2Seq(
     Raises:
         ValueError: for numbers that do not fit together.
     """
-    numbers = {
-        "width": width,
-        "layers": layers,
-        "kernel": kernel,
-        "positions": positions,
-        "max_positions": max_positions,
-        "dropout": dropout,
-        "tie_embeddings": tie_embeddings,
-        "output_bias": output_bias,
-    }
-    return _seq2seq(
-        "convolutional",
-        (source_vocabulary, target_vocabulary),
-        numbers,
-        decoder_layers=decoder_layers,
-    )
+    return _seq2seq("convolutional", locals())
 
 
 def ConvolutionalLanguageModel(
@@ -425,15 +360,7 @@ def ConvolutionalLanguageModel(
     Raises:
         ValueError: for numbers that do not fit together.
     """
-    numbers = {
-        "width": width,
-        "layers": layers,
-        "kernel": kernel,
-        "positions": positions,
-        "max_positions": max_positions,
-        "dropout": dropout,
-    }
-    return _language_model("convolutional", vocabulary, numbers, tie_embeddings, output_bias)
+    return _language_model("convolutional", locals())
 
 
 # ---------------------------------------------------------------------------------------- speech
@@ -519,21 +446,14 @@ def Conformer(
     Raises:
         ValueError: for numbers that do not fit together.
     """
-    model = {
-        "width": width,
-        "dropout": dropout,
-        "ctc_weight": ctc_weight,
+    given = locals()
+    if isinstance(spec_augment, SpecAugment):
+        spec_augment = _of(recipe.SpecAugment, vars(spec_augment))
+    model = _of(recipe.Model, given) | {
         "tie_embeddings": "target" if tie_embeddings else "none",
-        "output_bias": output_bias,
         "encoder": {
             "kind": "conformer",
-            "heads": heads,
-            "layers": layers,
-            "feed_forward": feed_forward,
-            "kernel": kernel,
-            "positions": positions,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
+            **_of(recipe.ConformerEncoder, given),
             "chunk": _section(chunk),
         },
         "decoder": {
@@ -544,16 +464,9 @@ def Conformer(
             "activation_dropout": activation_dropout,
         },
     }
-    if isinstance(spec_augment, SpecAugment):
-        keys = recipe.SpecAugment.model_fields
-        spec_augment = {key: getattr(spec_augment, key) for key in keys}
-    audio = {
-        "sample_rate": sample_rate,
-        "mel_bands": mel_bands,
+    audio = _of(recipe.Audio, given) | {
         "window": window_ms,
         "hop": hop_ms,
-        "normalize": normalize,
-        "channels": channels,
         "speed_perturbation": list(speed_perturbation),
         "background_noise": _section(background_noise),
         "spec_augment": _section(spec_augment),
@@ -580,34 +493,38 @@ def _section(keys: bool | Mapping[str, Any]) -> dict[str, Any] | None:
 # ------------------------------------------------------------------------- from numbers to recipes
 
 
-def _seq2seq(
-    kind: str,
-    vocabularies: tuple[int, int],
-    numbers: Mapping[str, Any],
-    decoder_layers: int | None,
-    encoder: Mapping[str, Any] | None = None,
-    decoder: Mapping[str, Any] | None = None,
-) -> EncoderDecoder:
-    """An encoder-decoder whose parts share numbers; `encoder` and `decoder` are those of one."""
-    source, target = vocabularies
+SECTIONS: dict[str, tuple[type[recipe.Section], type[recipe.Section]]] = {
+    "transformer": (recipe.TransformerEncoder, recipe.TransformerDecoder),
+    "recurrent": (recipe.RecurrentEncoder, recipe.RecurrentDecoder),
+    "convolutional": (recipe.ConvolutionalEncoder, recipe.ConvolutionalDecoder),
+}
+
+
+def _seq2seq(kind: str, given: Mapping[str, Any]) -> EncoderDecoder:
+    """given: the arguments by name. What only an encoder or only a decoder has is its own."""
+    numbers = dict(given)
+    source, target = (numbers.pop(f"{side}_vocabulary") for side in ("source", "target"))
     _check_vocabularies(source_vocabulary=source, target_vocabulary=target)
-    shared, part = _split(numbers)
-    own = dict(part) if decoder_layers is None else {**part, "layers": decoder_layers}
-    sections = {
-        "encoder": {"kind": kind, **part, **(encoder or {})},
-        "decoder": {"kind": kind, **own, **(decoder or {})},
-    }
+    layers = numbers.pop("decoder_layers")
+    shared, rest = _split(numbers)
+    sections = {}
+    encoder, decoder = SECTIONS[kind]
+    for name, own, other in (("encoder", encoder, decoder), ("decoder", decoder, encoder)):
+        keys = [key for key in rest if key in own.model_fields or key not in other.model_fields]
+        sections[name] = {"kind": kind, **{key: rest[key] for key in keys}}
+    if layers is not None:
+        sections["decoder"]["layers"] = layers
     with _named_as_arguments({"model.decoder.layers": "decoder_layers"}):
         settings = recipe.checked(recipe.Model, "model", {**shared, **sections})
         return build(settings, Vocabulary(source, target))
 
 
-def _language_model(
-    kind: str, vocabulary: int, numbers: Mapping[str, Any], tied: bool, output_bias: bool
-) -> LanguageModelNetwork:
+def _language_model(kind: str, given: Mapping[str, Any]) -> LanguageModelNetwork:
+    numbers = dict(given)
+    vocabulary, tied = numbers.pop("vocabulary"), numbers["tie_embeddings"]
     _check_vocabularies(vocabulary=vocabulary)
+    numbers["tie_embeddings"] = "target" if tied else "none"
     shared, part = _split(numbers)
-    shared |= {"tie_embeddings": "target" if tied else "none", "output_bias": output_bias}
     sections = {"encoder": None, "decoder": {"kind": kind, **part}}
     with _named_as_arguments({}):
         settings = recipe.checked(recipe.Model, "model", {**shared, **sections})
@@ -635,6 +552,11 @@ def _split(numbers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is a key of the recipe's section `model`, and what is one of an encoder or a decoder."""
     shared = {key: value for key, value in numbers.items() if key in recipe.Model.model_fields}
     return shared, {key: value for key, value in numbers.items() if key not in shared}
+
+
+def _of(section: type[recipe.Section], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that are keys of a section."""
+    return {key: given[key] for key in section.model_fields if key in given}
 
 
 @contextmanager
