@@ -112,7 +112,7 @@ def main() -> NoReturn:
 def commands(asked: str = "") -> typer.Typer:
     """The command that is asked for, or else all: typer takes a while for the options of each."""
     found, alone, groups = copy(app), app.registered_commands, app.registered_groups
-    if any(one.name == asked for one in (*alone, *groups)):
+    if asked in [*(one.name for one in alone), *(one.name for one in groups)]:
         alone = [one for one in alone if one.name == asked]
         groups = [one for one in groups if one.name == asked]
     found.registered_commands, found.registered_groups = [copy(one) for one in alone], groups
