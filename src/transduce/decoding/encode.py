@@ -14,6 +14,7 @@ from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.token_budget import pack
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.encoder_output import EncoderOutput
+from transduce.nn.masks import real_positions
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Encoding:
     @property
     def mask_BS(self) -> Tensor:
         """True for states, False for padding."""
-        place_S = torch.arange(self.states_BSD.shape[1])
-        return (place_S < self.lengths_B[:, None]).to(self.states_BSD.device)
+        mask_BS = real_positions(self.lengths_B, self.states_BSD.shape[1])
+        return mask_BS.to(self.states_BSD.device)
 
 
 def encoder_states(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -125,7 +124,7 @@ def lenses_on(model: object) -> list[RunLens]:
     return [lens for lens in _ACTIVE.get() if lens.model is model]
 
 
-class RunLens:
+class RunLens(Gates):
     """Collects, while it is entered, what each `run` and `score` of a model computes in its thread.
 
         with model.lens("decoder.*.cross") as seen:
@@ -133,7 +132,8 @@ class RunLens:
         seen[0].weights["decoder.blocks.0.cross_attention"]     # [heads, target, source]
 
     An entry for each output, source by source, in the order of the sources; of several hypotheses
-    of one source (nbest) the best first. A source that nothing was written for has none.
+    of one source (nbest) the best first. A source that nothing was written for has none. Gates that
+    are set on it act until it is left.
     """
 
     def __init__(
@@ -145,6 +145,7 @@ class RunLens:
         top: int = TOP,
     ) -> None:
         """`network` is that of the model."""
+        super().__init__(network)
         there = parts_of(network)
         if patterns:
             self.parts = [part for part in there if matches(part.name, patterns)]
@@ -161,22 +162,10 @@ class RunLens:
         self.top = top
         self.entries: list[LensEntry] = []
         self.model = model
-        self._gates = Gates(network)
 
     @property
     def names(self) -> list[str]:
         return [part.name for part in self.parts]
-
-    def gate(
-        self,
-        pattern: str,
-        *,
-        head: int | None = None,
-        position: int | None = None,
-        factor: float = 0.0,
-    ) -> None:
-        """Multiply what parts compute by a factor, until the lens is left; see Gates.gate."""
-        self._gates.gate(pattern, head=head, position=position, factor=factor)
 
     def add(
         self,
@@ -205,18 +194,12 @@ class RunLens:
 
     def __enter__(self) -> Self:
         self.entries.clear()
-        self._gates.__enter__()
         _ACTIVE.set((*_ACTIVE.get(), self))
-        return self
+        return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _ACTIVE.set(tuple(lens for lens in _ACTIVE.get() if lens is not self))
-        self._gates.__exit__(kind, error, trace)
+        super().__exit__()
 
     def __getitem__(self, index: int) -> LensEntry:
         return self.entries[index]

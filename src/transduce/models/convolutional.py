@@ -27,7 +27,7 @@ from transduce.nn.gated_convolution import (
     build_linear,
 )
 from transduce.nn.linear import linear
-from transduce.nn.masks import Mask
+from transduce.nn.masks import Mask, real_positions
 from transduce.nn.residual import dropped
 
 
@@ -52,8 +52,7 @@ class ConvolutionalEncoder(Checkpointed):
             raise ValueError("A convolutional encoder takes one sequence a row: pad them instead.")
         real_BS = None
         if mask is not None:
-            place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
-            real_BS = place_S < lengths_B.to(x_BSD.device, non_blocking=True)[:, None]
+            real_BS = real_positions(lengths_B, x_BSD.shape[1], x_BSD.device)
         # Under autocast a product is of half precision; the stream that blocks add to is not.
         z_BSD = linear(SMALL * x_BSD, self.into.weight, self.into.bias).to(x_BSD.dtype)
         for block in self.blocks:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from transduce.nn.masks import Mask, padding, readable
+from transduce.nn.masks import Mask, padding, readable, real_positions
 from transduce.nn.recurrent.cells import State
 
 
@@ -34,9 +34,8 @@ class EncoderOutput:
     def mean_BD(self) -> Tensor:
         """The average of each source's states."""
         lengths_B = self.lengths_B.to(self.states_BSD.device)
-        steps_S = torch.arange(self.states_BSD.shape[1], device=lengths_B.device)
-        inside_BS1 = (steps_S < lengths_B[:, None])[:, :, None]
-        total_BD = self.states_BSD.masked_fill(~inside_BS1, 0).sum(dim=1)
+        real_BS = real_positions(lengths_B, self.states_BSD.shape[1])
+        total_BD = self.states_BSD.masked_fill(~real_BS[:, :, None], 0).sum(dim=1)
         return total_BD / lengths_B[:, None].clamp(min=1)
 
 

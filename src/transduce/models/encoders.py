@@ -15,7 +15,7 @@ from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.chunks import Chunked, ChunkSizes
 from transduce.nn.conformer import ConformerBlock
-from transduce.nn.masks import Mask
+from transduce.nn.masks import Mask, real_positions
 from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent, reverse_sequences
@@ -141,8 +141,7 @@ class ConformerEncoder(Checkpointed, Chunked):
         """chunk: of so many states; None: whole sequences."""
         real_BS = None
         if mask is not None:
-            place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
-            real_BS = place_S < lengths_B.to(x_BSD.device, non_blocking=True)[:, None]
+            real_BS = real_positions(lengths_B, x_BSD.shape[1], x_BSD.device)
         visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device, chunk)
         for block in self.blocks:
             x_BSD = self.run(block, x_BSD, visible, real_BS)

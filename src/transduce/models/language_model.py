@@ -7,11 +7,9 @@ from torch import Tensor
 
 from transduce.data.batches.packing import Packed
 from transduce.models.check_input import check_ids
-from transduce.models.decoders import Decoder, DecoderState, TransformerDecoder
-from transduce.models.encoder_decoder import Head, hooked_step, output_head
-from transduce.models.hooks import is_watched
+from transduce.models.decoders import Decoder, DecoderState
+from transduce.models.encoder_decoder import Head, hooked_step, output_head, packs_all
 from transduce.models.trainable import TrainableNetwork
-from transduce.nn.attention.multihead import MultiHeadAttention, packs
 from transduce.nn.loss import Loss
 from transduce.nn.masks import Segments
 
@@ -53,13 +51,7 @@ class LanguageModelNetwork(TrainableNetwork):
         return self.head.loss(self(target_BT[:, :-1]), target_BT[:, 1:], smoothing, r_drop)
 
     def packs(self, longest: int) -> bool:
-        watched = is_watched(self.modules())
-        if not isinstance(self.decoder, TransformerDecoder) or not self.as_built or watched:
-            return False
-        attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
-        if any(a.relative is not None for a in attentions):
-            return False
-        return all(packs(a.head_width, longest, a.dropout) for a in attentions)
+        return packs_all(self, longest)
 
     def packed_loss(self, packed: Packed, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         """The same of sequences laid one after the other, nothing padded; Transformers only."""

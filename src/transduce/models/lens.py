@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, cast
 
 import torch
@@ -200,12 +199,7 @@ class Lens:
         WATCHES.set({**self._before, **own})
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         WATCHES.set(self._before)  # those of a lens around this one, or none
 
     def _recorder(self, name: str) -> Callable[[Tensor], None]:
@@ -276,12 +270,7 @@ class Recorder:
             self._held.callback(vars(cell).pop, "step")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._held.close()
 
     @property
@@ -389,12 +378,7 @@ class Gates:
         self._entered = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.clear()
         self._entered = False
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transduce.errors import PluginError
 from transduce.models.encoder_output import EncoderOutput
 from transduce.nn.embedding.tokens import TokenEmbedding
-from transduce.nn.masks import Mask
+from transduce.nn.masks import Mask, real_positions
 
 
 class RegisteredEncoder(nn.Module):
@@ -26,7 +26,7 @@ class RegisteredEncoder(nn.Module):
         self.name, self.inner = name, inner
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> EncoderOutput:
-        states_BSD = self.inner(x_BSD, _real(x_BSD, lengths_B))
+        states_BSD = self.inner(x_BSD, real_positions(lengths_B, x_BSD.shape[1], x_BSD.device))
         _check_shape(f"encoder {self.name}", states_BSD, x_BSD)
         return EncoderOutput(states_BSD, lengths_B, mask)
 
@@ -121,16 +121,11 @@ class RegisteredDecoder(nn.Module):
         return features_BTD
 
 
-def _real(x_BSD: Tensor, lengths_B: Tensor) -> Tensor:
-    """False at padding, [B, S]."""
-    place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
-    return place_S < lengths_B.to(x_BSD.device, non_blocking=True)[:, None]
-
-
 def _source(memory: EncoderOutput | None) -> tuple[Tensor | None, Tensor | None]:
     if memory is None:
         return None, None
-    return memory.states_BSD, _real(memory.states_BSD, memory.lengths_B)
+    states_BSD = memory.states_BSD
+    return states_BSD, real_positions(memory.lengths_B, states_BSD.shape[1], states_BSD.device)
 
 
 def _check_shape(what: str, given: Any, like: Tensor) -> None:

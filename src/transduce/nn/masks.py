@@ -172,6 +172,13 @@ def window(back: int, ahead: int) -> Mask:
     return Mask(window=(back, ahead))
 
 
+def real_positions(lengths_B: Tensor, S: int, device: torch.device | None = None) -> Tensor:
+    """bool [B, S]: true for the first lengths_B[b] positions of row b, false at padding."""
+    if device is not None:
+        lengths_B = lengths_B.to(device, non_blocking=True)
+    return torch.arange(S, device=lengths_B.device) < lengths_B[:, None]
+
+
 def padding(lengths_B: Tensor, S: int) -> Mask:
     """Padding mask: the first lengths_B[b] keys of row b may be attended to; the rest is padding.
 
@@ -179,9 +186,7 @@ def padding(lengths_B: Tensor, S: int) -> Mask:
         lengths_B: the number of real keys of each row.
         S: the number of keys with padding.
     """
-    position_S = torch.arange(S, device=lengths_B.device)
-    visible_BS = position_S < lengths_B[:, None]
-    return Mask(visible_BTS=visible_BS[:, None, :])
+    return Mask(visible_BTS=real_positions(lengths_B, S)[:, None, :])
 
 
 def _both_windows(

@@ -77,40 +77,33 @@ def embedding_backward(grad: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
 
 def copy_all(targets: Tensors, sources: Tensors) -> None:
     """Each target becomes its source, cast to its own type."""
-    together = _found["copy_all"]
-    if together is not None:
-        together(targets, sources)
-        return
-    for target, source in zip(targets, sources, strict=True):
-        target.copy_(source)
+    _on_all("copy_all", targets, sources, lambda target, source: target.copy_(source))
 
 
 def add_all(targets: Tensors, others: Tensors) -> None:
     """To each target, its other is added."""
-    together = _found["add_all"]
-    if together is not None:
-        together(targets, others)
-        return
-    for target, other in zip(targets, others, strict=True):
-        target.add_(other)
+    _on_all("add_all", targets, others, lambda target, other: target.add_(other))
 
 
 def multiply_all(targets: Tensors, factor: Tensor | float) -> None:
     """All targets are multiplied by one number."""
-    together = _found["multiply_all"]
-    if together is not None:
-        together(targets, factor)
-        return
-    for target in targets:
-        target.mul_(factor)
+    _on_all("multiply_all", targets, factor, lambda target, factor: target.mul_(factor))
 
 
 def differences(tensors: Tensors, others: Tensors) -> list[Tensor]:
     """Of each tensor and its other."""
-    together = _found["differences"]
+    return _on_all("differences", tensors, others, lambda tensor, other: tensor - other)
+
+
+def _on_all(
+    name: str, tensors: Tensors, others: Any, single: Callable[[Tensor, Any], Tensor]
+) -> list[Tensor]:
+    """In few kernels where torch has them, else one by one. others: of each tensor, or of all."""
+    together = _found[name]
     if together is not None:
-        return list(together(tensors, others))
-    return [tensor - other for tensor, other in zip(tensors, others, strict=True)]
+        return list(together(tensors, others) or ())
+    each = others if isinstance(others, Sequence) else [others] * len(tensors)
+    return [single(tensor, other) for tensor, other in zip(tensors, each, strict=True)]
 
 
 # ------------------------------------------------------------------------------ oneDNN on a CPU

@@ -77,10 +77,13 @@ class Chunk(Section):
         return self
 
 
-def _check_odd(key: str, kernel: int) -> None:
-    """Raise InvalidValue for the size of a kernel that is even."""
+def _odd(kernel: int) -> int:
     if kernel % 2 == 0:
-        raise InvalidValue(key, f"is {kernel}; it must be odd")
+        raise InvalidValue("", f"is {kernel}; it must be odd")
+    return kernel
+
+
+Odd = Annotated[PositiveInt, AfterValidator(_odd)]
 
 
 def _check_heads(key: str, kept: list[int] | None, layers: int, heads: int) -> None:
@@ -214,7 +217,7 @@ class ConformerEncoder(Section):
     heads: PositiveInt = Field(4, description="attention heads; must divide model.width")
     layer_heads: list[PositiveInt] | None = Field(None, description=LAYER_HEADS)
     feed_forward: PositiveInt = Field(1024, description="inner width of the feed-forward layers")
-    kernel: PositiveInt = Field(31, description="kernel size of the convolutions; odd")
+    kernel: Odd = Field(31, description="kernel size of the convolutions; odd")
     positions: Literal["relative", "rotary", "sinusoidal", "none"] = Field(
         "rotary",
         description="positional encoding; relative: as in the paper; rotary: faster; sinusoidal: "
@@ -232,11 +235,6 @@ class ConformerEncoder(Section):
     @model_validator(mode="after")
     def _heads_of_each_layer(self) -> Self:
         _check_heads("layer_heads", self.layer_heads, self.layers, self.heads)
-        return self
-
-    @model_validator(mode="after")
-    def _check_kernel(self) -> Self:
-        _check_odd("kernel", self.kernel)
         return self
 
 
@@ -280,17 +278,12 @@ class RecurrentDecoder(Section):
     location_filters: PositiveInt = Field(
         10, description="number of convolution filters of location-aware attention"
     )
-    location_kernel: PositiveInt = Field(51, description="kernel size of these filters; odd")
+    location_kernel: Odd = Field(51, description="kernel size of these filters; odd")
     skip: bool = Field(
         False,
         description="skip connections from the input to every layer and from every layer to the "
         "output (Graves 2013)",
     )
-
-    @model_validator(mode="after")
-    def _check_kernel(self) -> Self:
-        _check_odd("location_kernel", self.location_kernel)
-        return self
 
 
 class _Convolutional(Section):
@@ -306,10 +299,7 @@ class _Convolutional(Section):
 class ConvolutionalEncoder(_Convolutional):
     """Convolutional encoder: each layer widens the receptive field (Gehring et al. 2017)."""
 
-    @model_validator(mode="after")
-    def _check_kernel(self) -> Self:
-        _check_odd("kernel", self.kernel)
-        return self
+    kernel: Odd = Field(3, description="kernel size in tokens; odd in an encoder")
 
 
 class ConvolutionalDecoder(_Convolutional):

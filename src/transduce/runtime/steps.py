@@ -4,6 +4,8 @@ those of the network itself, in torch.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.language_model import LanguageModelNetwork
@@ -21,21 +23,11 @@ def gains_by_packing(network: TrainableNetwork) -> bool:
     return isinstance(network.decoder, TransformerDecoder) or library() is not None
 
 
-def steps_of(network: EncoderDecoder) -> CTransformerSteps | CRecurrentSteps | EncoderDecoder:
+Network = TypeVar("Network", EncoderDecoder, LanguageModelNetwork)
+
+
+def steps_of(network: Network) -> CTransformerSteps | CRecurrentSteps | Network:
     """The decoding steps of a packed network."""
-    return _steps_in_c(network) or network
-
-
-def reader_of(
-    network: LanguageModelNetwork,
-) -> CTransformerSteps | CRecurrentSteps | LanguageModelNetwork:
-    """The same for a language model."""
-    return _steps_in_c(network) or network
-
-
-def _steps_in_c(
-    network: EncoderDecoder | LanguageModelNetwork,
-) -> CTransformerSteps | CRecurrentSteps | None:
     if has_c_transformer_steps(network):
         return CTransformerSteps(network)
-    return CRecurrentSteps(network) if has_c_recurrent_steps(network) else None
+    return CRecurrentSteps(network) if has_c_recurrent_steps(network) else network

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,34 @@ from transduce.recipe.model import max_length_of
 from transduce.tasks.model import Model, check_sources, inference
 
 
-class Classifier(Model, task="classify"):
+class LabelModel(Model):
+    """Base of models that give labels, `Classifier` and `Tagger`: label n is token n + 4."""
+
+    network: LabelNetwork
+    pooled: ClassVar[bool]
+    """Whether a source has one label, and not one for each token."""
+
+    @classmethod
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> LabelNetwork:
+        labels = len(target_tokens) - len(SPECIALS)
+        return build_label_network(recipe.model, source_tokens.names(), labels, pooled=cls.pooled)
+
+    def _read(
+        self,
+        names: list[str],
+        sources: list[list[int]],
+        targets: list[list[int]],
+        top: int,
+        forced: bool,
+        context: CallContext,
+    ) -> list[Reading]:
+        return read_labelled(self.network, names, sources, top, context)
+
+    def _pieces_of_head(self, ids: list[int]) -> list[str]:
+        return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
+
+
+class Classifier(LabelModel, task="classify"):
     """A text classifier: an encoder, pooling and an output layer.
 
     `transduce.load` returns it for `task: classify`.
@@ -46,12 +73,7 @@ class Classifier(Model, task="classify"):
         model.run(reviews, nbest=2)                 # .score and .probabilities: confidence
     """
 
-    network: LabelNetwork
-
-    @classmethod
-    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> LabelNetwork:
-        labels = len(target_tokens) - len(SPECIALS)
-        return build_label_network(recipe.model, source_tokens.names(), labels, pooled=True)
+    pooled = True
 
     def run(
         self,
@@ -98,20 +120,6 @@ class Classifier(Model, task="classify"):
         if data.overlong == "truncate" and data.max_length <= capacity:
             return [ids[: data.max_length] for ids in rows], {}
         return rows, truncation_warnings(lengths)
-
-    def _read(
-        self,
-        names: list[str],
-        sources: list[list[int]],
-        targets: list[list[int]],
-        top: int,
-        forced: bool,
-        context: CallContext,
-    ) -> list[Reading]:
-        return read_labelled(self.network, names, sources, top, context)
-
-    def _pieces_of_head(self, ids: list[int]) -> list[str]:
-        return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
 
     def encode(self, sources: Sequence[str]) -> Encoding:
         """The encoder's states of each source, with lengths and mask; they hold no gradients."""

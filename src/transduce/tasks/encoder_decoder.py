@@ -73,35 +73,6 @@ class Transducer(GenerativeModel, task="transduce"):
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> EncoderDecoder:
         return build_network(recipe.model, Vocabulary(len(source_tokens), len(target_tokens)))
 
-    def run(
-        self,
-        sources: Sequence[str],
-        *,
-        source_language: str | None = None,
-        target_language: str | None = None,
-        prefix: str | Sequence[str] | None = None,
-        **settings: Any,
-    ) -> list[Output]:
-        """Decode sources: one output for each, in order.
-
-        Args:
-            sources: a list of texts.
-            source_language: another language than the model's own, for an imported model with a
-                token for each language.
-            target_language: likewise, of the output.
-            prefix: text that outputs begin with, for all sources or a list with one for each.
-            **settings: the other arguments of `GenerativeModel.run`: attention, include, exclude,
-                ensemble, rerank, language_model and the fields of `DecodingSettings`.
-        """
-        return self._run(
-            sources,
-            Call(),
-            source_language=source_language,
-            target_language=target_language,
-            prefix=prefix,
-            **settings,
-        )
-
     def _run(
         self,
         sources: Sequence[str],
@@ -274,7 +245,11 @@ class Transducer(GenerativeModel, task="transduce"):
 
     def _target_capacity(self, context: CallContext) -> int:
         """The most tokens of a target, END not counted, that it has positions for."""
-        return _max_lengths(self)[1] - 1
+        return _max_lengths(self)[1] - 1 - len(self._before(context))
+
+    def _before(self, context: CallContext) -> list[int]:
+        """The tokens of a prompt between BEGIN and an output."""
+        return []
 
     def _record_forced(
         self,
@@ -299,11 +274,12 @@ class Transducer(GenerativeModel, task="transduce"):
     ) -> dict[int, NDArray[np.float32]]:
         """The attention of each best hypothesis: one more pass, after search at full speed."""
         places = [place for place, hypotheses in enumerate(found) if hypotheses]
-        targets = [found[place][0].tokens for place in places]
+        before = self._before(context)
+        targets = [[*before, *found[place][0].tokens] for place in places]
         with inference(self):
             read = [sources[place] for place in places]
             maps = attention_to_source(self.network, read, targets, context)
-        return dict(zip(places, maps or [], strict=False))
+        return {p: m[:, :, len(before) :] for p, m in zip(places, maps or [], strict=False)}
 
     def _read(
         self,
@@ -316,20 +292,25 @@ class Transducer(GenerativeModel, task="transduce"):
     ) -> list[Reading]:
         network = self.network if forced else self._search_network
         assert isinstance(network, EncoderDecoder)
-        return read_forced(network, names, sources, targets, top, context)
+        whole = [[*self._before(context), *ids] for ids in targets]
+        return read_forced(network, names, sources, whole, top, context)
 
     def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
-        written = self.target_tokens.pieces([*output.ids, END])
-        read = self.target_tokens.pieces([BEGIN, *output.ids])
+        whole = [*self._before(context), *output.ids]
+        written = self.target_tokens.pieces([*whole, END])
+        read = self.target_tokens.pieces([BEGIN, *whole])
         return Labels(self._pieces(ids), written, read, list(ids))
 
     def _log_probabilities(
         self, sources: Rows, targets: Rows, context: CallContext = NO_CONTEXT
     ) -> list[list[float]]:
+        before = self._before(context)
+        whole = [[*before, *ids] for ids in targets] if before else targets
         with inference(self):
             if self.engine:
                 return self.engine.log_probabilities(sources, targets)
-            return log_probabilities(self.network, sources, targets, context)
+            found = log_probabilities(self.network, sources, whole, context)
+        return [values[len(before) :] for values in found]
 
 
 def _max_lengths(model: GenerativeModel) -> tuple[int, int]:

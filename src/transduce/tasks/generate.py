@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 from warnings import warn
 
 import numpy as np
@@ -31,6 +31,7 @@ from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.decoding.source_limit import TRUNCATED
+from transduce.decoding_settings import RunKeywords
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
 from transduce.models.call_context import NO_CONTEXT, CallContext
@@ -86,44 +87,24 @@ class GenerativeModel(Model):
         self,
         sources: Sequence[str],
         *,
-        attention: bool = False,
-        prefix: str | Sequence[str] | None = None,
-        include: constraints.Phrases = None,
-        exclude: constraints.Phrases = None,
-        ensemble: Sequence[GenerativeModel] = (),
-        rerank: GenerativeModel | None = None,
-        language_model: GenerativeModel | None = None,
         observer: RunObserver | None = None,
-        **settings: Any,
+        **asked: Unpack[RunKeywords],
     ) -> list[Output]:
         """Decode sources, batched by length: one output for each, in order.
 
         Args:
             sources: texts; an empty one gives an empty output, except with a language model.
-            attention: whether outputs have their attention to the source.
-            prefix: text that outputs begin with, for all sources or a list with one for each.
-            include: phrases that outputs must contain; a list of lists is one list for each source.
-            exclude: phrases that outputs must not contain; likewise.
-            ensemble: further models, whose probabilities are averaged with this one's.
-            rerank: a second model that rescores the n-best list.
-            language_model: a language model for shallow fusion.
             observer: is called with the tokens as they are chosen, and may cancel sources.
-            **settings: the fields of `DecodingSettings`, such as beam or max_length; `seed` also
-                as a list with one for each source.
+            **asked: the fields of `DecodingSettings`, such as beam or max_length; `seed` also as a
+                list with one for each source. Besides: attention (whether outputs have their
+                attention to the source); prefix (text that outputs begin with, for all sources or a
+                list with one for each); include and exclude (phrases that outputs must or must not
+                contain; a list of lists is one list for each source); ensemble (further models,
+                whose probabilities are averaged with this one's); rerank (a second model that
+                rescores the n-best list); language_model (for shallow fusion); and of an imported
+                model with a token for each language source_language and target_language.
         """
-        return self._run(
-            sources,
-            Call(),
-            attention=attention,
-            prefix=prefix,
-            include=include,
-            exclude=exclude,
-            ensemble=ensemble,
-            rerank=rerank,
-            language_model=language_model,
-            observer=observer,
-            **settings,
-        )
+        return self._run(sources, Call(), observer=observer, **asked)
 
     def _run(
         self, sources: Sequence[str], call: Call, own: CallContext | None = None, **asked: Any

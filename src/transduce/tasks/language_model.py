@@ -26,7 +26,7 @@ from transduce.models.build import build_language_model
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.recipe import Recipe
-from transduce.runtime.steps import reader_of
+from transduce.runtime.steps import steps_of
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
 
@@ -163,7 +163,7 @@ class LanguageModel(GenerativeModel, task="language_modeling"):
 
     def _plain_steps(self) -> SlidingWindow:
         def sliding(network: LanguageModelNetwork) -> SlidingWindow:
-            return SlidingWindow(reader_of(network), self.window)
+            return SlidingWindow(steps_of(network), self.window)
 
         made: SlidingWindow | None = self._packed_steps(sliding)
         return SlidingWindow(self.network, self.window) if made is None else made

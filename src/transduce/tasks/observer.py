@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transduce.data.text.unicode import stable_prefix
-from transduce.data.tokens.tokenizer import END, Tokens
+from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch.decode import BatchDecoder, Request
 from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.output import Output
@@ -23,25 +22,10 @@ from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.observer import ChosenToken, SearchObserver
 from transduce.models.call_context import CallContext
 
+if TYPE_CHECKING:
+    from transduce.tasks.generate import GenerativeModel
+
 NO_OUTPUT = "no output was found that satisfies all constraints"
-
-
-class Generative(Protocol):
-    """What is needed of a GenerativeModel here."""
-
-    target_tokens: Tokens
-
-    def _pieces(self, ids: list[int]) -> list[str]: ...
-
-    def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str: ...
-
-    def _attention(
-        self, sources: list[list[int]], found: list[list[Hypothesis]], context: CallContext
-    ) -> dict[int, NDArray[np.float32]]: ...
-
-    def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]: ...
-
-    def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output: ...
 
 
 @dataclass(frozen=True)
@@ -135,7 +119,7 @@ class SourceFeed(Protocol):
 class FeedOfJobs:
     """Turns the sources of a feed into jobs of the search, and hypotheses into outputs."""
 
-    def __init__(self, model: Generative, task: BatchDecoder, feed: SourceFeed) -> None:
+    def __init__(self, model: GenerativeModel, task: BatchDecoder, feed: SourceFeed) -> None:
         self.model, self.task, self.feed = model, task, feed
         self.sources: dict[int, tuple[str, list[int], str, int]] = {}
 
@@ -176,7 +160,7 @@ class FeedOfJobs:
 class IncrementalText:
     """The text of an output that grows by tokens, in pieces that never change again."""
 
-    def __init__(self, model: Generative, source: str, ids: list[int]) -> None:
+    def __init__(self, model: GenerativeModel, source: str, ids: list[int]) -> None:
         self.model, self.source, self.ids = model, source, ids
         self.written: list[int] = []
         self.shown = ""
@@ -215,7 +199,7 @@ class TokenSteps(SearchObserver):
 
     def __init__(
         self,
-        model: Generative,
+        model: GenerativeModel,
         observer: RunObserver,
         sources: Sequence[str],
         encoded: Sequence[list[int]],

@@ -177,18 +177,28 @@ class SpeechModel(AudioInputModel, Transducer):
         for recording in recordings:
             if recording.error:
                 raise DataError(recording.error)
+        return self._score_calls(
+            [recording.source for recording in recordings],
+            texts,
+            [Call(recording.tags) for recording in recordings],
+            **asked,
+        )
+
+    def _score_calls(
+        self, sources: Sequence[str], texts: Sequence[str], calls: Sequence[Call], **asked: Any
+    ) -> list[Score]:
+        """Score texts, where each may ask for something else; what is asked alike in one pass."""
         found: dict[int, Score] = {}
         before = [len(lens) for lens in self._lenses]
-        for own in dict.fromkeys(recording.tags for recording in recordings):
-            places = [n for n, recording in enumerate(recordings) if recording.tags == own]
-            some = [recordings[n].source for n in places]
-            context = self.context_of(Call(own))
-            scores = self._score(some, [texts[n] for n in places], context, **asked)
+        for call in dict.fromkeys(calls):
+            places = [place for place, one in enumerate(calls) if one == call]
+            some, given = [sources[n] for n in places], [texts[n] for n in places]
+            scores = self._score(some, given, self.context_of(call), **asked)
             found |= dict(zip(places, scores, strict=True))
         for lens, start in zip(self._lenses, before, strict=True):
             looked = dict(zip(found, lens.entries[start:], strict=True))
-            lens.entries[start:] = [looked[n] for n in range(len(recordings))]
-        return [found[n] for n in range(len(recordings))]
+            lens.entries[start:] = [looked[place] for place in range(len(calls))]
+        return [found[place] for place in range(len(calls))]
 
     def stream(
         self,

@@ -11,26 +11,24 @@ import numpy as np
 
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.conll import COLUMNS
-from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
+from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.output import Output
-from transduce.decoding.readings import Reading
-from transduce.decoding.score.labels import LogProbabilities, label_probabilities, read_labelled
+from transduce.decoding.score.labels import LogProbabilities, label_probabilities
 from transduce.decoding.source_limit import (
     MIN_LABEL,
     limit_reason,
     max_source_tokens,
     truncation_warnings,
 )
-from transduce.models import LabelNetwork
-from transduce.models.build import build_label_network
 from transduce.models.call_context import CallContext
-from transduce.recipe import Columns, Recipe
+from transduce.recipe import Columns
 from transduce.recipe.model import max_length_of
-from transduce.tasks.model import Model, check_sources, inference
+from transduce.tasks.classify import LabelModel
+from transduce.tasks.model import check_sources, inference
 
 
-class Tagger(Model, task="tag"):
+class Tagger(LabelModel, task="tag"):
     """A tagger: an encoder and an output layer over every word.
 
     `transduce.load` returns it for `task: tag`.
@@ -40,12 +38,7 @@ class Tagger(Model, task="tag"):
         model.run(sentences)                        # .tokens and .probabilities of each word
     """
 
-    network: LabelNetwork
-
-    @classmethod
-    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> LabelNetwork:
-        labels = len(target_tokens) - len(SPECIALS)
-        return build_label_network(recipe.model, source_tokens.names(), labels, pooled=False)
+    pooled = False
 
     def run(self, sources: Sequence[str], **others: Any) -> list[Output]:
         """One output per source, in order: a tag for each word, separated by spaces.
@@ -73,20 +66,6 @@ class Tagger(Model, task="tag"):
         if self._lenses:
             self._record([(sources[i], rows[i], outputs[i]) for i in filled], context)
         return outputs
-
-    def _read(
-        self,
-        names: list[str],
-        sources: list[list[int]],
-        targets: list[list[int]],
-        top: int,
-        forced: bool,
-        context: CallContext,
-    ) -> list[Reading]:
-        return read_labelled(self.network, names, sources, top, context)
-
-    def _pieces_of_head(self, ids: list[int]) -> list[str]:
-        return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
 
     def encode(self, sources: Sequence[str]) -> Encoding:
         """The encoder's states of each word, with lengths and mask; they hold no gradients."""

@@ -11,21 +11,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.cache.tokenised import Encoded
-from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
+from transduce.data.tokens.tokenizer import BEGIN, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.batch.decode import Bounds, FastSearch
 from transduce.decoding.cuda.pool import AudioTask
 from transduce.decoding.output import Output, Score
-from transduce.decoding.readings import Reading
-from transduce.decoding.run_lens import Labels
-from transduce.decoding.score.forced import attention_to_source
-from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import DataError, ModelError
@@ -38,7 +32,7 @@ from transduce.recipe import Recipe
 from transduce.recipe.audio import Prompt
 from transduce.tasks.audio_input import AudioSource, SegmentedRecording, groups
 from transduce.tasks.call import Call
-from transduce.tasks.generate import GenerativeModel, Ids
+from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.join_transcripts import join_segments
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import RunObserver
@@ -178,19 +172,9 @@ class WhisperModel(SpeechModel):
         recordings = self._whole(self.split_recordings(sources, rate, tags))
         if len(recordings) != len(texts):
             raise ModelError(f"there are {len(recordings)} sources, but {len(texts)} targets")
-        found: dict[int, Score] = {}
-        before = [len(lens) for lens in self._lenses]
         languages = self._languages(recordings, options, self.encoder_cache())
-        for own in dict.fromkeys(languages):
-            places = [n for n, one in enumerate(languages) if one == own]
-            some = [recordings[n].source for n in places]
-            context = self.context_of(Call(language=own, task=options.task))
-            scores = self._score(some, [texts[n] for n in places], context, **asked)
-            found |= dict(zip(places, scores, strict=True))
-        for lens, start in zip(self._lenses, before, strict=True):
-            looked = dict(zip(found, lens.entries[start:], strict=True))
-            lens.entries[start:] = [looked[n] for n in range(len(recordings))]
-        return [found[n] for n in range(len(recordings))]
+        calls = [Call(language=one, task=options.task) for one in languages]
+        return self._score_calls([one.source for one in recordings], texts, calls, **asked)
 
     def stream(
         self,
@@ -401,47 +385,5 @@ class WhisperModel(SpeechModel):
         capacity = bounds.capacity - len(_prompted(context).prompt) + 1
         return replace(bounds, capacity=min(capacity, max(1, bounds.capacity // 2)))
 
-    # --------------------------------------------- scores, attention and lenses
-
-    def _log_probabilities(
-        self, sources: Any, targets: Any, context: CallContext = NO_CONTEXT
-    ) -> list[list[float]]:
-        before = _prompted(context).before
-        whole = [[*before, *ids] for ids in targets]
-        found = super()._log_probabilities(sources, whole, context)
-        return [values[len(before) :] for values in found]
-
-    def _target_capacity(self, context: CallContext) -> int:
-        capacity = super()._target_capacity(context)
-        return capacity - len(_prompted(context).before)
-
-    def _read(
-        self,
-        names: list[str],
-        sources: Ids,
-        targets: Ids,
-        top: int,
-        forced: bool,
-        context: CallContext,
-    ) -> list[Reading]:
-        whole = [[*_prompted(context).before, *ids] for ids in targets]
-        return super()._read(names, sources, whole, top, forced, context)
-
-    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
-        labels = super()._labels(source, ids, output, context)
-        whole = [*_prompted(context).before, *output.ids]
-        pieces = self.target_tokens.pieces
-        return replace(
-            labels, target_tokens=pieces([*whole, END]), prefix_tokens=pieces([BEGIN, *whole])
-        )
-
-    def _attention(
-        self, sources: Ids, found: list[list[Hypothesis]], context: CallContext
-    ) -> dict[int, NDArray[np.float32]]:
-        places = [place for place, hypotheses in enumerate(found) if hypotheses]
-        before = _prompted(context).before
-        targets = [[*before, *found[place][0].tokens] for place in places]
-        with inference(self):
-            read = [sources[place] for place in places]
-            maps = attention_to_source(self.network, read, targets, context)
-        return {p: m[:, :, len(before) :] for p, m in zip(places, maps or [], strict=False)}
+    def _before(self, context: CallContext) -> list[int]:
+        return _prompted(context).before

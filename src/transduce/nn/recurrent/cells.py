@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from transduce.nn.masks import readable
+from transduce.nn.masks import readable, real_positions
 
 # The state of a cell: (h_BD,) or (h_BD, c_BD). The batch is the first dimension of every part, so
 # that beam search reorders any state with one index_select per part.
@@ -310,9 +310,8 @@ CELLS: dict[str, type[Cell]] = {
 
 
 def zero_beyond(x_BSD: Tensor, lengths_B: Tensor) -> Tensor:
-    position_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
-    beyond_BS = position_S >= lengths_B.unsqueeze(1)
-    return x_BSD.masked_fill(beyond_BS.unsqueeze(2), 0.0)
+    real_BS = real_positions(lengths_B, x_BSD.shape[1])
+    return x_BSD.masked_fill(~real_BS.unsqueeze(2), 0.0)
 
 
 def _after_last_step(every_BSD: Tensor, before_BD: Tensor, lengths_B: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.errors import ModelError
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.streaming import EncoderStreams
 from transduce.nn.ctc.prefix_beam import Prefixes, PrefixSearch
@@ -128,11 +127,7 @@ class StreamingRecogniser(LiveRecogniser):
     # ------------------------------------------------------------------------------- sessions
 
     def session(self, rate: int | None = None, tags: Sequence[str] = ()) -> StreamingSession:
-        known = self.model.source_tokens.tags
-        for tag in tags:
-            if tag not in known:
-                there = f"its tags are {', '.join(known)}" if known else "it was trained without"
-                raise ModelError(f"the model has no tag {tag}; {there}")
+        self.model.check_tags(tags)
         return StreamingSession(self, self.rate if rate is None else rate, tags)
 
     def open(self) -> int:
