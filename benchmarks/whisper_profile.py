@@ -29,10 +29,11 @@ from transduce.decoding.cuda.pool import AudioTask
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.speech import SpeechFrontend
 from transduce.nn.speech.whisper import WhisperMel
+from transduce.tasks.audio_input import AudioInput
 from transduce.whisper.model import WhisperModel
 
 PARTS: list[tuple[str, type, str]] = [  # a part's time is without that of the parts within it
-    ("samples", WhisperModel, "split_recordings"),
+    ("samples", AudioInput, "split"),
     ("features", WhisperMel, "forward"),
     ("convolutions", SpeechFrontend, "forward"),
     ("encoder", TransformerEncoder, "forward"),

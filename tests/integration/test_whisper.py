@@ -67,7 +67,7 @@ def test_the_loss_is_of_the_text_alone(tmp_path: Path, monkeypatch: pytest.Monke
         ("data.train",),
     ).data
     tokens = model.target_tokens
-    parts = (data.train, data, model.audio, tokens, tokens, tmp_path / "cache")
+    parts = (data.train, data, model.recordings.settings, tokens, tokens, tmp_path / "cache")
     corpus, _ = encode_recordings(*parts)
     assert tokens.pieces(corpus.target(0).tolist())[:3] == [
         "<|de|>",
@@ -81,8 +81,8 @@ def test_the_loss_is_of_the_text_alone(tmp_path: Path, monkeypatch: pytest.Monke
     scores = model.score(files, texts)
     assert float(loss.total) == pytest.approx(-sum(s.log_probability for s in scores), rel=1e-4)
     assert int(loss.tokens) == sum(len(score.tokens) for score in scores)
-    audio = model.audio.model_copy(
-        update={"prompt": model.audio.prompt.model_copy(update={"language": None})}
+    audio = model.recordings.settings.model_copy(
+        update={"prompt": model.recordings.settings.prompt.model_copy(update={"language": None})}
     )
     assert isinstance(audio, Audio)
     with pytest.raises(DataError, match=r"set audio\.prompt\.language"):

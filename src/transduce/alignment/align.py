@@ -84,7 +84,10 @@ def align_recording(
     """
     seconds = audio_info(audio).seconds
     log_probs_SV = ctc_emissions(model, audio, tags)
-    loud = loud_frames(audio_blocks(audio, model.audio.sample_rate), model.audio.sample_rate)
+    loud = loud_frames(
+        audio_blocks(audio, model.recordings.settings.sample_rate),
+        model.recordings.settings.sample_rate,
+    )
     _silence(log_probs_SV, model, loud)
     ids = torch.tensor([number for line in lines for number in line.ids], dtype=torch.int64)
     starts = np.cumsum([0, *(len(line.ids) for line in lines)])

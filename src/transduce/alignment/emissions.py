@@ -31,11 +31,11 @@ AT_ONCE = 16  # windows in one batch
 def ctc_emissions(model: SpeechModel, path: Path, tags: Sequence[str] = ()) -> Tensor:
     """log p [S, V] of every encoder frame of a recording, on the CPU. Raises ModelError for tags
     that the model has not."""
-    model.check_tags(tags)
+    model.recordings.check_tags(tags)
     context = model.context_of(Call(tuple(tags)))
     front = model.network.front
     step = FACTOR * front.mel.hop
-    core = max(1.0, min(CORE, model.longest - 2 * CONTEXT)) * front.rate
+    core = max(1.0, min(CORE, model.recordings.longest - 2 * CONTEXT)) * front.rate
     core_states, context_states = int(core) // step, int(CONTEXT * front.rate) // step
     cut = _windows(audio_blocks(path, front.rate), core_states * step, context_states * step)
     found = []

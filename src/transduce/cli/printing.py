@@ -165,7 +165,7 @@ def _write_transcript(
 
     file, _, end = parse_place(source)
     if isinstance(source, AudioSegment):  # that is not read from a file
-        seconds = len(source.wave) / model.audio.sample_rate
+        seconds = len(source.wave) / model.recordings.settings.sample_rate
     else:
         seconds = audio_info(file).seconds if end is None else end
     text = transcript(output, kind, seconds, model.target_tokens.level == "symbol")

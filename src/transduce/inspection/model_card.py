@@ -94,7 +94,7 @@ def card_text(model: Model, folder: Path, place: str) -> str:
 def _tokens(model: Model) -> list[str]:
     if isinstance(model, AudioInputModel):
         tokens = f"- Tokens: {len(model.target_tokens):,} ({model.target_tokens.level})"
-        return [f"- Audio: {_part(model.audio)}", tokens]
+        return [f"- Audio: {_part(model.recordings.settings)}", tokens]
     source, target = (f"{len(t):,} ({t.level})" for t in (model.source_tokens, model.target_tokens))
     if isinstance(model, LanguageModel):
         return [f"- Tokens: {target}; reads {model.window} of them at once"]

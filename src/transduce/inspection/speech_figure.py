@@ -77,10 +77,10 @@ def draw_speech_attention(
     if output.attention is None:
         raise ModelError(
             f"{source}: there is no attention to draw; give a model with attention a "
-            f"recording of at most {model.longest:g} s"
+            f"recording of at most {model.recordings.longest:g} s"
         )
-    (recording,) = model.split_recordings([source], rate, tags)
-    ((wave, trouble, _),) = model.waves_of([recording.source])
+    (recording,) = model.recordings.split([source], rate, tags)
+    ((wave, trouble, _),) = model.recordings.waves_of([recording.source])
     if wave is None:
         raise DataError(trouble)
     front = model.network.front
@@ -99,12 +99,12 @@ def draw_speech_attention(
         [front.seconds_of(state) for state in range(weights_TS.shape[1] + 1)],
         output.tokens,
         mel_BFM[0].cpu().numpy(),
-        len(wave) / model.audio.sample_rate,
+        len(wave) / model.recordings.settings.sample_rate,
         output.words,
         path,
         title,
         ctc=ctc,
-        rate=model.audio.sample_rate,
+        rate=model.recordings.settings.sample_rate,
     )
     return output.text
 

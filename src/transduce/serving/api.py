@@ -238,7 +238,9 @@ def _metadata(served: Served) -> dict[str, Any]:
         "input": "audio" if served.takes_audio else "text",
         "look": served.model.engine is None,
         "live": can_be_live(served),
-        "seconds": served.model.longest if isinstance(served.model, AudioInputModel) else None,
+        "seconds": served.model.recordings.longest
+        if isinstance(served.model, AudioInputModel)
+        else None,
         "source": served.pair[0] if served.pair else None,
         "target": served.pair[1] if served.pair else None,
         "parameters": sum(p.numel() for p in served.model.network.parameters()),

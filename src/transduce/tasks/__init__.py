@@ -10,7 +10,6 @@ of `GenerativeModel` too, with the keywords of `DecodingSettings`, and return an
 from transduce.decoding.encode import Encoding
 from transduce.decoding.output import Output, Score
 from transduce.decoding.settings import Settings as DecodingSettings
-from transduce.tasks.audio_input import AudioInputModel
 from transduce.tasks.classify import Classifier
 from transduce.tasks.classify_audio import AudioClassifier
 from transduce.tasks.generate import GenerativeModel
@@ -21,7 +20,6 @@ from transduce.tasks.tag import Tagger
 
 __all__ = [
     "AudioClassifier",
-    "AudioInputModel",
     "Classifier",
     "DecodingSettings",
     "Encoding",
@@ -33,3 +31,6 @@ __all__ = [
     "SpeechModel",
     "Tagger",
 ]
+
+AudioInputModel = SpeechModel | AudioClassifier
+"""A model whose sources are recordings."""

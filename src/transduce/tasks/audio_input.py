@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -29,10 +29,9 @@ from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.tags import without_tags
 from transduce.decoding.output import Output
 from transduce.decoding.run_lens import Labels
-from transduce.decoding.speech.confidence import Calibration
 from transduce.errors import DataError, ModelError
 from transduce.models.call_context import CallContext
-from transduce.models.speech import SpeechEncoderDecoder
+from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend
 from transduce.models.speech_label_network import SpeechLabelNetwork
 from transduce.nn.speech.feature_norm import Statistics
 from transduce.recipe import Audio
@@ -112,48 +111,41 @@ class SegmentedRecording:
 Group = list[tuple[SegmentedRecording, float, float]]
 
 
-class AudioInputModel(Model):
-    """Base of models whose sources are audio: reading, cutting, tags, confidence."""
+@dataclass(frozen=True)
+class AudioInput:
+    """The sources of a model that reads audio: reading, cutting, tags."""
 
-    network: SpeechEncoderDecoder | SpeechLabelNetwork
-    calibration: Calibration | None = None
-    """The usual confidence, measured on the validation set; None: not measured."""
+    model: Model
 
     @property
-    def audio(self) -> Audio:
-        assert self.recipe.audio is not None
-        return self.recipe.audio
+    def settings(self) -> Audio:
+        assert self.model.recipe.audio is not None
+        return self.model.recipe.audio
+
+    @property
+    def front(self) -> SpeechFrontend:
+        network = self.model.network
+        assert isinstance(network, SpeechEncoderDecoder | SpeechLabelNetwork)
+        return network.front
 
     @property
     def longest(self) -> float:
         """Maximum length of a segment in seconds, as in training."""
-        return max(1.0, self.recipe.data.max_length / self.audio.frames_a_second)
+        return max(1.0, self.model.recipe.data.max_length / self.settings.frames_a_second)
 
     def set_feature_statistics(self, corpus: Encoded | StreamingDataset) -> None:
         """Compute the mean and variance of the training features, for audio.normalize: global."""
-        front = self.network.front
+        front = self.front
         if front.norm is None or not isinstance(corpus, AudioCorpus):
             return
-        statistics = Statistics.empty(self.audio.mel_bands)
+        statistics = Statistics.empty(self.settings.mel_bands)
         step = -(-len(corpus) // NORM_SAMPLE)
         for row in range(0, len(corpus), step):
             waves, lengths = corpus.waves(np.array([row]))
             front.note(statistics, torch.from_numpy(waves), torch.from_numpy(lengths))
         front.norm.set(statistics)
 
-    def calibrate(self, confidences: Sequence[float]) -> None:
-        """Set the usual confidence from outputs on the validation set."""
-        self.calibration = Calibration.of(confidences)
-
-    def metadata(self) -> dict[str, Any]:
-        return {} if self.calibration is None else dict(self.calibration.metadata())
-
-    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        self.calibration = Calibration.from_metadata(metadata)
-
-    # ---------------------------------------------------------------------------- sources
-
-    def split_recordings(
+    def split(
         self, sources: Sequence[AudioSource], rate: int | None, tags: Sequence[str]
     ) -> list[SegmentedRecording]:
         """Each source with its tags and the segments that it is cut into.
@@ -171,7 +163,7 @@ class AudioInputModel(Model):
 
     def check_tags(self, tags: Sequence[str]) -> None:
         """Raise ModelError for a tag that the model has not."""
-        known = self.source_tokens.tags
+        known = self.model.source_tokens.tags
         for tag in tags:
             if tag not in known:
                 there = f"its tags are {', '.join(known)}" if known else "it was trained without"
@@ -182,7 +174,7 @@ class AudioInputModel(Model):
         if isinstance(source, Path):
             return [], str(source)
         if isinstance(source, str):
-            tags, rest = without_tags(source, self.source_tokens.tags)
+            tags, rest = without_tags(source, self.model.source_tokens.tags)
             if tags and isinstance(source, AudioSegment):
                 rest = AudioSegment.of(rest, source.wave)
             return tags, source if not tags else rest
@@ -195,11 +187,11 @@ class AudioInputModel(Model):
             raise ModelError("samples need their sample rate; give it, as in rate=16000")
         if rate <= 0:
             raise ModelError(f"rate is {rate}; it must be above 0, the samples per second of audio")
-        return [], AudioSegment.of_samples(source, rate, self.audio.sample_rate)
+        return [], AudioSegment.of_samples(source, rate, self.settings.sample_rate)
 
     def _cut(self, source: str, tags: tuple[str, ...]) -> SegmentedRecording:
         """Cut audio that is too long for one segment at its silences."""
-        rate = self.audio.sample_rate
+        rate = self.settings.sample_rate
         if isinstance(source, AudioSegment):
             recording = SegmentedRecording(
                 source, tags, error=source.remark if source.failed else ""
@@ -207,7 +199,7 @@ class AudioInputModel(Model):
             recording.segments = [(0.0, len(source.wave) / rate)]
             if len(source.wave) / rate > self.longest and not source.silent:
                 samples = source.wave.astype(np.float32) / np.float32(FULL_SCALE)
-                self._cut_at_silences(recording, iter([samples]), 0.0, len(source.wave) / rate)
+                self.cut_at_silences(recording, iter([samples]), 0.0, len(source.wave) / rate)
                 recording.remarks += [source.remark] if source.remark else []
             return recording
         path, start, end = parse_place(source)
@@ -222,19 +214,19 @@ class AudioInputModel(Model):
                 )
             recording.segments = [(start, stop)]
             if stop - start > self.longest:
-                self._cut_at_silences(recording, audio_blocks(path, rate), start, stop)
+                self.cut_at_silences(recording, audio_blocks(path, rate), start, stop)
         except DataError as error:
             recording.error = str(error)
         return recording
 
-    def _cut_at_silences(
+    def cut_at_silences(
         self,
         recording: SegmentedRecording,
         blocks: Iterator[NDArray[np.float32]],
         start: float,
         stop: float,
     ) -> None:
-        found = cut_at_silences(blocks, self.audio.sample_rate, longest=self.longest)
+        found = cut_at_silences(blocks, self.settings.sample_rate, longest=self.longest)
         within = [(max(a, start), min(b, stop)) for a, b in found]
         recording.segments = [(a, b) for a, b in within if b - a > MIN_SEGMENT_SECONDS]
         recording.whole = False
@@ -251,15 +243,13 @@ class AudioInputModel(Model):
             for name in names
         ]
         missing = [name for name, there in zip(names, known, strict=True) if there is None]
-        read = iter(read_waves(missing, self.audio.sample_rate) if missing else ())
+        read = iter(read_waves(missing, self.settings.sample_rate) if missing else ())
         return [there or next(read) for there in known]
 
-    def readable_segments(
-        self, group: Group
-    ) -> Iterator[tuple[tuple[str, ...], list[AudioSegment], Group]]:
+    def readable(self, group: Group) -> Iterator[tuple[tuple[str, ...], list[AudioSegment], Group]]:
         """The segments of a group that can be used, grouped by tags; why others cannot is noted in
         their recordings."""
-        names = [one.name(start, end, self.audio.sample_rate) for one, start, end in group]
+        names = [one.name(start, end, self.settings.sample_rate) for one, start, end in group]
         by_tags: dict[tuple[str, ...], tuple[list[AudioSegment], Group]] = {}
         for entry, name, (wave, remark, silent) in zip(
             group, names, self.waves_of(names), strict=True
@@ -277,15 +267,16 @@ class AudioInputModel(Model):
         for tags, (segments, entries) in by_tags.items():
             yield tags, segments, entries
 
-    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
-        first, front = parse_place(source)[1], self.network.front
-        times = [first + front.seconds_of(state) for state in range(front.states_of(len(ids)))]
-        return replace(super()._labels(source, [], output, context), source_tokens=[], times=times)
+    def labels(self, labels: Labels, source: str, wave: Sequence[int]) -> Labels:
+        """The positions of a source are called by their times."""
+        first, front = parse_place(source)[1], self.front
+        times = [first + front.seconds_of(state) for state in range(front.states_of(len(wave)))]
+        return replace(labels, source_tokens=[], times=times)
 
     def context_of(self, call: Call) -> CallContext:
         """Tags are numbered by the model's own vocabulary; one that was trained without any knows
         nothing of them."""
-        known = list(self.source_tokens.tags)
+        known = list(self.model.source_tokens.tags)
         if not known:
             return CallContext()
         self.check_tags(call.tags)

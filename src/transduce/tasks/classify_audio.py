@@ -9,20 +9,24 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.data.batches.streaming_dataset import StreamingDataset
+from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.output import Output
+from transduce.decoding.run_lens import Labels
 from transduce.decoding.score.labels import LogProbabilities, label_probabilities, pooling_weights
 from transduce.errors import ModelError
 from transduce.models.build import build_audio_label_network
+from transduce.models.call_context import CallContext
 from transduce.models.speech_label_network import SpeechLabelNetwork
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import AudioInputModel, AudioSource, SegmentedRecording, groups
+from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording, groups
 from transduce.tasks.call import Call
 from transduce.tasks.classify import Classifier
 from transduce.tasks.model import inference
 
 
-class AudioClassifier(AudioInputModel, Classifier):
+class AudioClassifier(Classifier):
     """An audio classifier: an encoder of audio, pooling and an output layer.
 
     `transduce.load` returns it for `task: classify` with audio.
@@ -42,6 +46,21 @@ class AudioClassifier(AudioInputModel, Classifier):
         labels = len(target_tokens) - len(SPECIALS)
         tags = len(source_tokens.tags)
         return build_audio_label_network(recipe.model, recipe.audio, labels, tags)
+
+    @property
+    def recordings(self) -> AudioInput:
+        """How its sources are read."""
+        return AudioInput(self)
+
+    def set_feature_statistics(self, corpus: Encoded | StreamingDataset) -> None:
+        self.recordings.set_feature_statistics(corpus)
+
+    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
+        labels = super()._labels(source, [], output, context)
+        return self.recordings.labels(labels, source, ids)
+
+    def context_of(self, call: Call) -> CallContext:
+        return self.recordings.context_of(call)
 
     def __call__(self, source: AudioSource, **settings: Any) -> str:
         """The most likely label of one source."""
@@ -69,11 +88,11 @@ class AudioClassifier(AudioInputModel, Classifier):
         self.reject_settings(others, known=("rate", "tags", "nbest", "attention"))
         if nbest < 1:
             raise ModelError(f"nbest is {nbest}; it must be 1 or more")
-        recordings = self.split_recordings(sources, rate, tags)
+        recordings = self.recordings.split(sources, rate, tags)
         found: dict[int, list[tuple[float, LogProbabilities]]] = {}
         maps: dict[int, NDArray[np.float32]] = {}
         for group in groups(recordings):
-            for own, segments, entries in self.readable_segments(group):
+            for own, segments, entries in self.recordings.readable(group):
                 rows = [cast("list[int]", segment.wave) for segment in segments]
                 context = self.context_of(Call(own))
                 with inference(self):

@@ -22,6 +22,7 @@ from transduce.decoding.engine import Engine
 from transduce.decoding.output import Output, Score
 from transduce.decoding.readings import Reading
 from transduce.decoding.run_lens import TOP, Labels, NextTokens, RunLens, lenses_on
+from transduce.decoding.speech.confidence import Calibration
 from transduce.decoding_settings import RunKeywords
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
@@ -88,6 +89,8 @@ class Model:
         self.imported: dict[str, Any] | None = None
         """Of a model being imported: what its folder keeps for an export, as JSON values."""
         self._adapters: AdapterChoice | None = None
+        self.calibration: Calibration | None = None
+        """The usual confidence, of a model that reads audio; None: not measured."""
         self.changed = ""
         """The name of the function that changed the network after it was built; empty: none."""
         self.workers = 1
@@ -410,10 +413,11 @@ class Model:
 
     def metadata(self) -> dict[str, Any]:
         """Metadata to save with the weights, as JSON values."""
-        return {}
+        return {} if self.calibration is None else dict(self.calibration.metadata())
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Restore the metadata saved with the weights."""
+        self.calibration = Calibration.from_metadata(metadata)
 
 
 def needs_change(folder: Path, changed: str) -> str:

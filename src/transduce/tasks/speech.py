@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from transduce.data.audio.corpus import AudioCorpus, Wave
+from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.batches.waves import pad_waves
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
@@ -16,6 +17,7 @@ from transduce.decoding.batch.decode import BatchDecoder, FastSearch
 from transduce.decoding.combine.ctc_and_lm import CtcScorer, DecoderSteps
 from transduce.decoding.cuda.pool import AudioTask, CudaSearch, has_cuda_search
 from transduce.decoding.output import Output, Score
+from transduce.decoding.run_lens import Labels
 from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
@@ -33,7 +35,7 @@ from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.streaming import is_streaming
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import AudioInputModel, AudioSegment, AudioSource, Group, groups
+from transduce.tasks.audio_input import AudioInput, AudioSegment, AudioSource, Group, groups
 from transduce.tasks.call import Call
 from transduce.tasks.encoder_decoder import Transducer
 from transduce.tasks.generate import GenerativeModel, Ids
@@ -49,7 +51,7 @@ from transduce.tasks.observer import PartObserver, RunObserver, SourceFeed, Toke
 DIAGONAL_SAMPLE = 64  # recordings for the mean diagonality of attention
 
 
-class SpeechModel(AudioInputModel, Transducer):
+class SpeechModel(Transducer):
     """A model that generates text from audio: speech recognition and speech translation.
 
     `transduce.load` returns it for `task: transduce` with audio.
@@ -72,6 +74,18 @@ class SpeechModel(AudioInputModel, Transducer):
         assert recipe.audio is not None
         vocabulary = Vocabulary(len(source_tokens), len(target_tokens))
         return build_audio(recipe.model, recipe.audio, vocabulary, len(source_tokens.tags))
+
+    @property
+    def recordings(self) -> AudioInput:
+        """How its sources are read."""
+        return AudioInput(self)
+
+    def set_feature_statistics(self, corpus: Encoded | StreamingDataset) -> None:
+        self.recordings.set_feature_statistics(corpus)
+
+    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
+        labels = super()._labels(source, [], output, context)
+        return self.recordings.labels(labels, source, ids)
 
     # ------------------------------------------------------------------------------- use
 
@@ -111,7 +125,7 @@ class SpeechModel(AudioInputModel, Transducer):
             raise ModelError(
                 "rerank needs a speech model for a speech model; use language_model for text models"
             )
-        recordings = self.split_recordings(sources, rate, tags)
+        recordings = self.recordings.split(sources, rate, tags)
         number_of = {id(recording): number for number, recording in enumerate(recordings)}
         for group in groups(recordings):
             self._transcribe(group, times, asked, observer, number_of)
@@ -132,7 +146,7 @@ class SpeechModel(AudioInputModel, Transducer):
         before = [len(lens) for lens in lenses]
         place_of = {id(entry): place for place, entry in enumerate(group)} if lenses else {}
         order: dict[int, int] = {}
-        for tags, segments, entries in self.readable_segments(group):
+        for tags, segments, entries in self.recordings.readable(group):
             if lenses:
                 order |= {id(p): place_of[id(e)] for p, e in zip(segments, entries, strict=True)}
             part = None
@@ -171,7 +185,7 @@ class SpeechModel(AudioInputModel, Transducer):
 
         Sources, rate and tags are as in `run`; sources are not cut into segments.
         """
-        recordings, texts = self.split_recordings(sources, rate, tags), check_sources(targets)
+        recordings, texts = self.recordings.split(sources, rate, tags), check_sources(targets)
         if len(recordings) != len(texts):
             raise ModelError(f"there are {len(recordings)} sources, but {len(texts)} targets")
         for recording in recordings:
@@ -209,7 +223,7 @@ class SpeechModel(AudioInputModel, Transducer):
         **settings: Any,
     ) -> Iterator[str]:
         """Stream the output of one source as it is generated; it is not cut into segments."""
-        (recording,) = self.split_recordings([source], rate, tags)
+        (recording,) = self.recordings.split([source], rate, tags)
         if recording.error:
             raise DataError(recording.error)
         yield from self._stream(recording.source, Call(recording.tags), **settings)
@@ -234,7 +248,7 @@ class SpeechModel(AudioInputModel, Transducer):
         settings of `run`.
         """
         if is_streaming(self.network) and self.has_same_ctc:
-            chosen = StreamingSettings.of(self.recipe, self.longest, settings)
+            chosen = StreamingSettings.of(self.recipe, self.recordings.longest, settings)
             return StreamingRecogniser(self, chosen)
         self._settings({"chunk_ms": settings.get("chunk_ms")})
         return AgreementRecogniser(self, **settings)
@@ -327,7 +341,7 @@ class SpeechModel(AudioInputModel, Transducer):
         self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
     ) -> tuple[Ids, dict[int, str]]:
         waves: list[Wave] = []
-        for wave, trouble, _ in self.waves_of(sources):
+        for wave, trouble, _ in self.recordings.waves_of(sources):
             if wave is None:
                 raise DataError(trouble)
             waves.append(wave)
@@ -336,10 +350,12 @@ class SpeechModel(AudioInputModel, Transducer):
     def context_of(self, call: Call) -> CallContext:
         """One that was not trained to read in chunks reads whole recordings: it may rerank what
         another has streamed."""
-        context = super().context_of(call)
+        context = self.recordings.context_of(call)
         if call.chunk_ms is None or not is_streaming(self.network):
             return context
-        return replace(context, chunk=chunk_states(call.chunk_ms, self.audio.state_ms))
+        return replace(
+            context, chunk=chunk_states(call.chunk_ms, self.recordings.settings.state_ms)
+        )
 
     def _pieces(self, source: list[int]) -> list[str]:
         return []

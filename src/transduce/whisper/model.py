@@ -30,7 +30,7 @@ from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe import Recipe
 from transduce.recipe.audio import Prompt
-from transduce.tasks.audio_input import AudioSource, SegmentedRecording, groups
+from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording, groups
 from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.join_transcripts import join_segments
@@ -73,6 +73,20 @@ def _prompted(context: CallContext) -> PromptContext:
     return context
 
 
+class WhisperInput(AudioInput):
+    """Recordings that are not cut beforehand, and whose tags are languages."""
+
+    def check_tags(self, tags: Sequence[str]) -> None:
+        assert isinstance(self.model, WhisperModel)
+        for tag in tags:
+            if tag.strip("|") not in self.model.prompt_tokens.languages:
+                raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
+
+    def cut_at_silences(self, recording: SegmentedRecording, *_: Any) -> None:
+        """Timestamps say where the next window begins."""
+        recording.whole = False
+
+
 class WhisperModel(SpeechModel):
     """A Whisper model, and any speech model whose outputs begin with a prompt (audio.prompt).
 
@@ -80,6 +94,10 @@ class WhisperModel(SpeechModel):
     model("talk.flac")                                 # the language is detected
     model.run(["talk.flac"], language="de", task="translate", times=True)
     """
+
+    @property
+    def recordings(self) -> WhisperInput:
+        return WhisperInput(self)
 
     against_loops = "try fallback=True (--fallback), which decodes such passages again"
 
@@ -124,11 +142,11 @@ class WhisperModel(SpeechModel):
         repeat themselves or are unlikely are sampled again, at rising temperatures.
         """
         options = self._options(language, task, timestamps)
-        recordings = self.split_recordings(sources, rate, tags)
+        recordings = self.recordings.split(sources, rate, tags)
         number_of = {id(recording): number for number, recording in enumerate(recordings)}
         for group in groups(recordings):
             progress = []
-            for own, segments, entries in self.readable_segments(group):
+            for own, segments, entries in self.recordings.readable(group):
                 for segment, (recording, start, _) in zip(segments, entries, strict=True):
                     progress.append(
                         Progress(
@@ -169,7 +187,7 @@ class WhisperModel(SpeechModel):
         """
         options = self._options(language, task, timestamps=False)
         texts = check_sources(targets)
-        recordings = self._whole(self.split_recordings(sources, rate, tags))
+        recordings = self._whole(self.recordings.split(sources, rate, tags))
         if len(recordings) != len(texts):
             raise ModelError(f"there are {len(recordings)} sources, but {len(texts)} targets")
         languages = self._languages(recordings, options, self.encoder_cache())
@@ -188,7 +206,7 @@ class WhisperModel(SpeechModel):
     ) -> Iterator[str]:
         """Stream the output of one source of at most 30 s as it is generated."""
         options = self._options(language, task, timestamps=False)
-        recordings = self._whole(self.split_recordings([source], rate, tags))
+        recordings = self._whole(self.recordings.split([source], rate, tags))
         encoder = self.encoder_cache()
         (found,) = self._languages(recordings, options, encoder)
         call = Call(language=found, task=options.task)
@@ -199,7 +217,7 @@ class WhisperModel(SpeechModel):
         self, sources: Sequence[AudioSource], **more: Any
     ) -> list[dict[str, float]]:
         """The probability of each language in the first 30 s of each source, likeliest first."""
-        recordings = self.split_recordings(sources, more.get("rate"), ())
+        recordings = self.recordings.split(sources, more.get("rate"), ())
         for recording in recordings:
             if recording.error:
                 raise DataError(recording.error)
@@ -240,11 +258,6 @@ class WhisperModel(SpeechModel):
         own = [tag.strip("|") for tag in tags]
         return next((tag for tag in own if tag in self.prompt_tokens.languages), language)
 
-    def check_tags(self, tags: Sequence[str]) -> None:
-        for tag in tags:
-            if tag.strip("|") not in self.prompt_tokens.languages:
-                raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
-
     def _languages(
         self, recordings: list[SegmentedRecording], options: DecodingOptions, encoder: EncoderCache
     ) -> list[str | None]:
@@ -259,8 +272,8 @@ class WhisperModel(SpeechModel):
         self, recordings: list[SegmentedRecording], encoder: EncoderCache
     ) -> list[DetectedLanguage]:
         waves: list[Wave] = []
-        maximum = round(self.longest * self.audio.sample_rate)
-        for wave, why, _ in self.waves_of([one.source for one in recordings]):
+        maximum = round(self.recordings.longest * self.recordings.settings.sample_rate)
+        for wave, why, _ in self.recordings.waves_of([one.source for one in recordings]):
             if wave is None:
                 raise DataError(why)
             waves.append(wave[:maximum])
@@ -286,13 +299,10 @@ class WhisperModel(SpeechModel):
                 raise DataError(recording.error)
             if not recording.whole:
                 raise ModelError(
-                    f"{recording.source} is longer than {self.longest:g} s; only run takes it"
+                    f"{recording.source} is longer than {self.recordings.longest:g} s; only run "
+                    f"takes it"
                 )
         return recordings
-
-    def _cut_at_silences(self, recording: SegmentedRecording, *_: Any) -> None:
-        """Long recordings are not cut beforehand: timestamps say where the next window begins."""
-        recording.whole = False
 
     def _joined(self, recording: SegmentedRecording) -> Output:
         output = join_segments(recording, self.calibration)
@@ -312,8 +322,8 @@ class WhisperModel(SpeechModel):
 
     @property
     def prompt_settings(self) -> Prompt:
-        assert self.audio.prompt is not None
-        return self.audio.prompt
+        assert self.recordings.settings.prompt is not None
+        return self.recordings.settings.prompt
 
     def encoder_cache(self) -> EncoderCache:
         """Encodes each recording of a call once, with the weights of now."""

@@ -32,7 +32,7 @@ from transduce.nn.recurrent.cells import CELLS
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
 from transduce.runtime.recurrent import CRecurrentSteps
-from transduce.runtime.steps import reader_of, steps_of
+from transduce.runtime.steps import steps_of
 from transduce.runtime.transformer import CTransformerSteps
 
 V, B, T = 31, 5, 7
@@ -299,7 +299,7 @@ def test_recurrent_decoders(options: dict[str, Any]) -> None:
 @torch.inference_mode()
 def test_language_models(options: dict[str, Any], read: int) -> None:
     network = speaker(**options)
-    ours = reader_of(packed(network, "float32"))
+    ours = steps_of(packed(network, "float32"))
     assert isinstance(
         ours, LanguageModelNetwork if "combine" in options else CTransformerSteps | CRecurrentSteps
     )

@@ -50,7 +50,7 @@ def test_whisper(slots: list[int], beam: int) -> None:
 @pytest.mark.parametrize("beam", [1, 3])
 def test_other_models_of_audio(slots: list[int], beam: int) -> None:
     model = tiny_sounds.audio_model()
-    rate = model.audio.sample_rate
+    rate = model.recordings.settings.sample_rate
     waves = [tiny_sounds.noise(seconds, seed) for seed, seconds in enumerate((0.5, 1.1, 0.8))]
     asked = {"rate": rate, "beam": beam, "ctc_weight": 0.0}
     found = model.run(waves, **asked)

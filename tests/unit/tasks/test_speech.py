@@ -119,12 +119,12 @@ def long(tmp_path: Path) -> Path:
 
 
 def test_long_recordings_are_cut_at_their_pauses(model: SpeechModel, long: Path) -> None:
-    assert model.longest == pytest.approx(3.0)
+    assert model.recordings.longest == pytest.approx(3.0)
     (output,) = model.run([str(long)], times=True)
     assert len(output.segments) == 3
     ends = [0.0, *(end for s in output.segments for end in (s.start, s.end))]
     assert ends == sorted(ends)
-    assert all(s.end - s.start <= model.longest for s in output.segments)
+    assert all(s.end - s.start <= model.recordings.longest for s in output.segments)
     assert output.text == " ".join(s.text for s in output.segments if s.text)
     pieces = [f"{long}#t={s.start:.6f},{s.end:.6f}" for s in output.segments]
     assert [one.text for one in model.run(pieces)] == [s.text for s in output.segments]

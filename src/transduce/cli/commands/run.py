@@ -136,7 +136,7 @@ def _run_recordings(
         run_live(model, sources, form, printing.times, decoding)
         return
     piped = not sources and given.file is None and sys.stdin is not None and not sys.stdin.isatty()
-    as_read = model.audio.sample_rate, given.rate, given.partial
+    as_read = model.recordings.settings.sample_rate, given.rate, given.partial
     if sources == [STANDARD_INPUT] or (piped and (given.rate or is_audio(sys.stdin.buffer))):
         recordings = standard_input(*as_read)
     else:

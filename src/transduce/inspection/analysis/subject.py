@@ -14,8 +14,7 @@ from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Token
 from transduce.errors import DataError, ModelError
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.hooks import view_of
-from transduce.tasks import AudioClassifier, LanguageModel, SpeechModel
-from transduce.tasks.audio_input import AudioInputModel
+from transduce.tasks import AudioClassifier, AudioInputModel, LanguageModel, SpeechModel
 from transduce.tasks.call import Call
 from transduce.tasks.classify import Classifier
 from transduce.tasks.model import Model
@@ -254,13 +253,15 @@ def _heard(
     model: AudioInputModel, source: Any, settings: Mapping[str, Any]
 ) -> tuple[list[int], list[float], CallContext]:
     """The samples of a recording, the second at which each state begins, and its tags."""
-    (recording,) = model.split_recordings([source], settings.get("rate"), settings.get("tags", ()))
-    ((wave, remark, _),) = model.waves_of([recording.source])
+    (recording,) = model.recordings.split([source], settings.get("rate"), settings.get("tags", ()))
+    ((wave, remark, _),) = model.recordings.waves_of([recording.source])
     if recording.error or wave is None:
         raise DataError(recording.error or remark)
     front = model.network.front
     times = [recording.start + front.seconds_of(n) for n in range(front.states_of(len(wave)))]
-    context = NO_CONTEXT if model.audio.prompt else model.context_of(Call(recording.tags))
+    context = (
+        NO_CONTEXT if model.recordings.settings.prompt else model.context_of(Call(recording.tags))
+    )
     return cast("list[int]", wave), times, context
 
 

@@ -25,25 +25,26 @@ DARKEST, BRIGHTEST = 0.05, 0.998  # quantiles of log-mel energy
 
 def check_audio(model: AudioInputModel, source: Any, tags: Sequence[str]) -> None:
     """Raise DataError for audio that cannot be used, or that is too long for one segment."""
-    (recording,) = model.split_recordings([source], None, tags)
+    (recording,) = model.recordings.split([source], None, tags)
     if recording.error or (isinstance(recording.source, AudioSegment) and recording.source.silent):
         raise DataError(
             recording.error or f"{source} contains only silence; give another recording"
         )
     if len(recording.segments) > 1 or not recording.whole:
+        longest = model.recordings.longest
         raise DataError(
-            f"{source} is longer than the {model.longest:g} s that this model reads at once; give "
-            f"a part of it, such as {source}#t=0,{model.longest:g}"
+            f"{source} is longer than the {longest:g} s that this model reads at once; give a part "
+            f"of it, such as {source}#t=0,{longest:g}"
         )
 
 
 def audio_of(model: AudioInputModel, source: Any, tags: Sequence[str]) -> dict[str, Any]:
     """The spectrogram [mel bands, frames] of a recording, and up to a minute of it as WAV."""
-    (recording,) = model.split_recordings([source], None, tags)
-    ((samples, remark, _),) = model.waves_of([recording.source])
+    (recording,) = model.recordings.split([source], None, tags)
+    ((samples, remark, _),) = model.recordings.waves_of([recording.source])
     if samples is None:
         raise DataError(remark)
-    rate = model.audio.sample_rate
+    rate = model.recordings.settings.sample_rate
     seconds = len(samples) / rate
     mel_FM = _log_mel(model, samples)
     low, high = (float(np.quantile(mel_FM, q)) for q in (DARKEST, BRIGHTEST))

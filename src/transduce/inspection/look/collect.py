@@ -72,7 +72,7 @@ def collect(
         )
     if isinstance(model, AudioInputModel):
         if rate is not None:
-            source = AudioSegment.of_samples(source, rate, model.audio.sample_rate)
+            source = AudioSegment.of_samples(source, rate, model.recordings.settings.sample_rate)
         check_audio(model, source, tags)
     twin, trace = traced(model)
     lens = _lens(twin)

@@ -12,16 +12,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from transduce.data.audio.silence import MIN_MARGIN
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
-from transduce.recipe import Audio
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.live.endpoint import Endpointing
 from transduce.tasks.live.segmenter import END, PARTIAL, PAUSE, Piece, Segmenter
 from transduce.tasks.live.session import LiveRecogniser, LiveSession, Transcript
+
+if TYPE_CHECKING:
+    from transduce.tasks.speech import SpeechModel
 
 EVERY = 0.5  # seconds of new audio after which an utterance is recognised again,
 EVERY_WINDOW = 1.0  # and where the encoder reads 30 s however short the audio
@@ -29,18 +31,6 @@ SHORTEST = 0.1  # seconds of audio that are worth a look
 # Scripts that are written without spaces between words: Thai, Lao, Burmese, Khmer, Chinese and
 # Japanese characters.
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-
-
-class Model(Protocol):
-    """What is needed of a speech model."""
-
-    @property
-    def audio(self) -> Audio: ...
-
-    @property
-    def longest(self) -> float: ...
-
-    def run(self, sources: Sequence[Any], **settings: Any) -> list[Output]: ...
 
 
 class Agreement:
@@ -188,7 +178,7 @@ class AgreementRecogniser(LiveRecogniser):
 
     def __init__(
         self,
-        model: Model,
+        model: SpeechModel,
         *,
         every: float | None = None,
         margin: float = MIN_MARGIN,
@@ -197,16 +187,16 @@ class AgreementRecogniser(LiveRecogniser):
         """every: seconds of new audio after which an utterance is recognised again. margin:
         decibels that speech is above noise. settings: of `model.run`, and when an utterance is
         over (endpoint.py)."""
-        usual = EVERY if model.audio.prompt is None else EVERY_WINDOW
+        usual = EVERY if model.recordings.settings.prompt is None else EVERY_WINDOW
         self.every = usual if every is None else every
         if not 0 < self.every < 60 or not 0 < margin < 60:
             raise ModelError(
                 f"every is {self.every!r} s and margin {margin!r} dB; both must be between 0 and 60"
             )
         self.model, self.margin = model, margin
-        self.rate = model.audio.sample_rate
+        self.rate = model.recordings.settings.sample_rate
         self.rules = Endpointing.take(settings)
-        self.longest = min(self.rules.longest, model.longest)
+        self.longest = min(self.rules.longest, model.recordings.longest)
         self.settings = settings
 
     def session(self, rate: int | None = None, tags: Sequence[str] = ()) -> AgreementSession:

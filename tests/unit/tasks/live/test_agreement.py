@@ -57,8 +57,9 @@ def test_what_two_hypotheses_agree_on(hypotheses: list[str], text: str, stable: 
 class Loudness:
     """A model that writes a word for every 0.2 s of audio: how loud it is. It notes its batches."""
 
-    audio = SimpleNamespace(sample_rate=RATE, prompt=None)
-    longest = 4.0
+    recordings = SimpleNamespace(
+        settings=SimpleNamespace(sample_rate=RATE, prompt=None), longest=4.0
+    )
 
     def __init__(self, end: str = "") -> None:
         self.end, self.batches = end, list[int]()
