@@ -29,10 +29,11 @@ from transduce.whisper.shape import Shape, shape_of
 from transduce.whisper.vocabulary import NEW, original_order, whisper_tokenizer
 from transduce.whisper.weights import (
     BANNED_BIAS,
+    CTRANSLATE2,
+    HUGGINGFACE,
     TABLE,
     Weights,
-    to_ctranslate2,
-    to_huggingface,
+    to_theirs,
 )
 
 FORMATS = ("huggingface", "ctranslate2")
@@ -118,7 +119,7 @@ def _as(tensor: Tensor, kind: str) -> Tensor:
 
 def _huggingface(model: WhisperModel, original: Original, folder: Path) -> None:
     kind = torch.float16 if original.type == "float16" else torch.float32
-    weights = to_huggingface(original.weights, original.shape, original.order)
+    weights = to_theirs(HUGGINGFACE, original.weights, original.shape, original.order)
     stored = {name: tensor.to(kind).contiguous() for name, tensor in weights.items()}
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     files = {
@@ -137,7 +138,7 @@ def _huggingface(model: WhisperModel, original: Original, folder: Path) -> None:
 
 def _ctranslate2(model: WhisperModel, original: Original, folder: Path) -> None:
     shape = original.shape
-    weights = to_ctranslate2(original.weights, shape, original.order)
+    weights = to_theirs(CTRANSLATE2, original.weights, shape, original.order)
     kind = torch.float16 if original.type == "float16" else torch.float32
     variables = {name: tensor.to(kind) for name, tensor in weights.items()}
     for name, value, small in (

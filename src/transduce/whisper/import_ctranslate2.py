@@ -19,7 +19,7 @@ from transduce.interop.imports.parts.configuration import (
 from transduce.tasks.model import Model
 from transduce.whisper.shape import ENGLISH, Generation, Shape, assemble, ids_of
 from transduce.whisper.vocabulary import our_tokens, read_tokenizer
-from transduce.whisper.weights import from_ctranslate2
+from transduce.whisper.weights import CTRANSLATE2, from_theirs
 
 NAME = "Whisper, of CTranslate2 (faster-whisper)"
 SPECIFICATION = "WhisperSpec"
@@ -46,7 +46,7 @@ def read(source: Path) -> Model:
         config.pairs("alignment_heads", shape.decoder_layers, shape.decoder_heads),
         multilingual=shape.vocabulary != ENGLISH,
     )
-    weights = from_ctranslate2(file.tensor, shape, order)
+    weights = from_theirs(CTRANSLATE2, file.tensor, shape, order)
     origin: dict[str, Any] = {
         "format": "ctranslate2",
         "type": file.variable("decoder/embeddings/weight").dtype,

@@ -18,7 +18,7 @@ from transduce.interop.imports.parts.configuration import (
 from transduce.tasks.model import Model
 from transduce.whisper.shape import ENGLISH, Generation, Shape, assemble, ids_of
 from transduce.whisper.vocabulary import our_tokens, read_tokenizer
-from transduce.whisper.weights import from_huggingface
+from transduce.whisper.weights import HUGGINGFACE, from_theirs
 
 NAME = "Whisper, of Hugging Face"
 FIXED = {"activation_function": "gelu", "scale_embedding": False}
@@ -66,7 +66,7 @@ def read(source: Path) -> Model:
         "config": config.values,
         **{name.removesuffix(".json"): one.values for name, one in files.items()},
     }
-    ours = from_huggingface(get, shape, order)
+    ours = from_theirs(HUGGINGFACE, get, shape, order)
     return assemble(shape, generation, tokens, order, ours, origin, source.resolve().name)
 
 

@@ -7,6 +7,7 @@ softmax does not see, so an export can leave out also one that was trained.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,173 +22,174 @@ Get = Callable[..., Tensor]
 # would weigh in label smoothing.
 BANNED_BIAS = -100.0
 
-# Ours, Hugging Face's and CTranslate2's names of what a layer has.
-ATTENTIONS = {
-    "self_attention": ("self_attn", "self_attention"),
-    "cross_attention": ("encoder_attn", "attention"),
-}
-FEED_FORWARD = {"expand": ("fc1", "linear_0"), "contract": ("fc2", "linear_1")}
-
-
-def layers_of(shape: Shape) -> Iterator[tuple[str, int, Sequence[str], int]]:
-    """Each layer: side, number, its attentions, and the width of its feed-forward layer."""
-    for number in range(shape.encoder_layers):
-        yield "encoder", number, ("self_attention",), shape.encoder_feed_forward
-    for number in range(shape.decoder_layers):
-        yield "decoder", number, tuple(ATTENTIONS), shape.decoder_feed_forward
-
-
-def from_huggingface(get: Get, shape: Shape, order: Sequence[int]) -> Weights:
-    """Our weights of Hugging Face's. get(name, *shape)."""
-    D = shape.width
-    found = _ends(get, shape, order, "model.{}.embed_positions.weight", "model.{}.layer_norm.")
-    for number, bands in ((1, shape.mel_bands), (2, D)):
-        ours = f"front.subsampling.{('first', 'second')[number - 1]}"
-        found[f"{ours}.weight"] = get(f"model.encoder.conv{number}.weight", D, bands, 3)
-        found[f"{ours}.bias"] = get(f"model.encoder.conv{number}.bias", D)
-    found |= _vocabulary(
-        get("model.decoder.embed_tokens.weight", shape.vocabulary, D),
-        None if shape.tied else get("proj_out.weight", shape.vocabulary, D),
-        order,
-    )
-    for side, number, attentions, hidden in layers_of(shape):
-        block, theirs = f"{side}.blocks.{number}", f"model.{side}.layers.{number}"
-        for attention in attentions:
-            name = ATTENTIONS[attention][0]
-            parts = [get(f"{theirs}.{name}.{one}_proj.weight", D, D) for one in "qkv"]
-            query, value = (get(f"{theirs}.{name}.{one}_proj.bias", D) for one in "qv")
-            into, out_of = (
-                f"{block}.{attention}.in_projection",
-                f"{block}.{attention}.out_projection",
-            )
-            found[f"{into}.weight"] = torch.cat(parts)
-            found[f"{into}.bias"] = torch.cat((query, torch.zeros_like(query), value))
-            found[f"{out_of}.weight"] = get(f"{theirs}.{name}.out_proj.weight", D, D)
-            found[f"{out_of}.bias"] = get(f"{theirs}.{name}.out_proj.bias", D)
-            for end in ("weight", "bias"):
-                norm = get(f"{theirs}.{name}_layer_norm.{end}", D)
-                found[f"{block}.{attention}_residual.norm.{end}"] = norm
-        for ours, rows, columns in (("expand", hidden, D), ("contract", D, hidden)):
-            name = FEED_FORWARD[ours][0]
-            weight = get(f"{theirs}.{name}.weight", rows, columns)
-            found[f"{block}.feed_forward.{ours}.weight"] = weight
-            found[f"{block}.feed_forward.{ours}.bias"] = get(f"{theirs}.{name}.bias", rows)
-        for end in ("weight", "bias"):
-            norm = get(f"{theirs}.final_layer_norm.{end}", D)
-            found[f"{block}.feed_forward_residual.norm.{end}"] = norm
-    return found
-
-
-def to_huggingface(weights: Weights, shape: Shape, order: Sequence[int]) -> Weights:
-    """Hugging Face's weights of ours: the inverse of `from_huggingface`."""
-    found: Weights = {}
-    for number, ours in ((1, "first"), (2, "second")):
-        for end in ("weight", "bias"):
-            found[f"model.encoder.conv{number}.{end}"] = weights[f"front.subsampling.{ours}.{end}"]
-    found["model.encoder.embed_positions.weight"] = weights[ENCODER_POSITIONS]
-    found["model.decoder.embed_positions.weight"] = weights[DECODER_POSITIONS]
-    for side in ("encoder", "decoder"):
-        for end in ("weight", "bias"):
-            found[f"model.{side}.layer_norm.{end}"] = weights[f"{side}.norm.{end}"]
-    found["model.decoder.embed_tokens.weight"] = in_their_order(weights[TABLE], order)
-    if not shape.tied:
-        found["proj_out.weight"] = in_their_order(weights["head.weight"], order)
-    for side, number, attentions, _ in layers_of(shape):
-        block, theirs = f"{side}.blocks.{number}", f"model.{side}.layers.{number}"
-        for attention in attentions:
-            name = ATTENTIONS[attention][0]
-            into, out_of = (
-                f"{block}.{attention}.in_projection",
-                f"{block}.{attention}.out_projection",
-            )
-            for one, weight, bias in zip(
-                "qkv",
-                weights[f"{into}.weight"].chunk(3),
-                weights[f"{into}.bias"].chunk(3),
-                strict=True,
-            ):
-                found[f"{theirs}.{name}.{one}_proj.weight"] = weight
-                if one != "k":
-                    found[f"{theirs}.{name}.{one}_proj.bias"] = bias
-            for end in ("weight", "bias"):
-                found[f"{theirs}.{name}.out_proj.{end}"] = weights[f"{out_of}.{end}"]
-                norm = weights[f"{block}.{attention}_residual.norm.{end}"]
-                found[f"{theirs}.{name}_layer_norm.{end}"] = norm
-        for end in ("weight", "bias"):
-            for ours, (name, _) in FEED_FORWARD.items():
-                found[f"{theirs}.{name}.{end}"] = weights[f"{block}.feed_forward.{ours}.{end}"]
-            norm = weights[f"{block}.feed_forward_residual.norm.{end}"]
-            found[f"{theirs}.final_layer_norm.{end}"] = norm
-    return {name: tensor.contiguous().clone() for name, tensor in found.items()}
-
-
-def from_ctranslate2(get: Get, shape: Shape, order: Sequence[int]) -> Weights:
-    """Our weights of CTranslate2's."""
-    D = shape.width
-    found = _ends(get, shape, order, "{}/position_encodings/encodings", "{}/layer_norm/")
-    for number, bands in ((1, shape.mel_bands), (2, D)):
-        ours = f"front.subsampling.{('first', 'second')[number - 1]}"
-        found[f"{ours}.weight"] = get(f"encoder/conv{number}/weight", D, bands, 3)
-        found[f"{ours}.bias"] = get(f"encoder/conv{number}/bias", D)
-    found |= _vocabulary(
-        get("decoder/embeddings/weight", shape.vocabulary, D),
-        None if shape.tied else get("decoder/projection/weight", shape.vocabulary, D),
-        order,
-    )
-    for product, pieces, columns in _products(shape):
-        for end, size in (("weight", (columns,)), ("bias", ())):
-            parts = [get(f"{name}/{end}", count, *size) for name, count in pieces]
-            found[f"{product}.{end}"] = torch.cat(parts)
-    for norm, name in _norms(shape):
-        found[f"{norm}.weight"] = get(f"{name}/gamma", D)
-        found[f"{norm}.bias"] = get(f"{name}/beta", D)
-    return found
-
-
-def to_ctranslate2(weights: Weights, shape: Shape, order: Sequence[int]) -> Weights:
-    """CTranslate2's variables of our weights: the inverse of `from_ctranslate2`."""
-    found: Weights = {
-        "encoder/position_encodings/encodings": weights[ENCODER_POSITIONS],
-        "decoder/position_encodings/encodings": weights[DECODER_POSITIONS],
-        "decoder/embeddings/weight": in_their_order(weights[TABLE], order),
-    }
-    if not shape.tied:
-        found["decoder/projection/weight"] = in_their_order(weights["head.weight"], order)
-    for number, ours in ((1, "first"), (2, "second")):
-        for end in ("weight", "bias"):
-            found[f"encoder/conv{number}/{end}"] = weights[f"front.subsampling.{ours}.{end}"]
-    for side in ("encoder", "decoder"):
-        found[f"{side}/layer_norm/gamma"] = weights[f"{side}.norm.weight"]
-        found[f"{side}/layer_norm/beta"] = weights[f"{side}.norm.bias"]
-    for product, parts, _ in _products(shape):
-        for end in ("weight", "bias"):
-            sizes = [count for _, count in parts]
-            split = torch.split(weights[f"{product}.{end}"], sizes)
-            for (name, _), part in zip(parts, split, strict=True):
-                found[f"{name}/{end}"] = part
-    for norm, name in _norms(shape):
-        found[f"{name}/gamma"] = weights[f"{norm}.weight"]
-        found[f"{name}/beta"] = weights[f"{norm}.bias"]
-    return found
-
-
 ENCODER_POSITIONS = "front.positions.positions.table_TD"
 DECODER_POSITIONS = "decoder.embedding.positions.positions.table_TD"
 TABLE = "decoder.embedding.table.weight"
+CONVOLUTIONS = ("front.subsampling.first", "front.subsampling.second")
+ENDS = ("weight", "bias")
+
+Product = tuple[str, list[tuple[str, int]], int]
+"""A linear layer: our name, theirs with their rows, one below the other, and columns."""
 
 
-def _ends(get: Get, shape: Shape, order: Sequence[int], positions: str, norm: str) -> Weights:
+@dataclass(frozen=True)
+class Names:
+    """What a format calls the weights of Whisper."""
+
+    dot: str
+    """Between a layer and what it has."""
+    positions: str
+    convolution: str
+    table: str
+    head: str
+    last_norm: str
+    layer: str
+    """Of a side and a number; what follows is within it."""
+    attentions: dict[str, str]
+    projections: Callable[[str, int], list[tuple[str, int]]]
+    """Queries, keys and values of an attention, of a width."""
+    out_projection: Callable[[str], str]
+    attention_norm: str
+    feed_forward: tuple[str, str]
+    feed_forward_norm: str
+    of_norms: tuple[str, str] = ENDS
+    """Weight and bias of a norm."""
+
+    def products(self, shape: Shape) -> Iterator[Product]:
+        D = shape.width
+        for block, layer, attentions, hidden in self._layers(shape):
+            for ours, theirs in attentions.items():
+                into = self.projections(f"{layer}{theirs}", D)
+                yield f"{block}.{ours}.in_projection", into, D
+                yield (
+                    f"{block}.{ours}.out_projection",
+                    [(self.out_projection(f"{layer}{theirs}"), D)],
+                    D,
+                )
+            expand, contract = (f"{layer}{name}" for name in self.feed_forward)
+            yield f"{block}.feed_forward.expand", [(expand, hidden)], D
+            yield f"{block}.feed_forward.contract", [(contract, D)], hidden
+
+    def norms(self, shape: Shape) -> Iterator[tuple[str, str]]:
+        """Our name of each norm, and theirs."""
+        for side in ("encoder", "decoder"):
+            yield f"{side}.norm", self.last_norm.format(side)
+        for block, layer, attentions, _ in self._layers(shape):
+            for ours, theirs in attentions.items():
+                yield f"{block}.{ours}_residual.norm", f"{layer}{theirs}{self.attention_norm}"
+            yield f"{block}.feed_forward_residual.norm", f"{layer}{self.feed_forward_norm}"
+
+    def _layers(self, shape: Shape) -> Iterator[tuple[str, str, dict[str, str], int]]:
+        """Each layer: its name here and there, its attentions, and its feed-forward width."""
+        own = {"self_attention": self.attentions["self_attention"]}
+        for number in range(shape.encoder_layers):
+            theirs = self.layer.format("encoder", number)
+            yield f"encoder.blocks.{number}", theirs, own, shape.encoder_feed_forward
+        for number in range(shape.decoder_layers):
+            theirs = self.layer.format("decoder", number)
+            yield f"decoder.blocks.{number}", theirs, self.attentions, shape.decoder_feed_forward
+
+
+def _apart(attention: str, width: int) -> list[tuple[str, int]]:
+    return [(f"{attention}.{one}_proj", width) for one in "qkv"]
+
+
+def _numbered(attention: str, width: int) -> list[tuple[str, int]]:
+    if attention.endswith("self_attention"):
+        return [(f"{attention}/linear_0", 3 * width)]
+    # Queries come from elsewhere than keys and values.
+    return [(f"{attention}/linear_0", width), (f"{attention}/linear_1", 2 * width)]
+
+
+HUGGINGFACE = Names(
+    dot=".",
+    positions="model.{}.embed_positions.weight",
+    convolution="model.encoder.conv{}",
+    table="model.decoder.embed_tokens.weight",
+    head="proj_out.weight",
+    last_norm="model.{}.layer_norm",
+    layer="model.{}.layers.{}.",
+    attentions={"self_attention": "self_attn", "cross_attention": "encoder_attn"},
+    projections=_apart,
+    out_projection=lambda attention: f"{attention}.out_proj",
+    attention_norm="_layer_norm",
+    feed_forward=("fc1", "fc2"),
+    feed_forward_norm="final_layer_norm",
+)
+CTRANSLATE2 = Names(
+    dot="/",
+    positions="{}/position_encodings/encodings",
+    convolution="encoder/conv{}",
+    table="decoder/embeddings/weight",
+    head="decoder/projection/weight",
+    last_norm="{}/layer_norm",
+    layer="{}/layer_{}/",
+    attentions={"self_attention": "self_attention", "cross_attention": "attention"},
+    projections=_numbered,
+    out_projection=lambda attention: f"{attention}/linear_{len(_numbered(attention, 1))}",
+    attention_norm="/layer_norm",
+    feed_forward=("ffn/linear_0", "ffn/linear_1"),
+    feed_forward_norm="ffn/layer_norm",
+    of_norms=("gamma", "beta"),
+)
+
+
+def from_theirs(names: Names, get: Get, shape: Shape, order: Sequence[int]) -> Weights:
+    """Our weights of those of a format. get(name, *shape)."""
     D = shape.width
     found = {
-        ENCODER_POSITIONS: get(positions.format("encoder"), shape.encoder_positions, D),
-        DECODER_POSITIONS: get(positions.format("decoder"), shape.decoder_positions, D),
+        ENCODER_POSITIONS: get(names.positions.format("encoder"), shape.encoder_positions, D),
+        DECODER_POSITIONS: get(names.positions.format("decoder"), shape.decoder_positions, D),
     }
-    slashes = norm.endswith("/")
-    for side in ("encoder", "decoder"):
-        for end, theirs in (("weight", "gamma"), ("bias", "beta")):
-            name = norm.format(side) + (theirs if slashes else end)
-            found[f"{side}.norm.{end}"] = get(name, D)
+    for number, (ours, bands) in enumerate(zip(CONVOLUTIONS, (shape.mel_bands, D), strict=True), 1):
+        theirs = names.convolution.format(number) + names.dot
+        found[f"{ours}.weight"] = get(f"{theirs}weight", D, bands, 3)
+        found[f"{ours}.bias"] = get(f"{theirs}bias", D)
+    found |= _vocabulary(
+        get(names.table, shape.vocabulary, D),
+        None if shape.tied else get(names.head, shape.vocabulary, D),
+        order,
+    )
+    for ours, parts, columns in names.products(shape):
+        weights = [get(f"{name}{names.dot}weight", rows, columns) for name, rows in parts]
+        biases = [
+            get(f"{name}{names.dot}bias", rows) if has_bias(name) else weights[0].new_zeros(rows)
+            for name, rows in parts
+        ]
+        found |= {f"{ours}.weight": torch.cat(weights), f"{ours}.bias": torch.cat(biases)}
+    for ours, theirs in names.norms(shape):
+        for end, their_end in zip(ENDS, names.of_norms, strict=True):
+            found[f"{ours}.{end}"] = get(f"{theirs}{names.dot}{their_end}", D)
     return found
+
+
+def to_theirs(names: Names, weights: Weights, shape: Shape, order: Sequence[int]) -> Weights:
+    """The inverse of `from_theirs`."""
+    found = {
+        names.positions.format("encoder"): weights[ENCODER_POSITIONS],
+        names.positions.format("decoder"): weights[DECODER_POSITIONS],
+        names.table: in_their_order(weights[TABLE], order),
+    }
+    if not shape.tied:
+        found[names.head] = in_their_order(weights["head.weight"], order)
+    for end in ENDS:
+        for number, ours in enumerate(CONVOLUTIONS, 1):
+            theirs = names.convolution.format(number)
+            found[f"{theirs}{names.dot}{end}"] = weights[f"{ours}.{end}"]
+        for ours, parts, _ in names.products(shape):
+            split = torch.split(weights[f"{ours}.{end}"], [rows for _, rows in parts])
+            for (name, _), part in zip(parts, split, strict=True):
+                if end == "weight" or has_bias(name):
+                    found[f"{name}{names.dot}{end}"] = part
+    for ours, theirs in names.norms(shape):
+        for end, their_end in zip(ENDS, names.of_norms, strict=True):
+            found[f"{theirs}{names.dot}{their_end}"] = weights[f"{ours}.{end}"]
+    return {name: tensor.contiguous().clone() for name, tensor in found.items()}
+
+
+def has_bias(name: str) -> bool:
+    """Hugging Face's keys have none; CTranslate2 has zeros there."""
+    return not name.endswith(".k_proj")
 
 
 def _vocabulary(table_VD: Tensor, head_VD: Tensor | None, order: Sequence[int]) -> Weights:
@@ -207,31 +209,3 @@ def in_their_order(ours_VD: Tensor, order: Sequence[int]) -> Tensor:
     theirs_VD = torch.empty_like(ours_VD[2:])
     theirs_VD[torch.tensor(order)] = ours_VD[2:]
     return theirs_VD
-
-
-def _products(shape: Shape) -> Iterator[tuple[str, list[tuple[str, int]], int]]:
-    """Each linear layer: our name, CTranslate2's names with their rows, columns."""
-    D = shape.width
-    for side, number, attentions, hidden in layers_of(shape):
-        block, layer = f"{side}.blocks.{number}", f"{side}/layer_{number}"
-        for attention in attentions:
-            into, theirs = f"{block}.{attention}", f"{layer}/{ATTENTIONS[attention][1]}"
-            parts = [(f"{theirs}/linear_0", 3 * D)]
-            if attention == "cross_attention":  # queries come from elsewhere than keys and values
-                parts = [(f"{theirs}/linear_0", D), (f"{theirs}/linear_1", 2 * D)]
-            yield f"{into}.in_projection", parts, D
-            yield f"{into}.out_projection", [(f"{theirs}/linear_{len(parts)}", D)], D
-        for ours, rows, columns in (("expand", hidden, D), ("contract", D, hidden)):
-            name = f"{layer}/ffn/{FEED_FORWARD[ours][1]}"
-            yield f"{block}.feed_forward.{ours}", [(name, rows)], columns
-
-
-def _norms(shape: Shape) -> Iterator[tuple[str, str]]:
-    for side, number, attentions, _ in layers_of(shape):
-        block, layer = f"{side}.blocks.{number}", f"{side}/layer_{number}"
-        for attention in attentions:
-            yield (
-                f"{block}.{attention}_residual.norm",
-                f"{layer}/{ATTENTIONS[attention][1]}/layer_norm",
-            )
-        yield f"{block}.feed_forward_residual.norm", f"{layer}/ffn/layer_norm"
