@@ -46,9 +46,8 @@ class Names:
     layer: str
     """Of a side and a number; what follows is within it."""
     attentions: dict[str, str]
-    projections: Callable[[str, int], list[tuple[str, int]]]
-    """Queries, keys and values of an attention, of a width."""
-    out_projection: Callable[[str], str]
+    projections: Callable[[str, int], tuple[list[tuple[str, int]], str]]
+    """Queries, keys and values of an attention, with their rows; and its output."""
     attention_norm: str
     feed_forward: tuple[str, str]
     feed_forward_norm: str
@@ -59,13 +58,9 @@ class Names:
         D = shape.width
         for block, layer, attentions, hidden in self._layers(shape):
             for ours, theirs in attentions.items():
-                into = self.projections(f"{layer}{theirs}", D)
+                into, out_of = self.projections(f"{layer}{theirs}", D)
                 yield f"{block}.{ours}.in_projection", into, D
-                yield (
-                    f"{block}.{ours}.out_projection",
-                    [(self.out_projection(f"{layer}{theirs}"), D)],
-                    D,
-                )
+                yield f"{block}.{ours}.out_projection", [(out_of, D)], D
             expand, contract = (f"{layer}{name}" for name in self.feed_forward)
             yield f"{block}.feed_forward.expand", [(expand, hidden)], D
             yield f"{block}.feed_forward.contract", [(contract, D)], hidden
@@ -90,15 +85,15 @@ class Names:
             yield f"decoder.blocks.{number}", theirs, self.attentions, shape.decoder_feed_forward
 
 
-def _apart(attention: str, width: int) -> list[tuple[str, int]]:
-    return [(f"{attention}.{one}_proj", width) for one in "qkv"]
+def _apart(attention: str, width: int) -> tuple[list[tuple[str, int]], str]:
+    return [(f"{attention}.{one}_proj", width) for one in "qkv"], f"{attention}.out_proj"
 
 
-def _numbered(attention: str, width: int) -> list[tuple[str, int]]:
-    if attention.endswith("self_attention"):
-        return [(f"{attention}/linear_0", 3 * width)]
-    # Queries come from elsewhere than keys and values.
-    return [(f"{attention}/linear_0", width), (f"{attention}/linear_1", 2 * width)]
+def _numbered(attention: str, width: int) -> tuple[list[tuple[str, int]], str]:
+    parts = [(f"{attention}/linear_0", 3 * width)]
+    if not attention.endswith("self_attention"):  # queries come from elsewhere
+        parts = [(f"{attention}/linear_0", width), (f"{attention}/linear_1", 2 * width)]
+    return parts, f"{attention}/linear_{len(parts)}"
 
 
 HUGGINGFACE = Names(
@@ -111,7 +106,6 @@ HUGGINGFACE = Names(
     layer="model.{}.layers.{}.",
     attentions={"self_attention": "self_attn", "cross_attention": "encoder_attn"},
     projections=_apart,
-    out_projection=lambda attention: f"{attention}.out_proj",
     attention_norm="_layer_norm",
     feed_forward=("fc1", "fc2"),
     feed_forward_norm="final_layer_norm",
@@ -126,7 +120,6 @@ CTRANSLATE2 = Names(
     layer="{}/layer_{}/",
     attentions={"self_attention": "self_attention", "cross_attention": "attention"},
     projections=_numbered,
-    out_projection=lambda attention: f"{attention}/linear_{len(_numbered(attention, 1))}",
     attention_norm="/layer_norm",
     feed_forward=("ffn/linear_0", "ffn/linear_1"),
     feed_forward_norm="ffn/layer_norm",

@@ -1,4 +1,4 @@
-"""CTC (connectionist temporal classification): loss and greedy decoding.
+"""CTC (connectionist temporal classification): the loss.
 
 Graves et al. 2006, https://www.cs.toronto.edu/~graves/icml_2006.pdf. Every frame has a label or a
 blank; the labels of a sequence are those of its frames with repetitions merged and blanks removed.
@@ -164,51 +164,3 @@ def frames_needed(targets_BT: Tensor, target_lengths_B: Tensor) -> Tensor:
     place_T = torch.arange(targets_BT.shape[1], device=targets_BT.device)[1:]
     again_BT = (targets_BT[:, 1:] == targets_BT[:, :-1]) & (place_T < target_lengths_B[:, None])
     return target_lengths_B + again_BT.sum(dim=1)
-
-
-class CtcBest(NamedTuple):
-    """Greedy CTC labels, padded with blanks to the longest row."""
-
-    tokens_BU: Tensor
-    counts_B: Tensor
-    first_BU: Tensor
-    """First frame of each label's run."""
-    last_BU: Tensor
-    """Last frame of each label's run, inclusive."""
-    confidence_BU: Tensor
-    """The label's mean probability over its run."""
-
-
-def ctc_greedy(log_probs_BSV: Tensor, lengths_B: Tensor, blank: int = 0) -> CtcBest:
-    """Greedy (best path) CTC decoding: the most probable label of every frame, merged, with
-    times.
-    """
-    B, S, _ = log_probs_BSV.shape
-    best_BS, label_BS = log_probs_BSV.max(dim=-1)
-    frame_S = torch.arange(S, device=label_BS.device)
-    label_BS = label_BS.masked_fill(frame_S >= lengths_B[:, None], blank)
-    said_BS = label_BS != blank
-    begins_BS = said_BS & (label_BS != F.pad(label_BS[:, :-1], (1, 0), value=blank))
-    counts_B = begins_BS.sum(dim=1)
-    U = int(counts_B.max()) if B else 0
-    # Frames without a label go to an extra column, which is cut off again.
-    column_BS = (begins_BS.cumsum(dim=1) - 1).masked_fill(~said_BS, U)
-
-    def gathered(values_BS: Tensor, how: str, empty: int) -> Tensor:
-        empty_BU = values_BS.new_full((B, U + 1), empty)
-        return empty_BU.scatter_reduce(1, column_BS, values_BS, how)[:, :U]
-
-    frame_BS = frame_S.expand(B, S)
-    first_BU = gathered(frame_BS, "amin", S)
-    last_BU = gathered(frame_BS, "amax", -1)
-    length_BU = (last_BU - first_BU + 1).clamp(min=1)
-    confidence_BU = gathered(best_BS.float().exp(), "sum", 0) / length_BU
-    tokens_BU = gathered(label_BS, "amax", 0)
-    missing_BU = torch.arange(U, device=label_BS.device) >= counts_B[:, None]
-    return CtcBest(
-        tokens_BU.masked_fill(missing_BU, blank),
-        counts_B,
-        first_BU.masked_fill(missing_BU, -1),
-        last_BU,
-        confidence_BU,
-    )

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.nn.ctc.loss import ctc_greedy, ctc_loss, frames_needed
+from transduce.nn.ctc.loss import ctc_loss, frames_needed
 from transduce.nn.ctc.prefix_score import CtcPrefix
 
 V, END = 4, 3  # blank 0, labels 1 and 2, and a column for the end
@@ -93,40 +93,6 @@ def test_only_impossible_targets_give_zero() -> None:
     loss.total.backward()
     assert logits_BSV.grad is not None
     assert not logits_BSV.grad.any()
-
-
-def test_greedy_collapses_and_tells_times_and_confidence() -> None:
-    paths = ["00112021", "11111111", "00000000", "12"]
-    probability = torch.rand(len(paths), 8) * 0.4 + 0.55
-    log_probs_BSV = torch.full((len(paths), 8, V), 1e-4).log()
-    for b, path in enumerate(paths):
-        for t, label in enumerate(path):
-            log_probs_BSV[b, t, int(label)] = probability[b, t].log()
-    log_probs_BSV[3, 2:, 1] = 0.0  # padding must not be read
-    best = ctc_greedy(log_probs_BSV, torch.tensor([8, 8, 8, 2]))
-    assert best.counts_B.tolist() == [4, 1, 0, 2]
-    assert best.tokens_BU.tolist() == [[1, 2, 2, 1], [1, 0, 0, 0], [0] * 4, [1, 2, 0, 0]]
-    assert best.first_BU.tolist() == [[2, 4, 6, 7], [0, -1, -1, -1], [-1] * 4, [0, 1, -1, -1]]
-    assert best.last_BU.tolist() == [[3, 4, 6, 7], [7, -1, -1, -1], [-1] * 4, [0, 1, -1, -1]]
-    expected = torch.zeros(4, 4)
-    expected[0] = torch.stack([probability[0, 2:4].mean(), *probability[0, [4, 6, 7]]])
-    expected[1, 0] = probability[1].mean()
-    expected[3, :2] = probability[3, :2]
-    torch.testing.assert_close(best.confidence_BU, expected)
-
-
-def test_greedy_finds_what_collapsing_by_hand_finds() -> None:
-    torch.manual_seed(1)
-    log_probs_BSV = torch.randn(50, 12, V).log_softmax(dim=-1)
-    lengths_B = torch.randint(0, 13, (50,))
-    best = ctc_greedy(log_probs_BSV, lengths_B)
-    for b, length in enumerate(lengths_B):
-        path = tuple(log_probs_BSV[b, :length].argmax(dim=-1).tolist())
-        found = tuple(best.tokens_BU[b, : best.counts_B[b]].tolist())
-        assert found == collapse(path)
-        for u, token in enumerate(found):
-            run = path[best.first_BU[b, u] : best.last_BU[b, u] + 1]
-            assert set(run) == {token}
 
 
 def expected_next(log_probs_SV: Tensor, prefix: tuple[int, ...]) -> list[float]:
