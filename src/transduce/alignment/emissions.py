@@ -18,8 +18,8 @@ from torch import Tensor
 from transduce.data.audio.corpus import Wave, to_int16
 from transduce.data.audio.read import audio_blocks
 from transduce.data.audio.recording import Samples
+from transduce.models.call_context import Call
 from transduce.nn.speech.subsampling import FACTOR
-from transduce.tasks.call import Call
 from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 

@@ -19,10 +19,10 @@ from transduce.decoding.output import TimedWord
 from transduce.errors import DataError, ModelError
 from transduce.inspection.figures import COLORS, INK, axes_in_inches, fonts, save
 from transduce.inspection.page import visible
+from transduce.models.call_context import Call
 from transduce.nn.ctc.alignment import align
 from transduce.nn.speech.mel import mel
 from transduce.tasks.audio_input import AudioSource
-from transduce.tasks.call import Call
 from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 

@@ -1,4 +1,5 @@
-"""What belongs to one call of a network: passed down with it, never kept on the network."""
+"""What belongs to one call: what is asked of all models in it, by name (`Call`), and the context of
+each network, made from it (`CallContext`): passed down, never kept on the network."""
 
 from __future__ import annotations
 
@@ -6,6 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is asked of every source of a call: of the model, of others in an ensemble with it, and
+    of a reranker. Names travel between models, as numbers differ between vocabularies."""
+
+    tags: tuple[str, ...] = ()
+    chunk_ms: float | None = None
+    language: str | None = None
+    """For Whisper, as all that follows."""
+    task: str | None = None
+    timestamps: bool = False
+    previous: tuple[int, ...] = ()
+    """Tokens of the text before, in the target vocabulary that an ensemble shares."""
 
 
 @dataclass(frozen=True)

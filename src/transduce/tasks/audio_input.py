@@ -30,12 +30,11 @@ from transduce.data.text.tags import without_tags
 from transduce.decoding.output import Output
 from transduce.decoding.run_lens import Labels
 from transduce.errors import DataError, ModelError
-from transduce.models.call_context import CallContext
+from transduce.models.call_context import Call, CallContext
 from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend
 from transduce.models.speech_label_network import SpeechLabelNetwork
 from transduce.nn.speech.feature_norm import Statistics
 from transduce.recipe import Audio
-from transduce.tasks.call import Call
 from transduce.tasks.model import Model
 
 SECONDS_AT_ONCE = 1200.0  # of audio in memory

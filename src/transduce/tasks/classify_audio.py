@@ -17,11 +17,10 @@ from transduce.decoding.run_lens import Labels
 from transduce.decoding.score.labels import LogProbabilities, label_probabilities, pooling_weights
 from transduce.errors import ModelError
 from transduce.models.build import build_audio_label_network
-from transduce.models.call_context import CallContext
+from transduce.models.call_context import Call, CallContext
 from transduce.models.speech_label_network import SpeechLabelNetwork
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording, groups
-from transduce.tasks.call import Call
 from transduce.tasks.classify import Classifier
 from transduce.tasks.model import inference
 

@@ -33,12 +33,11 @@ from transduce.errors import ModelError
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary
 from transduce.models.build import build as build_network
-from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.call_context import NO_CONTEXT, Call, CallContext
 from transduce.recipe import Recipe
 from transduce.recipe.model import max_length_of, max_source_length
 from transduce.runtime.fallbacks import warn_of_plain_cuda
 from transduce.runtime.steps import steps_of
-from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
 

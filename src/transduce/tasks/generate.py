@@ -34,12 +34,11 @@ from transduce.decoding.source_limit import TRUNCATED
 from transduce.decoding_settings import RunKeywords
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
-from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.call_context import NO_CONTEXT, Call, CallContext
 from transduce.models.hooks import is_gated, is_watched, watch_warnings
 from transduce.models.lens import attentions, is_to_source
 from transduce.models.trainable import modules_of
 from transduce.recipe.tasks import TASK_RULES
-from transduce.tasks.call import Call
 from transduce.tasks.compatibility import (
     check_ensemble_member,
     check_finite,

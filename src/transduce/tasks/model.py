@@ -26,7 +26,7 @@ from transduce.decoding.speech.confidence import Calibration
 from transduce.decoding_settings import RunKeywords
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
-from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.call_context import NO_CONTEXT, Call, CallContext
 from transduce.models.hooks import is_watched
 from transduce.models.lens import Gates, Part, parts_of
 from transduce.models.trainable import modules_of
@@ -36,7 +36,6 @@ from transduce.recipe.tasks import TASK_RULES
 from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
 from transduce.tasks.adapter_folder import read_adapter
-from transduce.tasks.call import Call
 from transduce.tasks.folder import WEIGHTS, ModelDefinition, format_metadata, write_definition
 
 Change = Callable[[Any], Any]

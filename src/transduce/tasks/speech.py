@@ -14,12 +14,12 @@ from transduce.data.batches.waves import pad_waves
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, FastSearch
-from transduce.decoding.combine.ctc_and_lm import CtcScorer, DecoderSteps
+from transduce.decoding.combine.ctc_and_lm import CtcScorer
 from transduce.decoding.cuda.pool import AudioTask, CudaSearch, has_cuda_search
 from transduce.decoding.output import Output, Score
 from transduce.decoding.run_lens import Labels
 from transduce.decoding.search.hypothesis import Hypothesis, penalty
-from transduce.decoding.search.stepper import Stepper
+from transduce.decoding.search.stepper import ContextStepper, Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.decoding.speech.timed_words import attention_warning, skipped_warning, timed_words
@@ -30,13 +30,12 @@ from transduce.decoding.speech.timing import (
 from transduce.decoding.speech.warnings import find_loop
 from transduce.errors import DataError, ModelError
 from transduce.models.build import Vocabulary, build_audio
-from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.call_context import NO_CONTEXT, Call, CallContext
 from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.streaming import is_streaming
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInput, AudioSegment, AudioSource, Group, groups
-from transduce.tasks.call import Call
 from transduce.tasks.encoder_decoder import Transducer
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.join_transcripts import LENGTH, join_segments, with_times
@@ -383,7 +382,7 @@ class SpeechModel(Transducer):
             )
         network = self._search_network
         assert isinstance(network, SpeechEncoderDecoder)
-        steps: DecoderSteps = self._plain_steps()
+        steps: ContextStepper = self._plain_steps()
         return CtcScorer(network, steps, settings.ctc_weight, context)
 
     def _configure(self, task: BatchDecoder) -> BatchDecoder:

@@ -20,18 +20,17 @@ from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.batch.decode import Bounds, FastSearch
 from transduce.decoding.cuda.pool import AudioTask
 from transduce.decoding.output import Output, Score
-from transduce.decoding.search.stepper import Stepper
+from transduce.decoding.search.stepper import ContextStepper, Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import DataError, ModelError
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build_audio
-from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.call_context import NO_CONTEXT, Call, CallContext
 from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe import Recipe
 from transduce.recipe.audio import Prompt
 from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording, groups
-from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.join_transcripts import join_segments
 from transduce.tasks.model import check_sources, inference
@@ -44,7 +43,6 @@ from transduce.whisper.steps import (
     PromptedSteps,
     RecordedRules,
     Rules,
-    Steps,
     listen,
 )
 from transduce.whisper.windows import DecodingOptions, Progress, Windows
@@ -335,7 +333,7 @@ class WhisperModel(SpeechModel):
 
     # ---------------------------------------------------------------------- search
 
-    def _steps_and_encode(self) -> tuple[Steps, Encode]:
+    def _steps_and_encode(self) -> tuple[ContextStepper, Encode]:
         """On a GPU those of the copy for search, which may be in bfloat16."""
         if self.audio_search is not None:
             return self.audio_search.copy, self.audio_search.copy.encode

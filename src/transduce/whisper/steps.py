@@ -15,19 +15,12 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.constraints.constraint import NEG_INF
+from transduce.decoding.search.stepper import ContextStepper
 from transduce.models.call_context import NO_CONTEXT, CallContext, attention_of
 from transduce.models.decoders import DecoderState
 from transduce.models.encoder_output import EncoderOutput
 
 LATEST_START = 50  # the first timestamp is at most 1 s
-
-
-class Steps(Protocol):
-    """A network, or its faster steps."""
-
-    def begin(self, memory: EncoderOutput, context: CallContext = ...) -> DecoderState: ...
-
-    def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
 
 
 class Encode(Protocol):
@@ -49,7 +42,7 @@ class DetectedLanguage:
 
 
 def listen(
-    steps: Steps, memory: EncoderOutput, tokens: PromptTokens, *, languages: bool = True
+    steps: ContextStepper, memory: EncoderOutput, tokens: PromptTokens, *, languages: bool = True
 ) -> list[DetectedLanguage]:
     """Language, if asked for, and speech in each recording, from the decoder's first step."""
     begin_B = torch.full((len(memory.states_BSD),), BEGIN, device=memory.states_BSD.device)
@@ -136,7 +129,7 @@ class PromptedSteps:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: ContextStepper,
         encode: Encode,
         prompt: Sequence[int],
         rules: Rules,

@@ -15,8 +15,8 @@ from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.constraints.read import of_one_source
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
+from transduce.models.call_context import Call
 from transduce.tasks.audio_input import AudioSegment, SegmentedRecording
-from transduce.tasks.call import Call
 from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
 from transduce.whisper.encoder_cache import EncoderCache
 from transduce.whisper.steps import DetectedLanguage

@@ -13,9 +13,9 @@ import tiny_whisper
 from transduce.errors import ModelError
 from transduce.interop.export import export_folder
 from transduce.interop.imports.registry import import_model
+from transduce.models.call_context import Call
 from transduce.storage import read_tensors
 from transduce.tasks.audio_input import AudioSegment
-from transduce.tasks.call import Call
 from transduce.whisper.export import write_model_file
 from transduce.whisper.vocabulary import original_order
 

@@ -15,8 +15,8 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.errors import ModelError
 from transduce.interop.imports.registry import import_model
+from transduce.models.call_context import Call
 from transduce.tasks.audio_input import AudioSegment
-from transduce.tasks.call import Call
 from transduce.tasks.transduce import load
 from transduce.whisper import WhisperModel
 

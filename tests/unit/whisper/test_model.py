@@ -12,8 +12,8 @@ import pytest
 import tiny_whisper
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
+from transduce.models.call_context import Call
 from transduce.tasks.audio_input import AudioSegment
-from transduce.tasks.call import Call
 from transduce.tasks.transduce import load
 from transduce.whisper import WhisperModel, windows
 from transduce.whisper.steps import DetectedLanguage

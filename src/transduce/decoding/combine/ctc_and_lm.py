@@ -9,27 +9,17 @@ R rows (hypotheses of all sources), N of them in a row for each of B sources.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.search.rules import NEG_INF
-from transduce.decoding.search.stepper import Stepper
+from transduce.decoding.search.stepper import ContextStepper, Stepper
 from transduce.models.call_context import NO_CONTEXT, CallContext, attention_of
 from transduce.models.decoders import DecoderState, shared_rows
-from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.prefix_score import CtcPrefix
-
-
-class DecoderSteps(Protocol):
-    """A decoder's steps, given encoder states."""
-
-    def begin(self, memory: EncoderOutput, context: CallContext = ...) -> DecoderState: ...
-
-    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
 
 
 @dataclass
@@ -79,7 +69,7 @@ class CtcScorer:
     def __init__(
         self,
         network: SpeechEncoderDecoder,
-        steps: DecoderSteps,
+        steps: ContextStepper,
         weight: float,
         context: CallContext = NO_CONTEXT,
     ) -> None:

@@ -14,12 +14,11 @@ from transduce.data.batches.batch import collate
 from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.token_budget import pack
 from transduce.decoding.readings import Reading, read_parts
-from transduce.decoding.score.logits import forward_and_head
+from transduce.decoding.score.logits import forward_and_head, token_log_probs
 from transduce.models import EncoderDecoder
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.lens import attentions, is_to_source, side_of
 
-LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
 CPU_PLACES = 2048  # positions of a batch on a CPU: larger ones are no faster, and have more padding
 
 Rows = Sequence[Sequence[int]]
@@ -41,15 +40,10 @@ def log_probabilities(
         lengths = [len(targets[i]) + 1 for i in indices]
         own_BT = torch.arange(features_BTD.shape[1]) < torch.tensor(lengths)[:, None]
         own_BT = own_BT.to(device)  # no logits of padding
-        log_probs: list[float] = []
-        for features_XD, wanted_X in zip(
-            torch.split(features_BTD[own_BT], LOGITS_AT_ONCE),
-            torch.split(batch.target_BT[:, 1:][own_BT].long(), LOGITS_AT_ONCE),
-            strict=True,
-        ):
-            log_probs_XV = torch.log_softmax(head(features_XD).float(), dim=-1)
-            log_probs += log_probs_XV.gather(1, wanted_X[:, None]).squeeze(1).tolist()
-        rows = iter(log_probs)
+        log_probs_X = token_log_probs(
+            head, features_BTD[own_BT], batch.target_BT[:, 1:][own_BT].long()
+        )
+        rows = iter(log_probs_X.tolist())
         for index, length in zip(indices, lengths, strict=True):
             found[index] = list(islice(rows, length))
     return found

@@ -15,10 +15,8 @@ from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.token_budget import pack
 from transduce.decoding.readings import Reading, read_parts
 from transduce.decoding.score.context import Window, windows
-from transduce.decoding.score.logits import forward_and_head
+from transduce.decoding.score.logits import forward_and_head, token_log_probs
 from transduce.models.language_model import LanguageModelNetwork
-
-LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
 
 Rows = Sequence[Sequence[int] | NDArray[np.int32]]
 
@@ -30,9 +28,9 @@ def log_probabilities(
 
     Texts are ids without BEGIN; END, if it is to be scored, is included.
     """
-    found = [np.zeros(len(text)) for text in texts]
+    found, head = [np.zeros(len(text)) for text in texts], forward_and_head(network)[1]
     for piece, features_XD, wanted_X in _predictions(network, texts, size):
-        log_probs_X = _token_log_probs(network, features_XD, wanted_X)
+        log_probs_X = token_log_probs(head, features_XD, wanted_X)
         found[piece.text][piece.window.first : piece.window.end] = log_probs_X.cpu().numpy()
     return found
 
@@ -42,28 +40,11 @@ def negative_log_likelihood(
 ) -> tuple[float, int]:
     """−Σ log p of texts, and the number of tokens; over every count-th window from `rank` on."""
     total = torch.zeros((), dtype=torch.float64, device=network.head.bias.device)
-    tokens = 0
+    tokens, head = 0, forward_and_head(network)[1]
     for _, features_XD, wanted_X in _predictions(network, texts, size, rank, count):
-        total -= _token_log_probs(network, features_XD, wanted_X).double().sum()
+        total -= token_log_probs(head, features_XD, wanted_X).double().sum()
         tokens += len(wanted_X)
     return float(total), tokens
-
-
-def _token_log_probs(
-    network: LanguageModelNetwork, features_XD: Tensor, wanted_X: Tensor
-) -> Tensor:
-    """log p of the wanted tokens, in float32 or better."""
-    found, head = [], forward_and_head(network)[1]
-    for some_XD, wanted in zip(
-        torch.split(features_XD, LOGITS_AT_ONCE),
-        torch.split(wanted_X, LOGITS_AT_ONCE),
-        strict=True,
-    ):
-        logits_XV = head(some_XD)
-        exact = torch.promote_types(logits_XV.dtype, torch.float32)
-        log_probs_XV = torch.log_softmax(logits_XV.to(exact), dim=-1)
-        found.append(log_probs_XV.gather(1, wanted[:, None])[:, 0])
-    return torch.cat(found)
 
 
 def distributions(

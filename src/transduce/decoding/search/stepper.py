@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transduce.models.call_context import CallContext
 from transduce.models.decoders import DecoderState
+from transduce.models.encoder_output import EncoderOutput
 
 
 class Stepper(Protocol):
@@ -25,6 +26,9 @@ class ContextStepper(Protocol):
     def start(
         self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = ...
     ) -> DecoderState: ...
+
+    def begin(self, memory: EncoderOutput, context: CallContext = ...) -> DecoderState:
+        """As `start`, given what the encoder made of the sources."""
 
     def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
 

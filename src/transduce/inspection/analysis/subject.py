@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
 from transduce.errors import DataError, ModelError
-from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.call_context import NO_CONTEXT, Call, CallContext
 from transduce.models.hooks import view_of
 from transduce.tasks import AudioClassifier, AudioInputModel, LanguageModel, SpeechModel
-from transduce.tasks.call import Call
 from transduce.tasks.classify import Classifier
 from transduce.tasks.model import Model
 from transduce.tasks.tag import Tagger
