@@ -7,15 +7,15 @@ which computes again what led to them; to look changes no output and slows no st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from html import escape
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.decoding.lens_table import entries_table, entry_table
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
@@ -236,3 +236,52 @@ def _nothing_called(patterns: Sequence[str], there: Sequence[Part]) -> str:
         f"no part is called {' or '.join(patterns)}; the model has the attention parts "
         f"{names or '(none)'}, and model.parts() lists all parts"
     )
+
+
+# -------------------------------------------------------------------------------------- as a table
+
+
+MAX_ROWS, MAX_COLUMNS, MAX_PARTS, MAX_ENTRIES = 40, 60, 6, 5
+
+
+def entries_table(entries: Iterable[LensEntry]) -> str:
+    """The first few entries."""
+    seen = list(entries)
+    shown = "".join(entry_table(entry) for entry in seen[:MAX_ENTRIES])
+    return shown + _rest(len(seen), MAX_ENTRIES, "entries")
+
+
+def entry_table(entry: LensEntry) -> str:
+    """Attention of each part, the mean over its heads; of other parts, their shapes."""
+    parts = [f"<p><b>{escape(entry.source)}</b> → <b>{escape(entry.output.text)}</b></p>"]
+    for name in list(entry.weights)[:MAX_PARTS]:
+        parts.append(_attention(entry, name))
+    parts.append(_rest(len(entry.weights), MAX_PARTS, "attention parts"))
+    for found in (entry.states, entry.gates):
+        for name, numbers in list(found.items())[:MAX_PARTS]:
+            parts.append(f"<p>{escape(name)}: {' × '.join(map(str, numbers.shape))}</p>")
+        parts.append(_rest(len(found), MAX_PARTS, "parts"))
+    return "<div>" + "".join(parts) + "</div>"
+
+
+def _attention(entry: LensEntry, name: str) -> str:
+    weights_TS = entry.weights[name].mean(axis=0, dtype=np.float64)
+    rows, columns = entry.labels(name)
+    cell = "padding: 2px 4px; font-weight: normal"
+    heads = "".join(f'<th style="{cell}">{escape(column)}</th>' for column in columns[:MAX_COLUMNS])
+    body = []
+    for label, weights_S in zip(rows[:MAX_ROWS], weights_TS, strict=False):
+        shades = "".join(
+            f'<td title="{weight:.3f}" style="background: rgba(31, 119, 180, {weight:.3f})"></td>'
+            for weight in weights_S[:MAX_COLUMNS]
+        )
+        body.append(f'<tr><th style="{cell}; text-align: right">{escape(label)}</th>{shades}</tr>')
+    table = f"<table><tr><th></th>{heads}</tr>{''.join(body)}</table>"
+    more = _rest(len(rows), MAX_ROWS, "rows") + _rest(len(columns), MAX_COLUMNS, "columns")
+    count = len(entry.weights[name])
+    mean = f", mean of {count} heads" if count > 1 else ""
+    return f"<p>{escape(name)}{mean}</p>{table}{more}"
+
+
+def _rest(count: int, maximum: int, what: str) -> str:
+    return f"<p>… and {count - maximum:,} more {what}</p>" if count > maximum else ""

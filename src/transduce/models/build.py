@@ -34,8 +34,7 @@ from transduce.models.label_network import LabelNetwork, assemble_label_network
 from transduce.models.language_model import LanguageModelNetwork, assemble_language_model
 from transduce.models.pooling import build_pool
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
-from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend
-from transduce.models.speech_label_network import SpeechLabelNetwork
+from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend, SpeechLabelNetwork
 from transduce.models.word_embedding import WordEmbedding
 from transduce.nn import positions
 from transduce.nn.chunks import ChunkSizes

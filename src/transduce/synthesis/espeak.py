@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -21,7 +21,6 @@ import numpy as np
 
 from transduce.data.audio.recording import Samples
 from transduce.errors import DataError
-from transduce.synthesis.espeak_groups import assign_to_words
 
 # Constants of speak_lib.h.
 RETRIEVAL = 1  # samples are passed to a callback
@@ -247,3 +246,63 @@ def _tags(address: int) -> list[tuple[int, str]]:
         found.append((priority, tag.decode("utf-8", "ignore").lower()))
         address += len(tag) + 2
     return found
+
+
+# -------------------------------------------------------------------- words that are spoken as one
+
+
+VOWELS = frozenset("aeiouyɑɐɒæəɘɵɞɛɜɝɚɨɪɔœøɶʉʊʌɯɤ")
+# cost of substituting a vowel by a vowel, as in "the" before a vowel, or a consonant by a consonant
+SAME_KIND = 0.6
+GAP = 1.0
+
+
+def assign_to_words(spoken: Sequence[str], words: Sequence[Sequence[str]]) -> list[int]:
+    """The index of the word of each spoken phone, from 0.
+
+    `words` are the phones of each word by itself. Words without phones get none; each of the others
+    gets at least one, as long as there are enough.
+    """
+    sounding = [number for number, phones in enumerate(words) if phones]
+    if not sounding or not spoken:
+        return [0] * len(spoken)
+    minimum = 1 if len(spoken) >= len(sounding) else 0
+    count = len(spoken)
+    # best[e]: the cost of the words so far with spoken[:e], and where each of them begins.
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for number in sounding:
+        following: dict[int, tuple[float, tuple[int, ...]]] = {}
+        for start, (cost, starts) in best.items():
+            distances = _distances(words[number], spoken[start:])
+            for size in range(minimum, count - start + 1):
+                total = cost + distances[size]
+                if start + size not in following or total < following[start + size][0]:
+                    following[start + size] = (total, (*starts, start))
+        best = following
+    _, starts = best[count]
+    owners = [sounding[0]] * count
+    for number, start in zip(sounding, starts, strict=True):
+        owners[start:] = [number] * (count - start)
+    return owners
+
+
+def _distances(word: Sequence[str], spoken: Sequence[str]) -> list[float]:
+    """The edit distance of a word's phones to spoken[:0], spoken[:1], … spoken[:n]."""
+    row = [GAP * size for size in range(len(spoken) + 1)]
+    for phone in word:
+        above, row = row, [row[0] + GAP]
+        for place, other in enumerate(spoken):
+            row.append(
+                min(above[place] + _exchange(phone, other), above[place + 1] + GAP, row[-1] + GAP)
+            )
+    return row
+
+
+def _exchange(one: str, other: str) -> float:
+    if one == other:
+        return 0.0
+    return SAME_KIND if _is_vowel(one) == _is_vowel(other) else 2 * GAP
+
+
+def _is_vowel(phone: str) -> bool:
+    return bool(phone) and phone[0] in VOWELS

@@ -31,8 +31,7 @@ from transduce.decoding.output import Output
 from transduce.decoding.run_lens import Labels
 from transduce.errors import DataError, ModelError
 from transduce.models.call_context import Call, CallContext
-from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend
-from transduce.models.speech_label_network import SpeechLabelNetwork
+from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend, SpeechLabelNetwork
 from transduce.nn.speech.feature_norm import Statistics
 from transduce.recipe import Audio
 from transduce.tasks.model import Model

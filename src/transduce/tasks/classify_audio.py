@@ -18,7 +18,7 @@ from transduce.decoding.score.labels import LogProbabilities, label_probabilitie
 from transduce.errors import ModelError
 from transduce.models.build import build_audio_label_network
 from transduce.models.call_context import Call, CallContext
-from transduce.models.speech_label_network import SpeechLabelNetwork
+from transduce.models.speech import SpeechLabelNetwork
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording, groups
 from transduce.tasks.classify import Classifier

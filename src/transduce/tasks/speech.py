@@ -22,10 +22,12 @@ from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.decoding.search.stepper import ContextStepper, Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.speech.confidence import geometric_mean
-from transduce.decoding.speech.timed_words import attention_warning, skipped_warning, timed_words
 from transduce.decoding.speech.timing import (
     attention_diagonality,
+    attention_warning,
+    skipped_warning,
     time_tokens,
+    timed_words,
 )
 from transduce.decoding.speech.warnings import find_loop
 from transduce.errors import DataError, ModelError
@@ -241,8 +243,8 @@ class SpeechModel(Transducer):
         """Live recognition with these settings, for any number of sessions. Raises ModelError.
 
         Settings for all models: `silence`, `sentence_silence`, `no_speech` and `longest`, all in
-        seconds, say when an utterance is over (tasks/live/endpoint.py). Further ones of
-        models with model.encoder.chunk are in tasks/live/settings.py; others recognise each
+        seconds, say when an utterance is over. Further ones of models with
+        model.encoder.chunk are in tasks/live/settings.py too; others recognise each
         utterance again and again (tasks/live/agreement.py): `every` so many seconds, with the
         settings of `run`.
         """

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transduce.nn.attention.attention import fused_attention, masked_softmax
 from transduce.nn.attention.short import fits, short_attention
-from transduce.nn.embedding.fused import embedded
+from transduce.nn.embedding.tokens import embedded
 from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.linear import linear
 from transduce.nn.loss import cross_entropy, r_drop_cross_entropy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transduce.synthesis.espeak_groups import assign_to_words
+from transduce.synthesis.espeak import assign_to_words
 
 
 @pytest.mark.parametrize(

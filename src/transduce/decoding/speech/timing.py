@@ -1,4 +1,5 @@
-"""Word timestamps and confidence: forced alignment of outputs by CTC or attention."""
+"""Word timestamps and confidence: forced alignment of outputs by CTC or attention, and what it tells
+of them: speech without a transcript, attention that did not move along."""
 
 from __future__ import annotations
 
@@ -6,16 +7,21 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.data.audio.corpus import FULL_SCALE, Wave
+from transduce.data.audio.segment import parse_place
+from transduce.data.audio.silence import HOP, sounding
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD, SPACE, Tokens
 from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.token_budget import pack
+from transduce.decoding.output import TimedWord
 from transduce.decoding.score.forced import Rows
-from transduce.decoding.speech.warnings import diagonality
+from transduce.decoding.speech.warnings import diagonality, skipped_spans, visited_by_tokens
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.encoder_output import EncoderOutput
 from transduce.models.lens import Lens
@@ -208,3 +214,56 @@ def words_of(tokens: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
             found[-1][1] = place + 1
             apart = piece.endswith(SPACE)
     return [(start, end) for start, end in found]
+
+
+# ----------------------------------------------------------------------------- what the times tell
+
+
+def timed_words(
+    network: SpeechEncoderDecoder,
+    tokens: Tokens,
+    ids: Sequence[int],
+    timing: TokenTiming,
+    ctc_weight: float,
+) -> list[TimedWord]:
+    """The words of an output; none where the times of its tokens are not known."""
+    if not timing.first:
+        return []
+    place = network.front.seconds_of
+    return [
+        TimedWord(
+            tokens.decode(ids[start:end]).strip(),
+            place(timing.first[start]),
+            place(timing.last[end - 1] + 1),
+            timing.confidence(start, end, ctc_weight),
+        )
+        for start, end in words_of(tokens, ids)
+    ]
+
+
+def skipped_warning(
+    network: SpeechEncoderDecoder, source: str, wave: Wave, timing: TokenTiming
+) -> str:
+    """A warning for skipped speech, from the positions of the tokens in the audio."""
+    if len(timing.first) < len(timing.attention) - 1:
+        return ""
+    file, start, _ = parse_place(source)
+    loud = sounding(wave.astype(np.float32) / np.float32(FULL_SCALE), network.front.rate)
+    states = network.states_of(len(wave))
+    seconds = [network.front.seconds_of(state) for state in range(states + 1)]
+    at = [min(int(second / HOP), len(loud) - 1) for second in seconds[:-1]]
+    first_U, last_U = torch.tensor(timing.first), torch.tensor(timing.last)
+    visited_S = visited_by_tokens(first_U, last_U, states)
+    found = skipped_spans(visited_S, torch.from_numpy(loud[at]))
+    spans = [f"{start + seconds[a]:.1f} to {start + seconds[b]:.1f} s" for a, b in found]
+    return f"{file}: speech without a transcript at {', '.join(spans)}" if spans else ""
+
+
+def attention_warning(source: str, timing: TokenTiming) -> str:
+    """A warning for attention that is not monotonic: it did not move along the audio."""
+    if timing.diagonal is None or not timing.is_lost:
+        return ""
+    return (
+        f"{parse_place(source)[0]}: attention did not move along the audio (diagonality "
+        f"{100 * timing.diagonal:.0f} of 100); the transcript may be wrong"
+    )

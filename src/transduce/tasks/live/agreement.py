@@ -18,9 +18,9 @@ from transduce.data.audio.silence import MIN_MARGIN
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.tasks.audio_input import AudioSegment
-from transduce.tasks.live.endpoint import Endpointing
 from transduce.tasks.live.segmenter import END, PARTIAL, PAUSE, Piece, Segmenter
 from transduce.tasks.live.session import LiveRecogniser, LiveSession, Transcript
+from transduce.tasks.live.settings import Endpointing
 
 if TYPE_CHECKING:
     from transduce.tasks.speech import SpeechModel

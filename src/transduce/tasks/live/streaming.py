@@ -20,10 +20,9 @@ from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.models.streaming import EncoderStreams
 from transduce.nn.ctc.prefix_beam import Prefixes, PrefixSearch
-from transduce.tasks.live.fusion import Fusion
 from transduce.tasks.live.session import LiveRecogniser, LiveSession, Transcript
 from transduce.tasks.live.settings import StreamingSettings, chunk_states
-from transduce.tasks.live.utterance import Finals, Utterance, best_hypotheses
+from transduce.tasks.live.utterance import Finals, Fusion, Utterance, best_hypotheses
 from transduce.tasks.model import inference
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from transduce.data.tokens.tokenizer import END
 from transduce.errors import ModelError
 from transduce.recipe import parse_recipe
 from transduce.tasks import LanguageModel, SpeechModel
-from transduce.tasks.live.fusion import Fusion
+from transduce.tasks.live.utterance import Fusion
 from transduce.tasks.transduce import create, load
 
 RECIPE = """

@@ -5,9 +5,9 @@ to import a module, to find a name in one or to call what was found: a global is
 (`Named`), and what a pickle makes of one is kept as `Made`. The few that mean something to a
 checkpoint are interpreted where they are read, by name.
 
-Why not `torch.load(weights_only=True)` with a list of allowed names: it imports and calls what is on
-the list, cannot read settings of a toolkit that is not installed, and never returns from a key that
-takes forever to hash (tests/unit/interop/imports/test_unpickler.py compares both).
+Why not `torch.load(weights_only=True)` with a list of allowed names: it imports and calls what is
+on the list, cannot read settings of a toolkit that is not installed, and never returns from a key
+that takes forever to hash (tests/unit/interop/imports/test_unpickler.py compares both).
 """
 
 from __future__ import annotations
