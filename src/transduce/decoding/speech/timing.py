@@ -1,5 +1,5 @@
-"""Word timestamps and confidence: forced alignment of outputs by CTC or attention, and what it tells
-of them: speech without a transcript, attention that did not move along."""
+"""Word timestamps and confidence: forced alignment of outputs by CTC or attention, and what it
+tells of them: speech without a transcript, attention that did not move along."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ pooling; then scaled dot-product attention once more, in fused kernels.
 from __future__ import annotations
 
 import math
-from typing import Literal, overload
+from typing import ClassVar, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -32,10 +32,19 @@ class Score(nn.Module):
         key_width: width of the keys, the states h_i of an encoder.
     """
 
+    same_width: ClassVar[bool] = False
+    """Whether queries and keys are compared number by number."""
+
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
         self.query_width = query_width
         self.key_width = key_width
+        if self.same_width and query_width != key_width:
+            raise ValueError(
+                f"{type(self).__name__} compares queries and keys number by number, but queries "
+                f"are {query_width} wide and keys {key_width}: make them equal, or use the general "
+                f"or additive score, which learn a projection."
+            )
 
     def prepare(self, keys_BSD: Tensor) -> Tensor:
         """Prepared keys, which `forward` takes; a decoder computes them once for all its steps."""
@@ -45,21 +54,11 @@ class Score(nn.Module):
         """Queries [B, T, query width] and prepared keys [B, S, ·] to scores [B, T, S]."""
         raise NotImplementedError
 
-    def _require_equal_widths(self) -> None:
-        if self.query_width != self.key_width:
-            raise ValueError(
-                f"{type(self).__name__} compares queries and keys number by number, but queries "
-                f"are {self.query_width} wide and keys {self.key_width}: make them equal, or use "
-                f"the general or additive score, which learn a projection."
-            )
-
 
 class Cosine(Score):
     """cosine[s_t, h_i]: content-based addressing, Graves et al. 2014, https://arxiv.org/abs/1410.5401."""
 
-    def __init__(self, query_width: int, key_width: int) -> None:
-        super().__init__(query_width, key_width)
-        self._require_equal_widths()
+    same_width = True
 
     def prepare(self, keys_BSD: Tensor) -> Tensor:
         return F.normalize(keys_BSD, dim=-1)
@@ -95,9 +94,7 @@ class Additive(Score):
 class AdditiveFree(Score):
     """Σ tanh(query + key): the additive score without parameters."""
 
-    def __init__(self, query_width: int, key_width: int) -> None:
-        super().__init__(query_width, key_width)
-        self._require_equal_widths()
+    same_width = True
 
     def forward(self, query_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
         return torch.tanh(query_BTD.unsqueeze(2) + prepared_BSD.unsqueeze(1)).sum(-1)
@@ -142,9 +139,7 @@ class General(Score):
 class Dot(Score):
     """s_tᵀ h_i, Luong et al. 2015, https://arxiv.org/abs/1508.04025."""
 
-    def __init__(self, query_width: int, key_width: int) -> None:
-        super().__init__(query_width, key_width)
-        self._require_equal_widths()
+    same_width = True
 
     def forward(self, query_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
         return query_BTD @ prepared_BSD.mT
@@ -157,9 +152,7 @@ class ScaledDot(Score):
     saturates the softmax, and its gradient vanishes.
     """
 
-    def __init__(self, query_width: int, key_width: int) -> None:
-        super().__init__(query_width, key_width)
-        self._require_equal_widths()
+    same_width = True
 
     def forward(self, query_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
         return query_BTD @ prepared_BSD.mT / math.sqrt(self.key_width)

@@ -8,7 +8,7 @@ fast as the machine can. Both read the same weights and give the same numbers.
 from __future__ import annotations
 
 import warnings
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,11 @@ class Cell(nn.Module):
 class KernelCell(Cell):
     """A cell whose weights are in a module of torch, which has a fast kernel for sequences."""
 
-    kernel: nn.RNNBase
+    module: ClassVar[type[nn.RNNBase]]
+
+    def __init__(self, input_width: int, width: int) -> None:
+        super().__init__(input_width, width)
+        self.kernel: nn.RNNBase = self.module(input_width, width, batch_first=True)
 
     def weights(self) -> list[nn.Parameter]:
         """Input weight, recurrent weight and the bias of each; gates stacked along rows."""
@@ -126,9 +130,7 @@ class Elman(KernelCell):
         width: width of the state h_t, which is also the output.
     """
 
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__(input_width, width)
-        self.kernel = nn.RNN(input_width, width, batch_first=True)
+    module = nn.RNN
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         U, V, bias_U, bias_V = self.weights()
@@ -150,9 +152,7 @@ class GRU(KernelCell):
         width: width of the state h_t, which is also the output.
     """
 
-    def __init__(self, input_width: int, width: int) -> None:
-        super().__init__(input_width, width)
-        self.kernel = nn.GRU(input_width, width, batch_first=True)
+    module = nn.GRU
 
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         W_x, W_h, bias_x, bias_h = self.weights()
@@ -182,11 +182,11 @@ class LSTM(KernelCell):
         width: width of the memory c_t and of the state h_t, which is also the output.
     """
 
+    module = nn.LSTM
     state_parts = 2
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__(input_width, width)
-        self.kernel = nn.LSTM(input_width, width, batch_first=True)
         _, _, bias_x, bias_h = self.weights()
         # A forget gate that starts open lets gradients through (Jozefowicz 2015). torch keeps two
         # biases; they add up, so one of them is 1 and the other 0.

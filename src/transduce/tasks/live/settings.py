@@ -1,5 +1,5 @@
-"""The settings of live recognition: when an utterance is over (endpointing), and those of a streaming
-encoder."""
+"""The settings of live recognition: when an utterance is over (endpointing), and those of a
+streaming encoder."""
 
 from __future__ import annotations
 
