@@ -19,6 +19,8 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.label_network import LabelNetwork
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.tasks import Model
+from transduce.tasks.encoder_decoder import Transducer
+from transduce.tasks.generate import Decoder
 from transduce.whisper import WhisperModel
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
@@ -58,7 +60,8 @@ def test_the_keywords_of_run_are_declared_for_editors() -> None:
     classes = [Model]
     for kind in classes:
         classes += [one for one in kind.__subclasses__() if one.__module__.startswith("transduce.")]
-        for parameter in inspect.signature(kind.run).parameters.values():
+    for method in (*(kind.run for kind in classes), Transducer._run, Decoder.run):
+        for parameter in inspect.signature(method).parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY:
                 taken.add(parameter.name)
     assert WhisperModel in classes
