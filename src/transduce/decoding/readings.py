@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transduce.decoding.batch.token_budget import pack
+from transduce.models.call_context import CallContext
 from transduce.models.lens import LOGITS, NEXT_TOKEN, Recorder
 
 NUMBERS_AT_ONCE = 1 << 20  # of one part; of attention, of one head
@@ -27,6 +28,19 @@ class Likeliest(NamedTuple):
     ids_TN: NDArray[np.int64]
     probabilities_TN: NDArray[np.float32]
     entropy_T: NDArray[np.float32]
+
+
+class ReadRequest(NamedTuple):
+    """What a lens asks for: what named parts compute for sources and their targets."""
+
+    names: list[str]
+    sources: list[list[int]]
+    targets: list[list[int]]
+    top: int
+    """So many of the likeliest tokens at each step."""
+    forced: bool
+    """Whether the targets were scored, by the network in full precision, and not written."""
+    context: CallContext
 
 
 class Reading(NamedTuple):

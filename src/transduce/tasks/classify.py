@@ -14,7 +14,7 @@ from transduce.data.text.tags import without_blank
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.output import Output
-from transduce.decoding.readings import Reading
+from transduce.decoding.readings import Reading, ReadRequest
 from transduce.decoding.score.labels import (
     LogProbabilities,
     label_probabilities,
@@ -30,7 +30,6 @@ from transduce.decoding.source_limit import (
 from transduce.errors import ModelError
 from transduce.models import LabelNetwork
 from transduce.models.build import build_label_network
-from transduce.models.call_context import CallContext
 from transduce.recipe import Recipe
 from transduce.recipe.model import max_length_of
 from transduce.tasks.model import Model, check_sources, inference
@@ -48,16 +47,8 @@ class LabelModel(Model):
         labels = len(target_tokens) - len(SPECIALS)
         return build_label_network(recipe.model, source_tokens.names(), labels, pooled=cls.pooled)
 
-    def _read(
-        self,
-        names: list[str],
-        sources: list[list[int]],
-        targets: list[list[int]],
-        top: int,
-        forced: bool,
-        context: CallContext,
-    ) -> list[Reading]:
-        return read_labelled(self.network, names, sources, top, context)
+    def _read(self, asked: ReadRequest) -> list[Reading]:
+        return read_labelled(self.network, asked.names, asked.sources, asked.top, asked.context)
 
     def _pieces_of_head(self, ids: list[int]) -> list[str]:
         return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)

@@ -19,7 +19,7 @@ from transduce.decoding.cuda.pool import has_cuda_search
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.output import Output, Score
-from transduce.decoding.readings import Reading
+from transduce.decoding.readings import Reading, ReadRequest
 from transduce.decoding.run_lens import Labels
 from transduce.decoding.score.forced import attention_to_source, log_probabilities, read_forced
 from transduce.decoding.search.hypothesis import Hypothesis
@@ -280,15 +280,8 @@ class Transducer(GenerativeModel, task="transduce"):
             maps = attention_to_source(self.network, read, targets, context)
         return {p: m[:, :, len(before) :] for p, m in zip(places, maps or [], strict=False)}
 
-    def _read(
-        self,
-        names: list[str],
-        sources: Ids,
-        targets: Ids,
-        top: int,
-        forced: bool,
-        context: CallContext,
-    ) -> list[Reading]:
+    def _read(self, asked: ReadRequest) -> list[Reading]:
+        names, sources, targets, top, forced, context = asked
         network = self.network if forced else self._search_network
         assert isinstance(network, EncoderDecoder)
         whole = [[*self._before(context), *ids] for ids in targets]

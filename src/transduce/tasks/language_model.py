@@ -14,7 +14,7 @@ from transduce.data.text.unicode import continued
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, Bounds
 from transduce.decoding.output import Output, Score
-from transduce.decoding.readings import Reading
+from transduce.decoding.readings import Reading, ReadRequest
 from transduce.decoding.run_lens import Labels
 from transduce.decoding.score import language_model as reading
 from transduce.decoding.score.context import SlidingWindow
@@ -210,25 +210,18 @@ class LanguageModel(GenerativeModel, task="language_modeling"):
         pieces = self.target_tokens.pieces(ids)
         return Output(text, total, pieces, log_probability=total, ids=ids)
 
-    def _read(
-        self,
-        names: list[str],
-        sources: Ids,
-        targets: Ids,
-        top: int,
-        forced: bool,
-        context: CallContext,
-    ) -> list[Reading]:
-        network = self.network if forced else self._search_network
+    def _read(self, asked: ReadRequest) -> list[Reading]:
+        network = self.network if asked.forced else self._search_network
         assert isinstance(network, LanguageModelNetwork)
-        texts = [[*prompt, *text] for prompt, text in zip(sources, targets, strict=True)]
+        pairs = zip(asked.sources, asked.targets, strict=True)
+        texts = [[*prompt, *text] for prompt, text in pairs]
         longest = max(map(len, texts), default=0)
         if longest > self.window:
             raise ModelError(
                 f"a lens shows texts of up to {self.window} tokens, the context window, and one "
                 f"has {longest} with its prompt; lower max_length, or score shorter texts"
             )
-        return reading.read_texts(network, names, texts, top)
+        return reading.read_texts(network, asked.names, texts, asked.top)
 
     def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         prompt, text = self.target_tokens.pieces(ids), [*ids, *output.ids]

@@ -20,7 +20,7 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
 from transduce.decoding.output import Output, Score
-from transduce.decoding.readings import Reading
+from transduce.decoding.readings import Reading, ReadRequest
 from transduce.decoding.run_lens import TOP, Labels, NextTokens, RunLens, lenses_on
 from transduce.decoding.speech.confidence import Calibration
 from transduce.decoding_settings import RunKeywords
@@ -248,7 +248,7 @@ class Model:
         top = max(lens.top for lens in lenses)
         sources, targets = [ids for _, ids, _ in seen], [output.ids for *_, output in seen]
         with inference(self):
-            found = self._read(names, sources, targets, top, forced, context)
+            found = self._read(ReadRequest(names, sources, targets, top, forced, context))
         for (source, ids, output), reading in zip(seen, found, strict=True):
             labels, next_tokens = self._labels(source, ids, output, context), None
             if (best := reading.likeliest) is not None:
@@ -257,15 +257,7 @@ class Model:
             for lens in lenses:
                 lens.add(source, output, reading.parts, next_tokens, labels)
 
-    def _read(
-        self,
-        names: list[str],
-        sources: list[list[int]],
-        targets: list[list[int]],
-        top: int,
-        forced: bool,
-        context: CallContext,
-    ) -> list[Reading]:
+    def _read(self, asked: ReadRequest) -> list[Reading]:
         """What named parts compute, for each source and what was written for it."""
         self._unsupported("show what it computes")
 
