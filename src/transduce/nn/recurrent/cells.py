@@ -61,7 +61,7 @@ class Cell(nn.Module):
 class KernelCell(Cell):
     """A cell whose weights are in a module of torch, which has a fast kernel for sequences."""
 
-    module: ClassVar[type[nn.RNNBase]]
+    module: ClassVar[type[nn.RNN | nn.GRU | nn.LSTM]]
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__(input_width, width)
