@@ -37,6 +37,7 @@ from transduce.runtime import packed_copy as packed_networks
 from transduce.runtime.fingerprint import Fingerprint
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.transduce import Output, Transducer, load
+from transduce.tasks.transduce import load_others as load_models
 
 WORDS = ["tea", "uncle", "a cup of tea", "", "zuko", "iroh made tea", "e", "tea"]
 TRANSFORMER = {"layers": 2, "heads": 2, "feed_forward": 24}
@@ -646,6 +647,18 @@ def test_a_second_model_reranks_the_whole_beam() -> None:
         assert ours.alternatives == []
         changed += ours.text != listed.text
     assert changed
+
+
+def test_other_models_of_a_run_are_loaded_alike_for_every_command(tmp_path: Path) -> None:
+    tiny().save(tmp_path)
+    settings = {"beam": 2, "ensemble": [tmp_path], "rerank": tmp_path, "language_model": tmp_path}
+    found = load_models(settings, "cpu", "int8")
+    assert found["beam"] == 2
+    models = [*found["ensemble"], found["language_model"], found["rerank"]]
+    # A reranker scores given texts, which is always done in float32.
+    assert [model.precision for model in models] == ["int8", "int8", "auto"]
+    assert all(model.frozen for model in models)
+    assert load_models({"beam": 2}, "cpu", "int8") == {"beam": 2}
 
 
 def test_a_reranker_that_reads_a_part_of_a_source_says_so() -> None:
