@@ -37,8 +37,8 @@ from transduce.inspection.ablation.measure import (
     Trial,
     measure_heads,
     prune_greedily,
+    pruned,
 )
-from transduce.inspection.ablation.prune import pruned
 from transduce.inspection.ablation.show import Ablation, draw_ablation
 from transduce.tasks.transduce import Model, load
 

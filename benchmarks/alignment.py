@@ -27,8 +27,7 @@ import numpy as np
 import torch
 from systems import metadata
 
-from transduce.alignment.align import Aligned, align_recording
-from transduce.alignment.lines import spell
+from transduce.alignment.align import Aligned, align_recording, spell
 from transduce.corpora.udhr import read_version
 from transduce.data.audio.read import resampled
 from transduce.data.audio.recording import Samples, load_audio_package

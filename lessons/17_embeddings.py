@@ -32,7 +32,7 @@ from transduce.data.batches.batch import collate
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import BEGIN, SPECIALS, Tokens
 from transduce.errors import TransduceError
-from transduce.inspection.look.embedding import nearest, plane_of
+from transduce.inspection.look.collect import nearest, plane_of
 from transduce.lessons import COLORS, panels, show, size, table
 
 network = transduce.build("imdb-pooled", 20_000, len(SPECIALS) + 2)

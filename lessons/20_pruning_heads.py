@@ -29,8 +29,7 @@ from transduce import recipe
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.evaluation.items import Item
-from transduce.inspection.ablation.measure import Trial, measure_heads, prune_greedily
-from transduce.inspection.ablation.prune import pruned
+from transduce.inspection.ablation.measure import Trial, measure_heads, prune_greedily, pruned
 from transduce.lessons import COLORS, fit, panels, show, size, table
 from transduce.tasks.transduce import Transducer
 

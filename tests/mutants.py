@@ -62,13 +62,10 @@ TESTS: dict[str, list[str]] = {
     "training/prepare.py": ["unit/training/test_prepare.py", *TRAINING],
     "training/optimizer.py": ["unit/training/test_optimizer.py"],
     "training/log_window.py": ["unit/training/test_log_window.py"],
-    "training/memory/auto_batch.py": ["unit/training/memory/test_auto_batch.py"],
+    "training/auto_batch.py": ["unit/training/memory/test_auto_batch.py"],
     "training/nan_guard.py": ["unit/training/test_nan_guard.py"],
-    "training/run_directory/kept_checkpoints.py": [
-        "unit/training/run_directory/test_kept_checkpoints.py",
-        *TRAINING,
-    ],
     "training/run_directory/best_model.py": [
+        "unit/training/run_directory/test_kept_checkpoints.py",
         "unit/training/run_directory/test_best_model.py",
         *TRAINING,
     ],
@@ -83,8 +80,7 @@ TESTS: dict[str, list[str]] = {
     "data/cache/eviction.py": ["unit/data/cache/test_eviction.py"],
     "data/text/columns.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_conllu.py"],
     "data/text/pairs.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_tags.py"],
-    "data/doctor/findings.py": ["unit/data/doctor/test_check.py"],
-    "data/doctor/statistics.py": ["unit/data/doctor/test_check.py"],
+    "data/doctor/check.py": ["unit/data/doctor/test_check.py"],
     "data/audio/corpus.py": ["unit/data/audio/test_corpus.py"],
     "evaluation/evaluate.py": EVALUATION,
     "evaluation/bootstrap.py": ["unit/evaluation/test_bootstrap.py"],
@@ -105,10 +101,8 @@ TESTS: dict[str, list[str]] = {
         "unit/tasks/test_transduce.py",
     ],
     "inspection/figures.py": ["unit/inspection/test_figures.py"],
-    "inspection/ablation/measure.py": ABLATION,
-    "inspection/ablation/prune.py": ABLATION,
+    "inspection/ablation/measure.py": [*ABLATION, "unit/cli/commands/test_compare.py"],
     "inspection/ablation/show.py": ABLATION,
-    "inspection/ablation/trial_data.py": ["unit/cli/commands/test_compare.py"],
     "inspection/analysis/alignment.py": ALIGNMENT,
     "inspection/analysis/heads.py": ALIGNMENT,
     "inspection/analysis/attention.py": ["unit/inspection/analysis/test_attention.py"],
@@ -117,10 +111,9 @@ TESTS: dict[str, list[str]] = {
     "inspection/analysis/subject.py": [*ATTRIBUTION, *ALIGNMENT],
     "inspection/look/beam.py": LOOK,
     "inspection/look/collect.py": LOOK,
-    "inspection/look/embedding.py": LOOK,
-    "inspection/look/figure.py": LOOK,
+    "inspection/look/show.py": LOOK,
 }
-PICTURES = ("inspection/figures.py", "inspection/ablation/show.py", "inspection/look/figure.py")
+PICTURES = ("inspection/figures.py", "inspection/ablation/show.py", "inspection/look/show.py")
 """Sizes and colours are taste: the numbers in these files are left alone."""
 MEMORY = 6 * 2**30  # bytes that the tests of a mutant may take
 

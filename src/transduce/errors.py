@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 
 class TransduceError(Exception):
     """The command line prints its sentence and exits with status 2; no traceback."""
@@ -41,3 +44,20 @@ class HardwareError(TransduceError):
 
 class TransduceWarning(UserWarning):
     """A warning in one sentence, which stops nothing."""
+
+
+def load_package(
+    name: str, extra: str, what: str = "this", error: type[TransduceError] = ModelError
+) -> Any:
+    """Import a package of an extra; the error says `what` needs it, and how to install it.
+
+    Never at the top of a file: CTranslate2 has its own OpenMP, which takes the cores from torch's
+    as soon as it is loaded.
+    """
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as problem:  # OSError: it is there, its shared library is not
+        raise error(
+            f"{what} needs the package {name}, which cannot be loaded here ({problem}): "
+            f"pip install '.[{extra}]'"
+        ) from None

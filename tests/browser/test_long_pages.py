@@ -11,7 +11,7 @@ import pytest
 from tiny_models import tiny
 from tiny_sounds import audio_model, noise
 from transduce.inspection.look import Look, look
-from transduce.inspection.look.arrays import packed
+from transduce.inspection.look.collect import packed
 from transduce.tasks.audio_input import AudioSegment
 from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser
 

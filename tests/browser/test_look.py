@@ -17,7 +17,7 @@ from tiny_sounds import audio_model, noise
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.inspection.look import Look, look
-from transduce.inspection.look.arrays import packed, unpacked
+from transduce.inspection.look.collect import packed, unpacked
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create

@@ -21,9 +21,8 @@ from transduce.inspection.ablation.measure import (
 )
 from transduce.inspection.ablation.show import Ablation, ablation_page
 from transduce.inspection.compare_page import comparison_page
-from transduce.inspection.prompts import compare
+from transduce.inspection.prompts import compare, write_prompts
 from transduce.inspection.report import report_page
-from transduce.inspection.show_prompts import write_prompts
 from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser
 
 pytestmark = [

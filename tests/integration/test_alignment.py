@@ -15,9 +15,9 @@ import soundfile
 from lives import Command
 from recordings import corpus
 from tones import PAUSE, RATE, tones
-from transduce.alignment.lines import read_text
+from transduce.alignment.align import read_text
 from transduce.alignment.show import alignment_from_textgrid
-from transduce.data.audio.textgrid import numbered_lines, read_textgrid
+from transduce.data.audio.intervals import numbered_lines, read_textgrid
 from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Recordings
@@ -92,7 +92,7 @@ def test_lines_are_found_and_written(command: Command, place: Path) -> None:
     assert np.mean(np.array(errors) <= NEAR) >= 0.95, errors
     texts = read_text(place / "talk.txt")
     numbers = read_textgrid(place / "talk" / "talk.seg.TextGrid")
-    there = numbered_lines(numbers, texts, "talk")
+    there = [one for _, one in numbered_lines(numbers, texts, "talk")]
     assert [one.text for one in there] == [t for t, s in zip(texts, truth, strict=True) if s]
     grid = read_textgrid(place / "talk" / "talk.TextGrid")
     assert [tier.name for tier in grid.tiers] == ["utterances", "words"]

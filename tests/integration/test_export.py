@@ -17,7 +17,7 @@ from transduce.cli.main import commands
 from transduce.errors import DataError, ModelError
 from transduce.interop import ctranslate2, export
 from transduce.interop.engine import open_model
-from transduce.interop.measure import Measurement, measure_here
+from transduce.interop.parity import Measurement, measure_here
 from transduce.tasks.transduce import Transducer, load
 
 pytest.importorskip("ctranslate2")

@@ -20,10 +20,10 @@ from transduce.models import EncoderDecoder
 from transduce.nn.loss import Loss
 from transduce.recipe import Recipe, load_recipe
 from transduce.storage import read_tensors
+from transduce.training import auto_batch as budget
 from transduce.training import train
 from transduce.training.log import read_log
 from transduce.training.log_window import UpdateResult
-from transduce.training.memory import auto_batch as budget
 from transduce.training.run_directory.checkpoint import STATE
 from transduce.training.update import Update
 

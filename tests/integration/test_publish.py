@@ -21,7 +21,7 @@ from transduce.checksums import write_listed
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.interop.huggingface.export import export
 from transduce.interop.imports.huggingface import read_weights
-from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.weights import imported_recipe
 from transduce.recipe import dump_recipe, load_recipe
 from transduce.recipe.fine_tuning import Start
 from transduce.recipe.training import Teacher

@@ -15,7 +15,7 @@ import torch
 from lives import Command, cache_in
 from tones import RATE, tones
 from transduce import load
-from transduce.data.audio.textgrid import parse_textgrid
+from transduce.data.audio.intervals import parse_textgrid
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.recipe import load_recipe
 from transduce.storage import read_tensors

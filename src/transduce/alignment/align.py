@@ -8,8 +8,9 @@ before its first sound, and after its last.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.alignment.emissions import ctc_emissions
-from transduce.alignment.lines import Line
+from transduce.data.audio.corpus import Wave, to_int16
 from transduce.data.audio.intervals import Interval
 from transduce.data.audio.read import audio_blocks, audio_info
+from transduce.data.audio.recording import Samples
 from transduce.data.audio.silence import HOP, loud_frames
-from transduce.data.tokens.tokenizer import PAD
-from transduce.errors import DataError
+from transduce.data.tokens.tokenizer import PAD, UNKNOWN, Tokens
+from transduce.decoding.speech.timing import words_of
+from transduce.errors import DataError, ModelError
+from transduce.models.call_context import Call
 from transduce.nn.ctc.alignment import Alignment, MismatchPenalties, align
+from transduce.nn.speech.subsampling import FACTOR
+from transduce.synthesis.espeak import espeak
+from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 
 PAUSE = 0.12  # seconds: the closure of a plosive is shorter
@@ -240,3 +246,188 @@ def _pauses(loud: NDArray[np.bool_], seconds: float = PAUSE) -> list[tuple[int, 
         for start, end in runs
         if end - start >= shortest or ((start == 0 or end == len(loud)) and end - start > 2)
     ]
+
+
+# ----------------------------------------------------------------------------------------------
+# Lines of a text as CTC tokens, and the words that these belong to.
+
+ENOUGH = 0.9  # share of a text in phones that the model must know
+
+
+@dataclass(frozen=True)
+class Line:
+    text: str
+    ids: tuple[int, ...]
+    words: tuple[tuple[str, int, int], ...]
+    """Each word, and the range of its tokens."""
+    phones: tuple[str, ...] = ()
+    """The phones, if the tokens are phones."""
+    unknown: tuple[str, ...] = ()
+    """Out-of-vocabulary words, which cannot be aligned."""
+
+
+def read_text(path: Path) -> list[str]:
+    """One utterance in each line; of "NAME TAB text", the text. Empty lines keep their numbers."""
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not text in UTF-8: save it again as such") from None
+    if not any(line.strip() for line in lines):
+        raise DataError(f"{path} holds no text: write one utterance in each line")
+    named = all(line.count("\t") == 1 for line in lines if line.strip())
+    return [line.split("\t")[1] if named and line.strip() else line.strip() for line in lines]
+
+
+def spell(model: SpeechModel, texts: Sequence[str], language: str | None = None) -> list[Line]:
+    """The CTC tokens of each line. For a phone model, espeak converts text to phones if the
+    language is given (BCP 47); else lines are phones separated by spaces. Unknown tokens are
+    left out.
+
+    Raises DataError if a text without a language is not in the model's phones.
+    """
+    if model.network.ctc is None:
+        raise ModelError("aligning needs a model with CTC: train one with model.ctc_weight=0.3")
+    tokens = model.source_tokens
+    if language is not None and tokens.level == "symbol":
+        lines = _pronounced(tokens, texts, language)
+    else:
+        if strange := strange_phones(model, texts):
+            raise DataError(
+                f"the model's tokens are phones, and this text is not written in phones: there "
+                f"is no phone {strange[0][:40]!r}; name the language of the text, as in --language "
+                f"en, or write the text in phones"
+            )
+        lines = [_written(tokens, text) for text in texts]
+    if not any(line.ids for line in lines):
+        raise DataError(
+            "none of the characters of this text are in the model's vocabulary; "
+            "check that it is the right model"
+        )
+    return lines
+
+
+def strange_phones(model: SpeechModel, texts: Sequence[str]) -> list[str]:
+    """Unknown phones in texts that are not written in phones, for a phone model; else nothing.
+
+    Words are not phones, though a few of them ("a") are spelt like one.
+    """
+    if model.source_tokens.level != "symbol":
+        return []
+    symbols = [symbol for text in texts for symbol in text.split()]
+    known = set(model.source_tokens.names())
+    strange = [symbol for symbol in symbols if symbol not in known]
+    return strange if len(strange) > (1 - ENOUGH) * len(symbols) else []
+
+
+def _pronounced(tokens: Tokens, texts: Sequence[str], language: str) -> list[Line]:
+    voice = espeak().voice_of(language)
+    if voice is None:
+        raise DataError(f"espeak does not know the language {language}; name one as in en or pt-BR")
+    lines = []
+    for text in texts:
+        phones = espeak().read(text, voice).phones if text.strip() else ()
+        encoded = tokens.encode_batch([phone.symbol for phone in phones])
+        known = [(p, i[0]) for p, i in zip(phones, encoded, strict=True) if i and i[0] != UNKNOWN]
+        words, unknown = [], []
+        for number, word in enumerate(text.split()):
+            mine = [place for place, (phone, _) in enumerate(known) if phone.word == number]
+            if mine:
+                words.append((word, mine[0], mine[-1] + 1))
+            elif _sounds(word):
+                unknown.append(word)
+        symbols = tuple(phone.symbol for phone, _ in known)
+        ids = tuple(number for _, number in known)
+        lines.append(Line(text, ids, tuple(words), symbols, tuple(unknown)))
+    return lines
+
+
+def _sounds(word: str) -> bool:
+    """Whether a word is more than punctuation."""
+    return any(sign.isalnum() for sign in word)
+
+
+def _written(tokens: Tokens, text: str) -> Line:
+    ids = [number for number in tokens.encode(_folded(tokens, text)) if number != UNKNOWN]
+    spans = words_of(tokens, ids)
+    words = tuple((tokens.decode(ids[start:end]).strip(), start, end) for start, end in spans)
+    phones: tuple[str, ...] = ()
+    if tokens.level == "symbol":
+        phones = tuple(tokens.decode([number]) for number in ids)
+    return Line(text, tuple(ids), words, phones, _unknown(tokens, text))
+
+
+def _folded(tokens: Tokens, text: str) -> str:
+    """A text in the characters of the vocabulary, lower-cased if it has no capitals; for other
+    tokens unchanged.
+    """
+    if tokens.level != "character":
+        return text
+    known = set(tokens.names())
+    signs = (sign if sign in known else sign.lower() for sign in text)
+    return " ".join("".join(sign for sign in signs if sign in known or sign == " ").split())
+
+
+def _unknown(tokens: Tokens, text: str) -> tuple[str, ...]:
+    """The out-of-vocabulary words."""
+    words = [word for word in text.split() if _sounds(word)]
+    encoded = tokens.encode_batch([_folded(tokens, word) for word in words])
+    return tuple(
+        word
+        for word, ids in zip(words, encoded, strict=True)
+        if not any(number != UNKNOWN and tokens.decode([number]).strip() for number in ids)
+    )
+
+
+# ----------------------------------------------------------------------------------------------
+# CTC emissions of a recording of any length: log-probabilities, window by window.
+#
+# Windows overlap, and only the middle of each is kept, so that none is affected by its borders.
+# An hour has 90,000 frames in memory, some megabytes for a dozen tokens; of the audio, some
+# minutes are in memory.
+
+CORE = 8.0  # seconds that are kept of a window, or less if the model was trained on shorter audio
+CONTEXT = 1.0  # seconds before and after
+AT_ONCE = 16  # windows in one batch
+
+
+def ctc_emissions(model: SpeechModel, path: Path, tags: Sequence[str] = ()) -> Tensor:
+    """log p [S, V] of every encoder frame of a recording, on the CPU. Raises ModelError for tags
+    that the model has not."""
+    model.recordings.check_tags(tags)
+    context = model.context_of(Call(tuple(tags)))
+    front = model.network.front
+    step = FACTOR * front.mel.hop
+    core = max(1.0, min(CORE, model.recordings.longest - 2 * CONTEXT)) * front.rate
+    core_states, context_states = int(core) // step, int(CONTEXT * front.rate) // step
+    cut = _windows(audio_blocks(path, front.rate), core_states * step, context_states * step)
+    found = []
+    with inference(model):
+        while some := list(islice(cut, AT_ONCE)):
+            lengths_B = torch.tensor([len(wave) for wave, _, _ in some])
+            source_BW = np.zeros((len(some), int(lengths_B.max())), np.int16)
+            for row, (wave, _, _) in zip(source_BW, some, strict=True):
+                row[: len(wave)] = wave
+            samples_BW = torch.from_numpy(source_BW).to(model.device)
+            memory = model.network.encode(samples_BW, lengths_B, **context.keywords)
+            log_probs_BSV = model.network.ctc_log_probs(memory).cpu()
+            there = memory.lengths_B.tolist()
+            for (_, start, end), log_probs_SV, count in zip(
+                some, log_probs_BSV, there, strict=True
+            ):
+                stop = count if end is None else end // step
+                found.append(log_probs_SV[start // step : stop].clone())
+    return torch.cat(found)
+
+
+def _windows(
+    blocks: Iterable[Samples], core: int, context: int
+) -> Iterator[tuple[Wave, int, int | None]]:
+    """Samples of each window, and the part that is kept; for the last, up to its end."""
+    kept = np.empty(0, np.int16)
+    before = 0
+    for block in blocks:
+        kept = np.concatenate((kept, to_int16(block)))
+        while len(kept) > before + core + context:
+            yield kept[: before + core + context], before, before + core
+            kept, before = kept[before + core - context :], context
+    yield kept, before, None

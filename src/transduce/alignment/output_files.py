@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.alignment.align import Aligned, Utterance
-from transduce.data.audio.intervals import Interval
-from transduce.data.audio.textgrid import TextGrid, Tier, format_textgrid, number_grid
+from transduce.data.audio.intervals import Interval, TextGrid, Tier, format_textgrid, number_grid
 from transduce.errors import DataError
 from transduce.storage import write_json, write_text
 

@@ -6,8 +6,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from transduce.alignment.align import Aligned, Utterance, align_recording
-from transduce.alignment.lines import Line, read_text, spell, strange_phones
+from transduce.alignment.align import (
+    Aligned,
+    Line,
+    Utterance,
+    align_recording,
+    read_text,
+    spell,
+    strange_phones,
+)
 from transduce.alignment.output_files import (
     MANIFEST,
     files_of,
@@ -17,8 +24,8 @@ from transduce.alignment.output_files import (
 )
 from transduce.corpora.speech import ALL, UDHR_SPOKEN
 from transduce.corpora.udhr import SPLITS, read_version, version_codes
+from transduce.data.audio.intervals import numbered_lines, read_textgrid
 from transduce.data.audio.read import audio_info
-from transduce.data.audio.textgrid import SEGMENTS, read_textgrid
 from transduce.errors import DataError, ModelError
 from transduce.hardware import pick_device
 from transduce.recipe import Named
@@ -96,23 +103,11 @@ def _warn_about_unknown(lines: Sequence[Line]) -> None:
 
 def alignment_from_textgrid(audio: Path, texts: Sequence[str], grid: Path) -> Aligned:
     """An alignment from a TextGrid whose tier `seg` has line numbers; a line may occur twice."""
-    tier = read_textgrid(grid).tier(SEGMENTS)
-    if tier is None:
-        raise DataError(f"{grid} has no tier named {SEGMENTS}: its labels are numbers of lines")
     seconds = audio_info(audio).seconds
-    found = []
-    for interval in tier.intervals:
-        label = interval.text.strip()
-        if not label:
-            continue
-        if not label.isdecimal() or not 1 <= int(label) <= len(texts):
-            raise DataError(
-                f"{grid}: the label {label!r} at {interval.start:.2f} s is not the number of one "
-                f"of the {len(texts)} lines"
-            )
-        number = int(label)
-        end = min(interval.end, seconds)
-        found.append(Utterance(number, texts[number - 1], interval.start, end, confidence=1.0))
+    found = [
+        Utterance(number, one.text, one.start, min(one.end, seconds), confidence=1.0)
+        for number, one in numbered_lines(read_textgrid(grid), texts, str(grid))
+    ]
     there = {one.number for one in found}
     unread = [Utterance(n, t) for n, t in enumerate(texts, 1) if t and n not in there]
     return Aligned(audio, seconds, (*found, *unread))

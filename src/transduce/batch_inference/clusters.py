@@ -10,14 +10,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from transduce.batch_inference.decoder import open_decoder
 from transduce.batch_inference.inputs import Shard
 from transduce.batch_inference.job import Job, read_job
 from transduce.batch_inference.progress import Progress
 from transduce.batch_inference.worker import work
-from transduce.errors import HardwareError, TransduceError
+from transduce.errors import HardwareError, TransduceError, load_package
 from transduce.storage import make_folder, write_text
 
 POLL = 1.0  # seconds
@@ -39,24 +38,13 @@ class ShardDecoder:
         return number
 
 
-def load_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise HardwareError(
-            f"--engine ray needs the package ray, which cannot be loaded here ({error}): "
-            f"pip install '.[ray]'"
-        ) from None
-    return ray
-
-
 def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> None:
     """Decode shards with so many actors; Ray restarts those that die. Raises a worker's error.
 
     0 workers: one for each GPU of the cluster, or else for each CPU.
     The cluster is that of RAY_ADDRESS; without it, one on this machine, until the end.
     """
-    ray = load_ray()
+    ray = load_package("ray", "ray", "--engine ray", HardwareError)
     job.clean()
     pending = [shard.number for shard in shards if not job.is_finished(shard)]
     progress = Progress(job, shards)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from transduce.batch_inference.inputs import BOM, Shard, Table, opened, split_cells
+from transduce.batch_inference.inputs import Shard, Table, opened, split_cells
 from transduce.batch_inference.parquet import plain_rows, read_batches, texts_of
 from transduce.data.text.columns import problem_of
-from transduce.data.text.files import LONGEST, MAX_BYTES
+from transduce.data.text.files import BOM, LONGEST, MAX_BYTES
 from transduce.errors import DataError
 
 # A group is decoded at once. Its bounds are part of a job's result: rounding may differ with the

@@ -81,8 +81,7 @@ def standard_input(rate: int, raw_rate: int | None, partial: bool) -> Iterator[l
 
 
 def _source(source: str, rate: int, raw_rate: int | None, partial: bool) -> str:
-    from transduce.data.audio.read import audio_info
-    from transduce.data.audio.segment import parse_place
+    from transduce.data.audio.read import audio_info, parse_place
 
     path, start, end = parse_place(source)
     raw = path.suffix.lower() in RAW

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.audio.read import audio_blocks, audio_info
-from transduce.errors import DataError, ModelError
-from transduce.interop.optional_packages import load_package
+from transduce.errors import DataError, ModelError, load_package
 from transduce.terminal import console as make_console
 
 if TYPE_CHECKING:

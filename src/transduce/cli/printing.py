@@ -143,7 +143,7 @@ def _run_in_groups(
 
 
 def _transcript_file(folder: Path, source: str, kind: str) -> Path:
-    from transduce.data.audio.segment import parse_place
+    from transduce.data.audio.read import parse_place
     from transduce.decoding.speech.subtitles import ENDINGS
 
     return folder / f"{parse_place(source)[0].stem}{ENDINGS[kind]}"
@@ -157,8 +157,7 @@ def _write_transcript(
     folder: Path | None,
     written: dict[Path, str],
 ) -> None:
-    from transduce.data.audio.read import audio_info
-    from transduce.data.audio.segment import parse_place
+    from transduce.data.audio.read import audio_info, parse_place
     from transduce.decoding.speech.subtitles import transcript
     from transduce.storage import make_folder, write_text
     from transduce.tasks.audio_input import AudioSegment

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.data.audio.read import audio_info
-from transduce.data.audio.segment import parse_place
+from transduce.data.audio.read import audio_info, parse_place
 from transduce.data.text.columns import read_rows
 from transduce.data.text.pairs import corpus_files, corpus_name, read_pairs, resolved
 from transduce.data.text.tags import with_tags

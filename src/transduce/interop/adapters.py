@@ -7,7 +7,7 @@ from pathlib import Path
 from transduce.adapters import Adapter
 from transduce.adapters.peft import CONFIG, read_peft, write_peft
 from transduce.errors import ModelError
-from transduce.hub.locate import resolve_model
+from transduce.hub import resolve_model
 from transduce.storage import replaced_folder
 from transduce.tasks.adapter_folder import read_adapter
 from transduce.tasks.folder import WEIGHTS, holds_run

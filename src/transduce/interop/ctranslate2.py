@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN
-from transduce.errors import ModelError
-from transduce.interop.optional_packages import load_package
+from transduce.errors import ModelError, load_package
 from transduce.interop.positions import positions, table
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder

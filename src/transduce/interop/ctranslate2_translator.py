@@ -29,9 +29,8 @@ from transduce.decoding.batch.token_budget import pack, pack_evenly
 from transduce.decoding.engine import Rows
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.settings import Settings
-from transduce.errors import ModelError
+from transduce.errors import ModelError, load_package
 from transduce.interop.ctranslate2 import MODEL
-from transduce.interop.optional_packages import load_package
 from transduce.interop.positions import positions
 from transduce.recipe import Recipe
 

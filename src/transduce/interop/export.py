@@ -15,14 +15,21 @@ from transduce.data.text.trust import check_reads
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.items import items_of
-from transduce.hub.locate import in_hub_cache
+from transduce.hub import in_hub_cache
 from transduce.interop import ctranslate2, onnx
 from transduce.interop import quantize as native
 from transduce.interop.engine import FILES
 from transduce.interop.huggingface import export as huggingface
 from transduce.interop.imports.huggingface import read_origin
-from transduce.interop.measure import measure_in_subprocess, parity_beam
-from transduce.interop.parity import REPORT, Compared, NotCompared, Parity, compare
+from transduce.interop.parity import (
+    REPORT,
+    Compared,
+    NotCompared,
+    Parity,
+    compare,
+    measure_in_subprocess,
+    parity_beam,
+)
 from transduce.recipe import Corpus, ParallelFiles, with_overrides
 from transduce.storage import replaced_folder
 from transduce.tasks.folder import WEIGHTS

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce import recipe
-from transduce.errors import ModelError
-from transduce.interop.optional_packages import load_package
+from transduce.errors import ModelError, load_package
 from transduce.interop.positions import positions, table
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoder_decoder import EncoderDecoder

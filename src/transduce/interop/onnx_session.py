@@ -16,9 +16,8 @@ from transduce.decoding.batch.decode import PLACES, BatchDecoder, Request
 from transduce.decoding.batch.token_budget import pack
 from transduce.decoding.engine import Rows
 from transduce.decoding.search.hypothesis import Hypothesis
-from transduce.errors import ModelError
+from transduce.errors import ModelError, load_package
 from transduce.interop.onnx import DECODER, ENCODER
-from transduce.interop.optional_packages import load_package
 from transduce.interop.positions import positions
 from transduce.models.decoders import DecoderState
 from transduce.recipe import Recipe

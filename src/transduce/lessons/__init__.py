@@ -6,11 +6,17 @@ every lesson needs: `size`, `table`, `panels`, `show` and, to train a small netw
 
 from __future__ import annotations
 
-from transduce.lessons.catalogue import Lesson, all_lessons, find_lesson
-from transduce.lessons.fit import fit
-from transduce.lessons.notebook import cells, to_notebook, write_notebook
-from transduce.lessons.present import COLORS, panels, show, size, table
-from transduce.lessons.run import Finished, run
+from transduce.lessons.catalogue import (
+    Finished,
+    Lesson,
+    all_lessons,
+    cells,
+    find_lesson,
+    run,
+    to_notebook,
+    write_notebook,
+)
+from transduce.lessons.present import COLORS, fit, panels, show, size, table
 
 __all__ = [
     "COLORS",

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import json
+import os
 import re
+import runpy
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from transduce.errors import TransduceError
-from transduce.lessons.notebook import cells
+from transduce.lessons.present import FULL, OUTPUT, SIZE
+from transduce.storage import make_folder, write_file
 
 HERE = Path(__file__).resolve().parent
 # A wheel has the files within the package; a checkout has them in lessons/ at the top.
@@ -81,3 +89,123 @@ def find_lesson(name: str) -> Lesson:
     near = near or [one for one in names if wanted and wanted in one]
     hint = f"did you mean {' or '.join(near)}?" if near else "`transduce lessons` lists them."
     raise TransduceError(f"There is no lesson {name!r}; {hint}")
+
+
+# ----------------------------------------------------------------------------------------------
+# Percent format, Python files with cells that begin with `# %%`, and Jupyter notebooks.
+
+BORDER = re.compile(r"^# %%(?P<rest>.*)$")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The text of a cell; that of markdown without its comment signs."""
+
+    kind: Literal["code", "markdown"]
+    text: str
+
+
+def cells(text: str) -> list[Cell]:
+    """The cells of a file in percent format; what stands before the first border is left out."""
+    parts: list[tuple[Literal["code", "markdown"], list[str]]] = []
+    for line in text.splitlines():
+        if border := BORDER.match(line):
+            parts.append(("markdown" if "[markdown]" in border["rest"] else "code", []))
+        elif parts:
+            parts[-1][1].append(line)
+    found = [Cell(kind, _text(kind, lines)) for kind, lines in parts]
+    return [cell for cell in found if cell.text]
+
+
+def _text(kind: str, lines: list[str]) -> str:
+    if kind == "markdown":
+        lines = [line.removeprefix("#").removeprefix(" ") for line in lines]
+    return "\n".join(lines).strip("\n")
+
+
+def to_notebook(text: str) -> dict[str, Any]:
+    """A file in percent format as a Jupyter notebook (nbformat 4.5), without outputs."""
+    return {
+        "cells": [_notebook_cell(cell, number) for number, cell in enumerate(cells(text))],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _notebook_cell(cell: Cell, number: int) -> dict[str, Any]:
+    common = {
+        "cell_type": cell.kind,
+        "id": f"cell-{number}",
+        "metadata": {},
+        "source": cell.text.splitlines(keepends=True),
+    }
+    if cell.kind == "markdown":
+        return common
+    return {**common, "execution_count": None, "outputs": []}
+
+
+def write_notebook(source: Path, output: Path) -> None:
+    """Write a file in percent format as a notebook."""
+    made = json.dumps(to_notebook(source.read_text("utf-8")), indent=1, ensure_ascii=False)
+    make_folder(output.parent)
+    write_file(output, lambda part: part.write_text(made + "\n", "utf-8"))
+
+
+# ----------------------------------------------------------------------------------------------
+# Run a lesson from top to bottom, with names of its own.
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A lesson that has run, and whose claim held."""
+
+    lesson: Lesson
+    figures: tuple[Path, ...]
+    seconds: float
+    names: dict[str, Any]
+    """The variables of the lesson, as it left them."""
+
+
+def run(lesson: Lesson, output: Path, *, full: bool = False) -> Finished:
+    """Run a lesson: print its tables, and write its figures into a folder.
+
+    The random numbers of the process continue afterwards as if nothing had run.
+
+    Args:
+        lesson: a lesson, from `find_lesson` or `all_lessons`.
+        output: the folder for figures.
+        full: the full size rather than the reduced one.
+
+    Raises:
+        AssertionError: if the claim does not hold.
+    """
+    import torch
+
+    make_folder(output)
+    before = {path: path.stat().st_mtime_ns for path in output.glob("*.svg")}
+    start = time.perf_counter()
+    settings = {SIZE: FULL if full else "reduced", OUTPUT: str(output)}
+    with _environment(settings), torch.random.fork_rng():
+        names = runpy.run_path(str(lesson.path))
+    seconds = time.perf_counter() - start
+    # The same figure may have been there from an earlier run.
+    drawn = [p for p in output.glob("*.svg") if before.get(p) != p.stat().st_mtime_ns]
+    return Finished(lesson, tuple(sorted(drawn)), seconds, names)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

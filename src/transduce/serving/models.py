@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transduce.data.tokens.languages import language_pair
 from transduce.errors import ModelError
-from transduce.hub.locate import is_hub_address, parse_address, resolve_model
+from transduce.hub import is_hub_address, parse_address, resolve_model
 from transduce.interop.adapters import open_adapter
 from transduce.interop.engine import open_model
 from transduce.recipe.tasks import TASK_ALIASES

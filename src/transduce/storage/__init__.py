@@ -223,9 +223,6 @@ def write_tensors(
     With `previous`, the file that was there until now is kept under that name. A kill between the
     two renames leaves only that one.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     sums = {name: _checksum(tensor) for name, tensor in ready.items()}
     # "facts" is the key of the metadata in all files there are.
@@ -233,10 +230,23 @@ def write_tensors(
     header["header"] = _header_checksum(header, ready)
     # A single entry: the library writes several in an order that differs from process to process.
     header = {METADATA: json.dumps(header, sort_keys=True)}
+    write_safetensors(path, ready, header, previous, announce)
+
+
+def write_safetensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    header: Mapping[str, str],
+    previous: Path | None = None,
+    announce: Announce | None = None,
+) -> None:
+    """Write tensors, contiguous and on the CPU, with any metadata, as `write_file` does."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
 
     def write(part: Path) -> None:
         try:
-            save_file(ready, part, header)
+            save_file(dict(tensors), part, dict(header))
         except SafetensorError as error:  # how the library reports a full disk
             reason = str(error).rpartition("I/O error: ")[2].partition(" (os error")[0]
             raise OSError(reason) from None

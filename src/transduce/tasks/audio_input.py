@@ -21,8 +21,13 @@ from transduce.data.audio.corpus import (
     read_waves,
     to_int16,
 )
-from transduce.data.audio.read import audio_blocks, audio_from_samples, audio_info
-from transduce.data.audio.segment import parse_place, place_of
+from transduce.data.audio.read import (
+    audio_blocks,
+    audio_from_samples,
+    audio_info,
+    parse_place,
+    place_of,
+)
 from transduce.data.audio.silence import cut_at_silences
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from transduce.data.text.pairs import always_tagged
 from transduce.data.text.tags import with_tags, without_blank
-from transduce.data.tokens.language_tokens import in_language
+from transduce.data.tokens.languages import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch.decode import Bounds, FastSearch
 from transduce.decoding.cuda.pool import has_cuda_search

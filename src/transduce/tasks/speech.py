@@ -9,8 +9,8 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from transduce.data.audio.corpus import AudioCorpus, Wave
+from transduce.data.batches.batch import pad_waves
 from transduce.data.batches.streaming_dataset import StreamingDataset
-from transduce.data.batches.waves import pad_waves
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, FastSearch

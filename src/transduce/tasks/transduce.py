@@ -13,7 +13,7 @@ from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
 from transduce.hardware import pick_device
-from transduce.hub.locate import resolve_model
+from transduce.hub import resolve_model
 from transduce.models import TrainableNetwork
 from transduce.recipe import Recipe, read_recipe
 from transduce.runtime.packed_weight import has_bfloat16

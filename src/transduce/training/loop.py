@@ -17,13 +17,13 @@ from transduce.nn.checkpointing import set_checkpointing
 from transduce.recipe import Recipe, dump_recipe
 from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
+from transduce.training.auto_batch import fitting_budget, longest_pair
 from transduce.training.distillation import Distillation, load_teacher
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
 from transduce.training.distributed.processes import Processes
 from transduce.training.fine_tuning.start import StartModel
 from transduce.training.fine_tuning.tuning import Tuning
 from transduce.training.log_window import LogWindow
-from transduce.training.memory.auto_batch import fitting_budget, longest_pair
 from transduce.training.optimizer import (
     MovingAverage,
     build_optimizer,
@@ -32,9 +32,13 @@ from transduce.training.optimizer import (
 )
 from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord, duration
-from transduce.training.run_directory.best_model import BestModel, is_better
+from transduce.training.run_directory.best_model import (
+    BestModel,
+    KeptCheckpoints,
+    choose,
+    is_better,
+)
 from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
-from transduce.training.run_directory.kept_checkpoints import KeptCheckpoints, choose
 from transduce.training.run_directory.signals import StopSignals
 from transduce.training.update import Update, build_update, capture_notice
 from transduce.training.validate import validate

@@ -15,7 +15,7 @@ from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.trust import record_training_data
 from transduce.errors import TrainingError
 from transduce.hardware import describe, threads_for
-from transduce.hub.locate import is_hub_address
+from transduce.hub import is_hub_address
 from transduce.inspection.model_card import write_card
 from transduce.memory import free_memory
 from transduce.recipe import Recipe, read_recipe, resolve_data_folder
@@ -34,13 +34,17 @@ from transduce.tasks.transduce import kind_of
 from transduce.training.distributed.processes import Processes, join
 from transduce.training.fine_tuning.start import open_start, take_over
 from transduce.training.fine_tuning.tuning import check_patterns
+from transduce.training.log import check_packages, tracker_makers
 from transduce.training.loop import Run, Trained, wall_clock
 from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
-from transduce.training.run_directory.checkpoint import has_state, recover_state
-from transduce.training.run_directory.resume import check_changes, run_recipe
+from transduce.training.run_directory.checkpoint import (
+    check_changes,
+    has_state,
+    recover_state,
+    run_recipe,
+)
 from transduce.training.run_report import write_run_report
-from transduce.training.trackers import check_packages, tracker_makers
 
 __all__ = ["Trained", "train"]
 

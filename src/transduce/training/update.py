@@ -35,10 +35,10 @@ from transduce.nn.torch_private import AdamW, add_all, copy_all, multiply_all
 from transduce.recipe import Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
-from transduce.training.memory.out_of_memory import BatchSplitter
 from transduce.training.muon import Muon
 from transduce.training.nan_guard import nonfinite
 from transduce.training.optimizer import MovingAverage
+from transduce.training.out_of_memory import BatchSplitter
 
 MAX_GRAPHS = 256
 OWN = ("transduce", "torch")  # packages whose modules do not wait for a GPU in training

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
-from transduce.data.batches.waves import pad_waves
+from transduce.data.batches.batch import pad_waves
 from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.whisper.steps import Encode
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.errors import ModelError
+from transduce.interop.huggingface.files import write_weights
 from transduce.interop.imports.ctranslate2_file import TYPES
 from transduce.interop.imports.huggingface import read_origin
 from transduce.interop.parity import Compared
@@ -120,8 +120,7 @@ def _as(tensor: Tensor, kind: str) -> Tensor:
 def _huggingface(model: WhisperModel, original: Original, folder: Path) -> None:
     kind = torch.float16 if original.type == "float16" else torch.float32
     weights = to_theirs(HUGGINGFACE, original.weights, original.shape, original.order)
-    stored = {name: tensor.to(kind).contiguous() for name, tensor in weights.items()}
-    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    write_weights(folder, {name: tensor.to(kind) for name, tensor in weights.items()})
     files = {
         "config.json": huggingface_config(original.shape, original.order, original.type),
         "generation_config.json": generation_config(model, original.shape, original.order),

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import ModelError
-from transduce.interop.imports.ctranslate2_file import ModelFile, read_model_file
-from transduce.interop.imports.parts.configuration import (
+from transduce.interop.imports.configuration import (
     MAX_WHOLE,
     read_configuration,
     read_json,
 )
+from transduce.interop.imports.ctranslate2_file import ModelFile, read_model_file
 from transduce.tasks.model import Model
 from transduce.whisper.shape import ENGLISH, Generation, Shape, assemble, ids_of
 from transduce.whisper.vocabulary import our_tokens, read_tokenizer

@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from transduce.errors import ModelError
-from transduce.interop.imports.huggingface import model_type, read_config, read_weights
-from transduce.interop.imports.parts.configuration import (
+from transduce.interop.imports.configuration import (
     MAX_TOKENS,
     Configuration,
     describe,
     read_configuration,
 )
+from transduce.interop.imports.huggingface import model_type, read_config, read_weights
 from transduce.tasks.model import Model
 from transduce.whisper.shape import ENGLISH, Generation, Shape, assemble, ids_of
 from transduce.whisper.vocabulary import our_tokens, read_tokenizer

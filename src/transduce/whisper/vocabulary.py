@@ -12,8 +12,8 @@ from typing import Any
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import ModelError, TokensError
-from transduce.interop.imports.parts.configuration import check_vocabulary, read_json
-from transduce.interop.imports.parts.tokenizer_file import (
+from transduce.interop.imports.configuration import check_vocabulary, read_json
+from transduce.interop.imports.tokenizer_file import (
     JSON,
     check_tokenizer,
     read_tokenizer_file,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transduce.data.audio.corpus import Wave
-from transduce.data.audio.segment import parse_place, place_of
+from transduce.data.audio.read import parse_place, place_of
 from transduce.data.tokens.tokenizer import END
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.constraints.read import of_one_source

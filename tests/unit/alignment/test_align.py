@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from transduce.alignment import align
-from transduce.alignment.align import Utterance, _Clock
-from transduce.alignment.lines import Line
+from transduce.alignment.align import Line, Utterance, _Clock
 from transduce.data.audio.silence import HOP
 from transduce.nn.ctc.alignment import Alignment
 

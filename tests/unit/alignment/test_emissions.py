@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiny_sounds import audio_model, noise
-from transduce.alignment import emissions
-from transduce.alignment.emissions import _windows, ctc_emissions
+from transduce.alignment import align as emissions
+from transduce.alignment.align import _windows, ctc_emissions
 from transduce.tasks.audio_input import AudioInput
 from transduce.tasks.model import inference
 

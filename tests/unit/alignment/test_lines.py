@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tiny_sounds import audio_model, phone_model
-from transduce.alignment.lines import read_text, spell
+from transduce.alignment.align import read_text, spell
 from transduce.errors import DataError, ModelError
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from transduce.alignment.align import Aligned, Utterance
 from transduce.alignment.output_files import manifest_rows, write_alignment
-from transduce.data.audio.intervals import Interval
-from transduce.data.audio.textgrid import read_textgrid
+from transduce.data.audio.intervals import Interval, read_textgrid
 
 WORDS = (Interval(1.0, 1.5, "a"), Interval(1.6, 2.0, "b"))
 ALIGNED = Aligned(

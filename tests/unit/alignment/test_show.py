@@ -9,8 +9,7 @@ import pytest
 
 from tiny_sounds import phone_model
 from transduce.alignment import show
-from transduce.alignment.align import Aligned, Utterance
-from transduce.alignment.lines import Line
+from transduce.alignment.align import Aligned, Line, Utterance
 from transduce.errors import DataError
 from transduce.tasks import SpeechModel
 

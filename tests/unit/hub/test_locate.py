@@ -12,7 +12,7 @@ from command_line import Transduce, sentence
 from forked import run
 from hub_cache import COMMIT, offline, put_into_cache
 from transduce.errors import ModelError
-from transduce.hub.locate import HubAddress, hub_problem, parse_address, resolve_model
+from transduce.hub import HubAddress, hub_problem, parse_address, resolve_model
 
 TRANSLATE = Path(__file__).parents[2] / "fixtures" / "models" / "translate"
 
@@ -20,7 +20,7 @@ LOAD = """
 import json, sys, warnings
 import transduce
 from transduce.errors import ModelError
-from transduce.hub.locate import in_hub_cache, resolve_model
+from transduce.hub import in_hub_cache, resolve_model
 found = {}
 local = transduce.load(sys.argv[1])
 for address in sys.argv[2:]:

@@ -15,7 +15,7 @@ import torch
 import optional
 from transduce.errors import TransduceError
 from transduce.inspection import figures
-from transduce.inspection import save_figure as saving
+from transduce.inspection import figures as saving
 from transduce.inspection.figures import attention_grid, attention_map, training_curve
 from transduce.inspection.page import visible
 

@@ -16,8 +16,13 @@ from hypothesis.extra.numpy import arrays
 from language import language_model
 from tiny_models import tiny
 from transduce.errors import DataError, ModelError
-from transduce.inspection.prompts import compare, compare_folder, jensen_shannon
-from transduce.inspection.show_prompts import print_comparison, write_prompts
+from transduce.inspection.prompts import (
+    compare,
+    compare_folder,
+    jensen_shannon,
+    print_comparison,
+    write_prompts,
+)
 from transduce.tasks import LanguageModel
 
 PROMPTS = ["tea", "", "uncle iroh made a cup of", "<script>alert(1)</script>&amp;\u2028"]

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import optional
 from tiny_models import SOURCES, difference, tiny
-from transduce.errors import ModelError
-from transduce.interop import optional_packages as packages
+from transduce.errors import ModelError, load_package
 from transduce.interop.ctranslate2 import export
 from transduce.interop.ctranslate2_translator import BATCHES, MAX_TOKENS, MIN_TOKENS, Translator
 from transduce.interop.engine import open_model
@@ -323,7 +322,7 @@ def test_a_source_beyond_the_table_is_cut_with_a_warning(tmp_path: Path) -> None
 
 def test_a_missing_package_is_one_sentence() -> None:
     with pytest.raises(ModelError, match=r"pip install '\.\[ctranslate2\]'"):
-        packages.load_package("no_such_package", "ctranslate2")
+        load_package("no_such_package", "ctranslate2")
 
 
 def test_a_folder_without_an_export_says_what_to_do(tmp_path: Path) -> None:

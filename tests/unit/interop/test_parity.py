@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from transduce.evaluation.items import Item
-from transduce.interop.measure import Measurement, parity_beam
-from transduce.interop.parity import Parity, compare
+from transduce.interop.parity import Measurement, Parity, compare, parity_beam
 from transduce.recipe.training import Decode
 
 WORDS = [f"w{number}" for number in range(200)]

@@ -15,7 +15,7 @@ from tiny_models import SOURCES, TARGETS, tiny
 from transduce.decoding.output import Output
 from transduce.errors import CheckpointError, ModelError
 from transduce.interop.engine import open_model
-from transduce.interop.measure import measure_here
+from transduce.interop.parity import measure_here
 from transduce.interop.quantize import KINDS, export
 from transduce.runtime.packed_weight import has_bfloat16
 from transduce.storage import read_tensors

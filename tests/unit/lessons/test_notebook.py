@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from transduce.lessons import all_lessons, cells, to_notebook, write_notebook
-from transduce.lessons.notebook import Cell
+from transduce.lessons.catalogue import Cell
 
 TEXT = """\
 # not in any cell

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
-from transduce.cli.commands.limit_options import LimitSettings
-from transduce.cli.commands.options import expanded
+from transduce.cli.commands.options import LimitSettings, expanded
 from transduce.serving.errors import TooLarge
 from transduce.serving.limits import Limits, options, shown
 

@@ -14,7 +14,7 @@ from served import Running, serving
 from tiny_models import tiny
 from transduce.data.tokens.tokenizer import END
 from transduce.inspection.look import look
-from transduce.inspection.look.arrays import unpacked
+from transduce.inspection.look.collect import unpacked
 from transduce.serving.auth import Keys
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load

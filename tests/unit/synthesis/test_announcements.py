@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transduce.corpora import check_named
-from transduce.data.audio.segment import parse_place
+from transduce.data.audio.read import parse_place
 from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Named

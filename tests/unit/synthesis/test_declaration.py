@@ -9,7 +9,7 @@ import pytest
 
 from tiny_declaration import write_declaration
 from transduce.corpora import check_named
-from transduce.data.audio.segment import parse_place
+from transduce.data.audio.read import parse_place
 from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Named

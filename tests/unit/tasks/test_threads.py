@@ -25,7 +25,7 @@ from tiny_models import SOURCES, TARGETS, adapter_state, tiny
 from tiny_sounds import audio_model, noise, tagged_model
 from transduce.adapters import Adapter
 from transduce.decoding.output import Output, Score
-from transduce.inspection.look.trace import traced
+from transduce.inspection.look.beam import traced
 from transduce.tasks import speech as speech_models
 from transduce.tasks.live import Transcript
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clock import Clock
-from transduce.training.speed import TrainingSpeed
+from transduce.training.progress import TrainingSpeed
 
 
 def test_time_left_leaves_out_validations(clock: Clock) -> None:

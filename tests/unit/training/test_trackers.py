@@ -12,8 +12,7 @@ import pytest
 
 from transduce.errors import ModelError
 from transduce.recipe import Recipe
-from transduce.training.log import Log
-from transduce.training.trackers import check_packages, tracker_makers
+from transduce.training.log import Log, check_packages, tracker_makers
 
 DATA = {split: {"name": "copy", "split": split} for split in ("train", "valid")}
 

@@ -65,10 +65,13 @@ def ablate(
     from transduce.cli.tables import print_ablation, progress
     from transduce.errors import ModelError
     from transduce.hardware import pick_device
-    from transduce.inspection.ablation.measure import measure_heads, prune_greedily
-    from transduce.inspection.ablation.prune import save_pruned
+    from transduce.inspection.ablation.measure import (
+        make_trial,
+        measure_heads,
+        prune_greedily,
+        save_pruned,
+    )
     from transduce.inspection.ablation.show import FORMATS, Ablation, write_ablation
-    from transduce.inspection.ablation.trial_data import make_trial
     from transduce.storage import check_free, check_name
     from transduce.tasks.transduce import load
 

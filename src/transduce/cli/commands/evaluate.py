@@ -80,7 +80,7 @@ def evaluate(
     from transduce.evaluation.evaluate import evaluate_folder
     from transduce.evaluation.results import write_item_results
     from transduce.hardware import pick_device
-    from transduce.hub.locate import in_hub_cache
+    from transduce.hub import in_hub_cache
     from transduce.interop.engine import exported_folder
     from transduce.storage import check_free
     from transduce.tasks.transduce import load_others

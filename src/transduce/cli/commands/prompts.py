@@ -39,8 +39,7 @@ def prompts(
     """Compare a language model's predictions after prompts."""
     from transduce.cli.input import read_prompts
     from transduce.hardware import pick_device
-    from transduce.inspection.prompts import compare_folder
-    from transduce.inspection.show_prompts import print_comparison, write_prompts
+    from transduce.inspection.prompts import compare_folder, print_comparison, write_prompts
     from transduce.storage import check_free
 
     check_free([output] if output is not None else [], overwrite)

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from transduce.cli.commands.limit_options import LimitSettings
-from transduce.cli.commands.options import NONE_GIVEN, Device, Precision
+from transduce.cli.commands.options import NONE_GIVEN, Device, LimitSettings, Precision
 
 
 def serve(
@@ -75,7 +74,7 @@ def serve(
     limits: LimitSettings = NONE_GIVEN,
 ) -> None:
     """Serve models over HTTP, for many clients."""
-    from transduce.interop.optional_packages import load_package
+    from transduce.errors import load_package
 
     for package in ("starlette", "uvicorn", "msgspec", "python_multipart", "prometheus_client"):
         load_package(package, "serve")

@@ -12,7 +12,7 @@ from rich.table import Table
 from transduce.cli.demo.train import train_anew
 from transduce.cores import count_cores
 from transduce.corpora.speech import ANNOUNCEMENT_COUNTS
-from transduce.data.audio.segment import parse_place
+from transduce.data.audio.read import parse_place
 from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import items_of

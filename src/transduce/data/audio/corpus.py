@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from transduce import recipe
 from transduce.cores import count_cores
-from transduce.data.audio.read import audio_info, read_audio
+from transduce.data.audio.read import audio_info, parse_place, read_audio
 from transduce.data.audio.recording import Samples
-from transduce.data.audio.segment import parse_place
 from transduce.data.cache.eviction import evict, note_use
 from transduce.data.cache.tokenised import Encoded, Report, check_some_left
 from transduce.data.text.pairs import EXAMPLES, Pair, read_pairs, warning_of

@@ -6,7 +6,6 @@ match the audio, so such files are refused.
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import re
@@ -23,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.data.audio import ffmpeg
-from transduce.errors import DataError
+from transduce.errors import DataError, load_package
 
 Samples = npt.NDArray[np.float32]
 
@@ -52,13 +51,7 @@ class AudioInfo:
 
 def load_audio_package(name: str) -> Any:
     """Import soundfile or soxr on demand; DataError says how to install it."""
-    try:
-        return importlib.import_module(name)
-    except (ImportError, OSError) as error:  # OSError: the package is there, its library is not
-        raise DataError(
-            f"audio needs the package {name}, which cannot be loaded here ({error}): "
-            f"pip install '.[speech]'"
-        ) from None
+    return load_package(name, "speech", "audio", DataError)
 
 
 class Recording:

@@ -7,12 +7,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -22,7 +23,6 @@ from safetensors import SafetensorError, safe_open
 
 from transduce import recipe
 from transduce.data.cache.eviction import DAY, evict, note_use
-from transduce.data.cache.growing_array import GrowingArray, Rows
 from transduce.data.text.files import locate
 from transduce.data.text.pairs import (
     EXAMPLES,
@@ -340,3 +340,46 @@ def _load(path: Path, source_size: int, target_size: int) -> tuple[Encoded, Repo
         audio = audio and offsets[-1] == len(ids) and bool((np.diff(offsets) >= 0).all())
         audio = audio and (len(ids) == 0 or (ids.min() >= 0 and ids.max() < size))
     return (encoded, report) if audio else None
+
+
+# ----------------------------------------------------------------------------------------------
+# Growing arrays: appended to in pieces, as concatenating at the end would need twice the memory.
+
+
+class GrowingArray:
+    """A flat, growing array of int32 or int64."""
+
+    def __init__(self, dtype: type[np.int32] | type[np.int64] = np.int64) -> None:
+        self._dtype = np.dtype(dtype)
+        self._values = array("i" if self._dtype.itemsize == array("i").itemsize else "q")
+
+    def add(self, values: Sequence[int] | NDArray[np.int64]) -> None:
+        """Append values."""
+        self._values.frombytes(np.ascontiguousarray(values, self._dtype).data.cast("B"))
+
+    def whole(self) -> NDArray[np.int64]:
+        """The whole array, without a copy; nothing can be appended any more."""
+        if not self._values:
+            return np.zeros(0, self._dtype)
+        return np.frombuffer(self._values, self._dtype)
+
+
+class Rows:
+    """Growing rows of ids, stored as flat ids and offsets: see `Encoded`."""
+
+    def __init__(self) -> None:
+        self._ids, self._offsets = GrowingArray(np.int32), GrowingArray()
+        self._end = 0
+        self._offsets.add([0])
+
+    def add(self, rows: Sequence[Sequence[int]]) -> None:
+        """Append rows."""
+        lengths = np.array([len(row) for row in rows], np.int64)
+        size = int(lengths.sum())
+        self._ids.add(np.fromiter(chain.from_iterable(rows), np.int32, size))
+        self._offsets.add(self._end + np.cumsum(lengths))
+        self._end += size
+
+    def whole(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """All ids, and the offsets of the rows."""
+        return self._ids.whole().view(np.int32), self._offsets.whole()

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from itertools import islice, zip_longest
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
-from transduce.data.audio.segment import place_of
+from transduce.data.audio.read import place_of
 from transduce.data.text.columns import IdWatch, format_of, read_columns, read_rows
 from transduce.data.text.files import LONGEST, find_files, locate, read_lines
 from transduce.data.text.hub import check_hub, hub_name, hub_rows

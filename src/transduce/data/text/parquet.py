@@ -6,20 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from transduce.errors import DataError
+from transduce.errors import DataError, load_package
 
 
 def load_pyarrow(why: str) -> Any:
     """The package, with its module parquet. Raises DataError where it is missing."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(
-            f"{why} needs the package pyarrow, which cannot be loaded here ({error}): "
-            f"pip install '.[parquet]'"
-        ) from None
-    return pyarrow
+    load_package("pyarrow.parquet", "parquet", why, DataError)
+    return load_package("pyarrow", "parquet", why, DataError)
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 
 from transduce import recipe
 from transduce.data.text.tags import without_tags
-from transduce.data.tokens.charsmap import Charsmap
 from transduce.data.tokens.foreign import prefix_of, read_foreign
 from transduce.data.tokens.learn import (
     BEGIN,
@@ -40,6 +39,7 @@ from transduce.data.tokens.learn import (
     registered_level,
     splitter,
 )
+from transduce.data.tokens.sentencepiece import Charsmap
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transduce.data.audio.intervals import Interval
-from transduce.data.audio.subtitles import format_srt, format_vtt
-from transduce.data.audio.textgrid import TextGrid, Tier, format_textgrid
+from transduce.data.audio.intervals import (
+    Interval,
+    TextGrid,
+    Tier,
+    format_srt,
+    format_textgrid,
+    format_vtt,
+)
 from transduce.decoding.output import Output, TimedWord
 
 FORMATS = ("srt", "vtt", "textgrid")

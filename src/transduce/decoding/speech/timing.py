@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.data.audio.corpus import FULL_SCALE, Wave
-from transduce.data.audio.segment import parse_place
+from transduce.data.audio.read import parse_place
 from transduce.data.audio.silence import HOP, sounding
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD, SPACE, Tokens

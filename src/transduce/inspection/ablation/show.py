@@ -191,7 +191,7 @@ def draw_ablation(ablation: Ablation, path: Path) -> None:
     from matplotlib.colors import TwoSlopeNorm
     from matplotlib.figure import Figure
 
-    from transduce.inspection.save_figure import INK, save
+    from transduce.inspection.figures import INK, save
 
     found = grids(ablation)
     values = np.concatenate([grid[~np.isnan(grid)] for grid in found.values()])

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import re
+import wave
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
 
-from transduce.data.tokens.tokenizer import END
+from transduce.data.audio.corpus import FULL_SCALE
+from transduce.data.tokens.tokenizer import END, SPECIALS, Tokens
 from transduce.decoding.output import Output
 from transduce.decoding.run_lens import LensEntry, RunLens
 from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import DataError, ModelError
 from transduce.inspection.analysis import attribute, rollout
-from transduce.inspection.look.arrays import packed, packed_signed
-from transduce.inspection.look.audio import audio_of, check_audio
-from transduce.inspection.look.beam import beam_tree
-from transduce.inspection.look.embedding import embeddings_of
-from transduce.inspection.look.trace import traced
+from transduce.inspection.look.beam import beam_tree, traced
 from transduce.inspection.page import visible
-from transduce.models.lens import CELLS, is_to_source, side_of
+from transduce.models.lens import CELLS, attentions, is_to_source, short_name, side_of
+from transduce.nn.attention.bucketed import BucketedBias
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.attention.relative import RelativeAttention
+from transduce.nn.positions import Positioned, Rotary
+from transduce.nn.recurrent.stack import Recurrent
 from transduce.tasks import AudioInputModel, LanguageModel
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.classify import Classifier
 from transduce.tasks.generate import GenerativeModel
-from transduce.tasks.model import Model
+from transduce.tasks.model import Model, inference
 from transduce.tasks.tag import Tagger
 
 TOP = 8  # alternatives at each step
@@ -315,3 +323,317 @@ def _hypothesis(output: Output) -> dict[str, Any]:
         "log_probability": _number(output.log_probability),
         "tokens": [visible(token) for token in output.tokens],
     }
+
+
+# ----------------------------------------------------------------------------------------------
+# Embeddings for a page: the nearest neighbours of the tokens at hand, a map, and positions.
+
+NEAREST = 6
+ON_THE_MAP = 300  # tokens
+FEWEST_POSITIONS = 32
+
+Floats = NDArray[np.float64]
+
+
+def embeddings_of(model: Model, entry: LensEntry) -> list[dict[str, Any]]:
+    """Of the source's and the target's embedding, as far as the model has them."""
+    found = []
+    for title, name, side, ids, tokens in _sides(model, entry):
+        module = dict(model.network.named_modules()).get(name)
+        table = getattr(module, "table", None)
+        used = list(dict.fromkeys(ids))
+        one: dict[str, Any] = {"title": title, "neighbours": [], "map": None, "positions": None}
+        if isinstance(table, nn.Embedding) and used:
+            vectors_VD = table.weight.detach().double().cpu().numpy()
+            used = [number for number in used if len(SPECIALS) <= number < len(vectors_VD)]
+            near = {number: nearest(vectors_VD, number) for number in used}
+            one["neighbours"] = [
+                [
+                    _name(tokens, number),
+                    [[_name(tokens, other), round(cosine, 3)] for other, cosine in those],
+                ]
+                for number, those in near.items()
+            ]
+            shown = _shown(used, near, len(vectors_VD))
+            one["map"] = {
+                "names": [_name(tokens, number) for number in shown],
+                "places": plane_of(vectors_VD, shown).round(3).tolist(),
+                "used": [number in near for number in shown],
+            }
+        count = max(len(ids) + 1, FEWEST_POSITIONS)
+        one["positions"] = positions_of(model, name, side, count)
+        if one["map"] or one["positions"]:
+            found.append(one)
+    return found
+
+
+def _sides(model: Model, entry: LensEntry) -> list[tuple[str, str, str, list[int], Tokens]]:
+    """The title of each side, its embedding, its stack of layers, its ids and tokens."""
+    source, target = list(entry.named.source_ids), list(entry.output.ids)
+    if isinstance(model, LanguageModel):
+        ids = [*source, *target]
+        return [("Tokens", "decoder.embedding", "decoder", ids, model.target_tokens)]
+    return [
+        ("Source", "front", "encoder", source, model.source_tokens),
+        ("Target", "decoder.embedding", "decoder", target, model.target_tokens),
+    ]
+
+
+def nearest(vectors_VD: Floats, number: int) -> list[tuple[int, float]]:
+    """The tokens whose vectors have the smallest angle to that of one, with their cosines."""
+    sizes_V = np.linalg.norm(vectors_VD, axis=1).clip(1e-12)
+    cosines_V = vectors_VD @ vectors_VD[number] / (sizes_V * sizes_V[number])
+    cosines_V[[number, *range(min(len(SPECIALS), len(cosines_V)))]] = -np.inf
+    order = np.argsort(-cosines_V, kind="stable")[:NEAREST]
+    return [(int(one), float(cosines_V[one])) for one in order if np.isfinite(cosines_V[one])]
+
+
+def plane_of(vectors_VD: Floats, shown: Sequence[int]) -> Floats:
+    """Where tokens lie on the two axes along which the vocabulary varies most (PCA): [shown, 2].
+
+    Each axis is stretched to −1 … 1.
+    """
+    centred_VD = vectors_VD - vectors_VD.mean(axis=0)
+    _, axes_DD = np.linalg.eigh(centred_VD.T @ centred_VD)
+    places_N2 = centred_VD[list(shown)] @ axes_DD[:, [-1, -2]]
+    middle_2 = (places_N2.max(axis=0) + places_N2.min(axis=0)) / 2
+    half_2 = (places_N2.max(axis=0) - places_N2.min(axis=0)) / 2
+    return np.asarray((places_N2 - middle_2) / half_2.clip(1e-12))
+
+
+def _shown(used: list[int], near: dict[int, list[tuple[int, float]]], size: int) -> list[int]:
+    """What is on the map: the tokens at hand, their neighbours, then the vocabulary's first."""
+    others = [other for those in near.values() for other, _ in those]
+    order = dict.fromkeys([*used, *others, *range(len(SPECIALS), size)])
+    return list(order)[: max(ON_THE_MAP, len(used))]
+
+
+def _name(tokens: Tokens, number: int) -> str:
+    (piece,) = tokens.pieces([number])
+    return visible(piece)
+
+
+# ----------------------------------------------------------------------------------------------
+# Positional encodings for a page: tables that are added, rotary angles, relative scores.
+
+Shown = dict[str, Any]
+
+
+def positions_of(model: Model, embedding: str, side: str, count: int) -> Shown | None:
+    """What one side of a model knows of positions: {"kind", "title", "note", "rows", "columns",
+    "values"}; None where the model has no such side.
+
+    embedding: the name of the part whose vectors may have positions. side: encoder or decoder.
+    Without positions, the note says why, and "values" is None.
+    """
+    modules = dict(model.network.named_modules())
+    if side not in modules:
+        return None
+    with inference(model):
+        positioned = getattr(modules.get(embedding), "positions", None)
+        if isinstance(positioned, Positioned):
+            return _table(positioned, count)
+        own = {
+            name: part
+            for name, part in attentions(model.network).items()
+            if name.startswith(f"{side}.") and isinstance(part, MultiHeadAttention)
+        }
+        rotary = next((part.rotary for part in own.values() if part.rotary is not None), None)
+        if rotary is not None:
+            return _rotary(rotary, count)
+        relative = {n: part for n, part in own.items() if isinstance(part, RelativeAttention)}
+        if relative:
+            return _relative(relative, count)
+        bias = next((part.relative for part in own.values() if part.relative is not None), None)
+        if bias is not None:
+            return _biased(bias, count)
+    recurrent = any(isinstance(part, Recurrent) for part in modules[side].modules())
+    note = (
+        "A recurrent network reads one position after the other: it has no positional encoding."
+        if recurrent
+        else "There is no positional encoding."
+    )
+    return {"kind": "none", "title": "Positions", "note": note, "values": None}
+
+
+def _table(positioned: Positioned, count: int) -> Shown:
+    """The vectors [positions, width] that are added to embeddings, or put beside them."""
+    maximum = getattr(positioned.positions, "max_length", count)
+    vectors_TD = positioned.positions(min(count, maximum))
+    kind = type(positioned.positions).__name__
+    joined = "added to" if positioned.combine == "add" else "concatenated with"
+    title = f"{kind} positions (rows), {joined} the embedding (columns)"
+    return _shown_positions(kind.lower(), title, "", _numbers(vectors_TD))
+
+
+def _rotary(rotary: Rotary, count: int) -> Shown:
+    """Of each distance, the cosine of the angle between a query's and a key's pair of features."""
+    cosines_TK = rotary(count)[:, 0::2]
+    return _shown_positions(
+        "rotary",
+        "Rotary positions: the cosine of the turn of each pair of features (columns) by distance "
+        "(rows)",
+        "Queries and keys are turned by an angle for each position, so that their product depends "
+        "on their distance. At 1 a pair is as at distance 0; at −1 it counts the other way.",
+        _numbers(cosines_TK),
+    )
+
+
+def _biased(bias: BucketedBias, count: int) -> Shown:
+    """What is added to the scores of each head, by the distance of a key from its query."""
+    whole_HTS = bias(count, count)
+    values_HR, last = whole_HTS[:, -1], 0  # of the last query: all keys are before it
+    if bias.both_directions:  # and of the first one: all are after it
+        values_HR, last = torch.cat([values_HR, whole_HTS[:, 0, 1:]], dim=1), count - 1
+    return _shown_positions(
+        "relative",
+        "Relative positions: what the distance of a key (columns; − is before) adds to the score "
+        "of each head (rows)",
+        "It is learned for buckets of distances, and all layers share it.",
+        _numbers(values_HR),
+        [f"head {head}" for head in range(bias.heads)],
+        [f"{distance:+d}" for distance in range(1 - count, last + 1)],
+    )
+
+
+def _relative(parts: dict[str, RelativeAttention], count: int) -> Shown:
+    """The score vᵀ W^R r_d / √K of each distance d, by itself, for each head of each layer."""
+    rows: list[str] = []
+    scores = []
+    for name, part in parts.items():
+        distances_RD = part.distances(count).to(part.distance_projection.weight.dtype)
+        distances_RHK = part.distance_projection(distances_RD).unflatten(1, (part.heads, -1))
+        scores_HR = torch.einsum("hk,rhk->hr", part.distance_bias_HK, distances_RHK)
+        scores.append(_numbers(scores_HR / math.sqrt(part.head_width)))
+        rows += [f"{short_name(name)}, head {head}" for head in range(part.heads)]
+    # Distances fall from count − 1 (the key is far before) to −(count − 1) (far after).
+    columns = [f"{-distance:+d}" for distance in range(count - 1, -count, -1)]
+    return _shown_positions(
+        "relative",
+        "Relative positions: what the distance of a key (columns; − is before) adds to the score "
+        "of each head (rows)",
+        "This is the part of the score that depends on neither query nor key.",
+        np.concatenate(scores),
+        rows,
+        columns,
+    )
+
+
+def _numbers(values: torch.Tensor) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = values.double().cpu().numpy()
+    return found
+
+
+def _shown_positions(
+    kind: str,
+    title: str,
+    note: str,
+    values: NDArray[np.float64],
+    rows: list[str] | None = None,
+    columns: list[str] | None = None,
+) -> Shown:
+    return {
+        "kind": kind,
+        "title": title,
+        "note": note,
+        "rows": rows or [str(place) for place in range(values.shape[0])],
+        "columns": columns or [str(place) for place in range(values.shape[1])],
+        "values": packed_signed(values),
+    }
+
+
+# ----------------------------------------------------------------------------------------------
+# Audio for a page: its spectrogram as a small picture, and the samples to play.
+
+MAX_PLAYED = 60.0  # seconds of audio that a page carries to play
+DARKEST, BRIGHTEST = 0.05, 0.998  # quantiles of log-mel energy
+
+
+def check_audio(model: AudioInputModel, source: Any, tags: Sequence[str]) -> None:
+    """Raise DataError for audio that cannot be used, or that is too long for one segment."""
+    (recording,) = model.recordings.split([source], None, tags)
+    if recording.error or (isinstance(recording.source, AudioSegment) and recording.source.silent):
+        raise DataError(
+            recording.error or f"{source} contains only silence; give another recording"
+        )
+    if len(recording.segments) > 1 or not recording.whole:
+        longest = model.recordings.longest
+        raise DataError(
+            f"{source} is longer than the {longest:g} s that this model reads at once; give a part "
+            f"of it, such as {source}#t=0,{longest:g}"
+        )
+
+
+def audio_of(model: AudioInputModel, source: Any, tags: Sequence[str]) -> dict[str, Any]:
+    """The spectrogram [mel bands, frames] of a recording, and up to a minute of it as WAV."""
+    (recording,) = model.recordings.split([source], None, tags)
+    ((samples, remark, _),) = model.recordings.waves_of([recording.source])
+    if samples is None:
+        raise DataError(remark)
+    rate = model.recordings.settings.sample_rate
+    seconds = len(samples) / rate
+    mel_FM = _log_mel(model, samples)
+    low, high = (float(np.quantile(mel_FM, q)) for q in (DARKEST, BRIGHTEST))
+    shades_MF = ((mel_FM.T - low) / max(high - low, 1e-6)).clip(0.0, 1.0)
+    return {
+        "start": recording.start,
+        "seconds": round(seconds, 4),
+        "rate": rate,
+        "spectrogram": packed(shades_MF, 255),
+        "wav": _wav(samples, rate) if seconds <= MAX_PLAYED else "",
+    }
+
+
+def _log_mel(model: AudioInputModel, samples: NDArray[np.int16]) -> NDArray[np.float32]:
+    samples_BW = torch.from_numpy(samples[None]).to(model.device).float() / FULL_SCALE
+    with inference(model):
+        mel_BFM, _ = model.network.front.mel(
+            samples_BW, torch.tensor([len(samples)], device=model.device)
+        )
+    found: NDArray[np.float32] = mel_BFM[0].float().cpu().numpy()
+    return found
+
+
+def _wav(samples: NDArray[np.int16], rate: int) -> str:
+    """A WAV file of 16 bits, as base64."""
+    held = io.BytesIO()
+    with wave.open(held, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples.astype("<i2").tobytes())
+    return base64.b64encode(held.getvalue()).decode("ascii")
+
+
+# ----------------------------------------------------------------------------------------------
+# Arrays of numbers inside JSON: whole numbers of 8 or 16 bits, deflated, as base64.
+
+TEN_THOUSANDTHS = 10_000
+Packed = dict[str, Any]
+
+
+def packed(values: ArrayLike, scale: int = TEN_THOUSANDTHS) -> Packed:
+    """Numbers from 0 to 6.5 to four decimals: {"shape", "scale", "bits", "data"}.
+
+    With a scale of 255 it is bytes of numbers from 0 to 1, for pictures.
+    """
+    given = np.asarray(values, np.float64)
+    bits = 8 if scale < 256 else 16
+    whole = np.rint(given * scale).clip(0, 2**bits - 1).astype("u1" if bits == 8 else "<u2")
+    data = base64.b64encode(zlib.compress(whole.tobytes(), 6)).decode("ascii")
+    return {"shape": list(given.shape), "scale": scale, "bits": bits, "data": data}
+
+
+def packed_signed(values: ArrayLike) -> Packed:
+    """Numbers of either sign, to a ten-thousandth of the largest of them, which is "signed"."""
+    given = np.asarray(values, np.float64)
+    largest = float(np.abs(given).max(initial=0.0)) or 1.0
+    return {**packed((given / largest + 1.0) / 2.0, 2 * TEN_THOUSANDTHS), "signed": largest}
+
+
+def unpacked(one: Packed) -> NDArray[np.float64]:
+    """What was packed."""
+    kind = "u1" if one["bits"] == 8 else "<u2"
+    whole = np.frombuffer(zlib.decompress(base64.b64decode(one["data"])), kind)
+    shares = whole.reshape(one["shape"]).astype(np.float64) / one["scale"]
+    return np.asarray((2.0 * shares - 1.0) * one["signed"] if "signed" in one else shares)

@@ -1,4 +1,4 @@
-"""Measure an export with transformers itself, in a process of its own; see interop/measure.py."""
+"""Measure an export with transformers itself, in a process of its own; see interop/parity.py."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.errors import load_package
 from transduce.interop.huggingface.ids import Renumbered, Shifted
 from transduce.interop.imports.huggingface import read_config, read_origin
-from transduce.interop.measure import WARMING, Measurement, parity_beam
-from transduce.interop.optional_packages import load_package
+from transduce.interop.parity import WARMING, Measurement, parity_beam
 from transduce.tasks.folder import ModelDefinition, read_definition
 
 BATCH = 32

@@ -17,9 +17,7 @@ from torch import Tensor
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError
-from transduce.interop.imports.parts.recipe import create_model, imported_recipe
-from transduce.interop.imports.parts.vocabulary import arrange
-from transduce.interop.imports.parts.weights import Weights, fill
+from transduce.interop.imports.weights import Weights, arrange, create_model, fill, imported_recipe
 from transduce.models.decoders import RecurrentDecoder
 from transduce.models.encoders import RecurrentEncoder
 from transduce.nn.recurrent.cells import GRU

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from transduce.checksums import list_files, listed
 from transduce.errors import ModelError
-from transduce.interop.imports.parts.configuration import (
+from transduce.interop.imports.configuration import (
     Configuration,
     describe,
     read_configuration,
     read_json,
 )
-from transduce.interop.imports.pickled.checkpoint import read_checkpoint
+from transduce.interop.imports.pickled import read_checkpoint
 from transduce.storage import make_folder, read_tensors, write_json, write_tensors
 
 CONFIG = "config.json"

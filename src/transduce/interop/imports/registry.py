@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from transduce.errors import ModelError
-from transduce.hub.locate import is_hub_address, parse_address, resolve_import
+from transduce.hub import is_hub_address, parse_address, resolve_import
 from transduce.interop.imports.huggingface import write_origin
 from transduce.interop.imports.languages import set_languages
 from transduce.memory import out_of_memory

@@ -17,24 +17,25 @@ from torch import Tensor
 from transduce import recipe as sections
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError
-from transduce.interop.huggingface.classes import Family
 from transduce.interop.huggingface.ids import Renumbered
-from transduce.interop.imports.encoder_decoder_tokens import read_tokens
-from transduce.interop.imports.huggingface import model_type, read_config, read_weights
-from transduce.interop.imports.parts.configuration import (
+from transduce.interop.huggingface.layout import Family
+from transduce.interop.imports.configuration import (
     MAX_TOKENS,
     Configuration,
     read_configuration,
 )
-from transduce.interop.imports.parts.recipe import create_model, imported_recipe
-from transduce.interop.imports.parts.vocabulary import BANNED_BIAS
-from transduce.interop.imports.parts.weights import (
+from transduce.interop.imports.encoder_decoders import read_tokens
+from transduce.interop.imports.huggingface import model_type, read_config, read_weights
+from transduce.interop.imports.weights import (
+    BANNED_BIAS,
     Linear,
     Weights,
+    create_model,
     fill,
     fill_attention,
     fill_feed_forward,
     fill_norm,
+    imported_recipe,
 )
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from transduce.inspection.look.page import STYLES, module
+from transduce.inspection.look.show import STYLES, module
 from transduce.inspection.page import stylesheet
 from transduce.serving import api
 from transduce.serving.engine import Engine

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from transduce.data.audio.corpus import Wave
-from transduce.data.audio.silence import HOP, SMOOTH
-from transduce.data.audio.voice_activity import VoiceActivity
+from transduce.data.audio.silence import HOP, SMOOTH, VoiceActivity
 from transduce.tasks.live.settings import SENTENCE_ENDS, Endpointing
 
 ONSET = 0.06  # seconds of speech in a row with which an utterance begins

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from transduce.errors import ModelError
-from transduce.hub.locate import resolve_model
+from transduce.hub import resolve_model
 from transduce.models.weights import fingerprint_of, no_weights, weights_of
 from transduce.recipe import Recipe, Start
 from transduce.recipe.audio import Audio

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from transduce import recipe as sections
 from transduce.data.text.pairs import read_pairs, tags_of
-from transduce.data.tokens.add_tokens import add_tags, add_tokens
-from transduce.data.tokens.extend import extended, extended_pair, old_pieces
+from transduce.data.tokens.extend import add_tags, add_tokens, extended, extended_pair, old_pieces
 from transduce.data.tokens.sides import side_texts, train_tokens
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import TokensError, TrainingError

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tones import RATE, tones
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings, to_int16
-from transduce.data.audio.read import read_audio
-from transduce.data.audio.segment import parse_place, place_of
+from transduce.data.audio.read import parse_place, place_of, read_audio
 from transduce.data.batches.batch import collate
 from transduce.data.batches.bucketing import Batches, ordered
 from transduce.data.cache.tokenised import Report

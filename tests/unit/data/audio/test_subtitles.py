@@ -8,8 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.audio.intervals import Interval
-from transduce.data.audio.subtitles import format_srt, format_vtt
+from transduce.data.audio.intervals import Interval, format_srt, format_vtt
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n\r<>&-> "))
 INTERVALS = st.lists(

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recordings import corpus
-from transduce.data.audio.intervals import Interval
-from transduce.data.audio.textgrid import (
+from transduce.data.audio.intervals import (
+    Interval,
     TextGrid,
     Tier,
     format_textgrid,
@@ -190,9 +190,9 @@ def test_numbers_of_lines() -> None:
     grid = number_grid([(0.5, 1.0, 2), (1.0, 2.0, 1), (3.0, 4.0, 2)], 5.0)
     again = parse_textgrid(format_textgrid(grid), "a")
     assert numbered_lines(again, ["one", "two"], "a") == [
-        Interval(0.5, 1.0, "two"),
-        Interval(1.0, 2.0, "one"),
-        Interval(3.0, 4.0, "two"),
+        (2, Interval(0.5, 1.0, "two")),
+        (1, Interval(1.0, 2.0, "one")),
+        (2, Interval(3.0, 4.0, "two")),
     ]
     with pytest.raises(DataError, match=r"a: the label '2' at 0\.50 s is not the number of one"):
         numbered_lines(again, ["one"], "a")
@@ -222,5 +222,5 @@ def test_the_readings_of_the_declaration_of_human_rights() -> None:
         stretches += sum(bool(interval.text) for interval in grid.tiers[0].intervals)
         if name in texts:
             read = numbered_lines(grid, texts[name], name)
-            assert all(interval.text for interval in read)
+            assert all(interval.text for _, interval in read)
     assert stretches == 2_269

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from transduce.data.audio.voice_activity import VoiceActivity
+from transduce.data.audio.silence import VoiceActivity
 
 RATE = 4000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from transduce.data.batches.waves import pad_waves, scattered
+from transduce.data.batches.batch import pad_waves, scattered
 
 
 def test_rows_are_padded_with_zeros() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transduce.data.doctor.check import Diagnosis, examine
-from transduce.data.doctor.findings import Finding, _odd_ratios
+from transduce.data.doctor.check import Diagnosis, Finding, _odd_ratios, examine
 from transduce.recipe import Columns, Data, Recipe, Text, Tokens, TokensOfSides
 
 GOOD = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(100, 160)]

@@ -9,8 +9,7 @@ import pytest
 from tokenizers import ByteLevelBPETokenizer
 
 from transduce import recipe
-from transduce.data.tokens.add_tokens import add_tags, add_tokens
-from transduce.data.tokens.extend import extended, extended_pair, old_pieces
+from transduce.data.tokens.extend import add_tags, add_tokens, extended, extended_pair, old_pieces
 from transduce.data.tokens.foreign import with_prefix
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError

@@ -11,8 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from hf_models import TEXTS, learn_sentencepiece
-from transduce.data.tokens.charsmap import Charsmap
-from transduce.data.tokens.sentencepiece import as_tokenizer, read_sentencepiece
+from transduce.data.tokens.sentencepiece import Charsmap, as_tokenizer, read_sentencepiece
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import TokensError

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tiny_whisper import noises, our_model
-from transduce.data.batches.batch import collate
-from transduce.data.batches.waves import pad_waves
+from transduce.data.batches.batch import collate, pad_waves
 from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.decoding.cuda import pool as pools
 from transduce.decoding.cuda.graph_slots import Slots

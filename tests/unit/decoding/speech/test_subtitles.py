@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transduce.data.audio.textgrid import parse_textgrid
+from transduce.data.audio.intervals import parse_textgrid
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.subtitles import LETTERS, SECONDS, transcript
 

@@ -19,7 +19,7 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, TransduceError
 from transduce.evaluation.bootstrap import Difference
 from transduce.evaluation.items import Item
-from transduce.inspection import save_figure
+from transduce.inspection import figures
 from transduce.inspection.ablation.measure import (
     Head,
     Removal,
@@ -29,8 +29,9 @@ from transduce.inspection.ablation.measure import (
     loss_rows,
     measure_heads,
     prune_greedily,
+    pruned,
+    save_pruned,
 )
-from transduce.inspection.ablation.prune import pruned, save_pruned
 from transduce.inspection.ablation.show import (
     Ablation,
     ablation_page,
@@ -294,7 +295,7 @@ def test_nothing_of_the_picture_lies_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(save_figure, "save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
     value, worths = measure_heads(Trial(tiny(), ITEMS, "loss"), resamples=10)
     draw_ablation(Ablation("m", "loss", value, "c", len(ITEMS), worths, []), tmp_path / "a.png")
     places = [axes.get_position() for axes in drawn[0].axes]

@@ -10,8 +10,8 @@ import pytest
 from language import language_model
 from tiny_models import tiny
 from tiny_sounds import audio_model, noise
+from transduce.inspection.look.beam import traced
 from transduce.inspection.look.collect import collect
-from transduce.inspection.look.trace import traced
 from transduce.tasks.audio_input import AudioSegment
 
 SOURCE = "iroh made tea"

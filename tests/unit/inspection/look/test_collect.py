@@ -22,8 +22,7 @@ from tiny_sounds import audio_model, noise
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError, ModelError
-from transduce.inspection.look.arrays import packed, packed_signed, unpacked
-from transduce.inspection.look.collect import collect
+from transduce.inspection.look.collect import collect, packed, packed_signed, unpacked
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create

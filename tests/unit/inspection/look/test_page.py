@@ -16,8 +16,9 @@ import pytest
 from tiny_models import tiny
 from tiny_sounds import audio_model, noise
 from transduce.errors import DataError, ModelError
-from transduce.inspection.look import Look, figure, look
-from transduce.inspection.look.page import page
+from transduce.inspection.look import Look, look
+from transduce.inspection.look import show as figure
+from transduce.inspection.look.show import page
 from transduce.tasks.audio_input import AudioSegment
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> & \u2028 \u2029 ]]>"

@@ -18,8 +18,7 @@ from transduce.errors import ModelError
 from transduce.interop import export as exports
 from transduce.interop.huggingface.export import export
 from transduce.interop.huggingface.measure import EndAt, measure
-from transduce.interop.measure import Measurement, measure_here
-from transduce.interop.parity import Parity
+from transduce.interop.parity import Measurement, Parity, measure_here
 from transduce.recipe import Recipe
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.transduce import Transducer, load

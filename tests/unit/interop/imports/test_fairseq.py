@@ -18,7 +18,7 @@ from real_weights import real_weights
 from transduce.data.tokens.tokenizer import END, UNKNOWN
 from transduce.errors import ModelError
 from transduce.interop.imports import fairseq
-from transduce.interop.imports.fairseq.dictionary import read_codes, read_dictionary, vocabulary_of
+from transduce.interop.imports.fairseq import read_codes, read_dictionary, vocabulary_of
 from transduce.interop.imports.registry import find_format, import_model
 from transduce.tasks.transduce import Transducer
 

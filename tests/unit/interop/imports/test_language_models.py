@@ -19,11 +19,11 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.errors import ModelError
 from transduce.interop.imports import language_models
+from transduce.interop.imports.configuration import Configuration
 from transduce.interop.imports.huggingface import read_weights
-from transduce.interop.imports.language_model_tokens import read_language_tokens
-from transduce.interop.imports.parts.configuration import Configuration
-from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.language_models import read_language_tokens
 from transduce.interop.imports.registry import import_model
+from transduce.interop.imports.weights import imported_recipe
 from transduce.tasks.language_model import LanguageModel
 
 transformers = optional.package("transformers")

@@ -20,7 +20,7 @@ from transduce.errors import ModelError
 from transduce.interop.ctranslate2 import check
 from transduce.interop.huggingface.measure import EndAt
 from transduce.interop.imports import t5
-from transduce.interop.imports.parts.configuration import Configuration, read_configuration
+from transduce.interop.imports.configuration import Configuration, read_configuration
 from transduce.interop.imports.registry import import_model
 from transduce.tasks.transduce import Transducer
 

@@ -23,14 +23,17 @@ import torch
 from hypothesis import strategies as st
 
 from transduce.errors import ModelError
-from transduce.interop.imports.pickled import unpickler
-from transduce.interop.imports.pickled.checkpoint import (
+from transduce.interop.imports import pickled
+from transduce.interop.imports.pickled import (
     PARAMETER,
     TENSOR,
     Checkpoint,
+    Made,
+    Named,
+    Persistent,
     read_checkpoint,
+    read_pickle,
 )
-from transduce.interop.imports.pickled.unpickler import Made, Named, Persistent, read_pickle
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -150,11 +153,11 @@ def test_bombs_take_no_memory() -> None:
 
 
 def test_the_work_and_the_memory_of_a_pickle_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpickler, "MAX_OPERATIONS", 100)
+    monkeypatch.setattr(pickled, "MAX_OPERATIONS", 100)
     assert read(b"]" + b"Na" * 49 + b".") == [None] * 49  # 100 operations
     with pytest.raises(ModelError, match="more than 100 operations"):
         read(b"]0]" + b"Na" * 49 + b".")
-    monkeypatch.setattr(unpickler, "LONGEST", 50)
+    monkeypatch.setattr(pickled, "LONGEST", 50)
     assert read(b"C\x2f" + b"x" * 47 + b".") == b"x" * 47  # 50 bytes
     for longer in (b"C\x30" + b"x" * 48 + b".", b"I" + b"1" * 60 + b"\n.", b"I" + b"1" * 60):
         with pytest.raises(ModelError, match="more than 50 bytes"):

@@ -16,8 +16,8 @@ from transduce.data.batches.batch import collate
 from transduce.models.build import Vocabulary, build
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
-from transduce.training.memory import auto_batch as budget
-from transduce.training.memory.auto_batch import fitting_budget, largest
+from transduce.training import auto_batch as budget
+from transduce.training.auto_batch import fitting_budget, largest
 from transduce.training.optimizer import build_optimizer
 from transduce.training.update import CapturedUpdate, Update
 

@@ -16,8 +16,8 @@ from transduce.models.build import Vocabulary, build
 from transduce.nn.loss import Loss
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
-from transduce.training.memory.out_of_memory import BatchSplitter, size
 from transduce.training.optimizer import build_optimizer
+from transduce.training.out_of_memory import BatchSplitter, size
 from transduce.training.update import Update
 
 SETTINGS = Train(clip_norm=0.0)

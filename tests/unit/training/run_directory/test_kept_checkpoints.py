@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from transduce.recipe import Average
-from transduce.training.run_directory.kept_checkpoints import Kept, KeptCheckpoints, choose
+from transduce.training.run_directory.best_model import Kept, KeptCheckpoints, choose
 
 
 def kept_after(values: list[float], average: Average, metric: str) -> list[int]:

@@ -12,8 +12,7 @@ from transduce.errors import CheckpointError, TrainingError
 from transduce.models.build import Vocabulary, build
 from transduce.recipe import Recipe, dump_recipe
 from transduce.training.optimizer import build_optimizer
-from transduce.training.run_directory.checkpoint import TrainingState, save_state
-from transduce.training.run_directory.resume import check_changes
+from transduce.training.run_directory.checkpoint import TrainingState, check_changes, save_state
 
 PART = {"kind": "transformer", "layers": 1, "heads": 2, "feed_forward": 16}
 VALUES: dict[str, Any] = {

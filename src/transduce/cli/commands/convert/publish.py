@@ -28,8 +28,7 @@ def publish(
 ) -> None:
     """Publish a model on the Hugging Face hub. Needs `hf auth login`, or HF_TOKEN."""
     from transduce.checksums import is_ours
-    from transduce.hub.locate import SCHEME, load_hub, parse_address
-    from transduce.hub.publish import published_files, upload
+    from transduce.hub import SCHEME, load_hub, parse_address, published_files, upload
     from transduce.inspection.model_card import card_text
     from transduce.recipe import dump_recipe
     from transduce.tasks.folder import CARD, RECIPE, WRITTEN, check_sums
@@ -57,7 +56,7 @@ def _without_places(recipe: Recipe) -> Recipe:
     """The recipe without the folders of this machine: of the data, the teacher, the model that
     training started from.
     """
-    from transduce.hub.locate import is_hub_address
+    from transduce.hub import is_hub_address
 
     changed: dict[str, Any] = {}
     for key, field in (("teacher", "model"), ("start", "from")):

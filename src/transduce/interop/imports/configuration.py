@@ -1,8 +1,4 @@
-"""Settings of other toolkits, each checked for its type and its range as it is read.
-
-A configuration comes from elsewhere: a value may be of any type and any size. Importers take no
-value from the JSON or the checkpoint itself, but from a `Configuration`.
-"""
+"""None"""
 
 from __future__ import annotations
 
@@ -13,7 +9,13 @@ from typing import Any
 
 from transduce.errors import ModelError
 
-MAX_WHOLE = 1 << 24
+# ----------------------------------------------------------------------------------------------
+# Settings of other toolkits, each checked for its type and its range as it is read.
+#
+# A configuration comes from elsewhere: a value may be of any type and any size. Importers take no
+# value from the JSON or the checkpoint itself, but from a `Configuration`.
+
+MOST = 1 << 24
 """Of sizes: widths, layers, positions. What they need together is checked before it is made."""
 MAX_TOKENS = 1 << 21
 
@@ -31,7 +33,7 @@ class Configuration:
         return iter(self.values)
 
     def whole(
-        self, name: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_WHOLE
+        self, name: str, default: int | None = None, minimum: int = 1, maximum: int = MOST
     ) -> int:
         """A whole number. Raises ModelError where it is none, or missing without a default."""
         value = self._value(name, default)
@@ -141,8 +143,8 @@ class Configuration:
         return default if value is None else value
 
     def _wrong(self, name: str, wanted: str) -> ModelError:
-        found = describe(self.values.get(name))
-        return ModelError(f"{self.where}: {name} is {found}, and must be {wanted}")
+        reported = describe(self.values.get(name))
+        return ModelError(f"{self.where}: {name} is {reported}, and must be {wanted}")
 
 
 def describe(value: Any) -> str:

@@ -1,17 +1,87 @@
-"""Weights of other toolkits, put into our modules: shapes are checked, and nothing is left out."""
+"""What readers of several formats share: vocabularies, weights, and a model before its weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from transduce.errors import ModelError
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD, SPECIALS, UNKNOWN, Tokens
+from transduce.errors import ModelError, RecipeError
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.transformer import FeedForward
+from transduce.recipe import Recipe, read_recipe
+from transduce.tasks.model import Model
+from transduce.tasks.model_size import check_weights
+from transduce.tasks.transduce import create, kind_of
+
+# ----------------------------------------------------------------------------------------------
+# Vocabularies of other toolkits in our order: the four special tokens first.
+
+BANNED_BIAS = -1e9  # the bias of a token that is never written: its probability is 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which of their rows each of our tokens has; None where they have none."""
+
+    rows: tuple[int | None, ...]
+    names: tuple[str, ...]
+    """Of our tokens after the special ones."""
+    size: int
+    """How many rows they have."""
+    unwritten: frozenset[int]
+    """Our tokens that are copies or new, and so are never written."""
+
+    def embeddings(self, table_VD: Tensor) -> Tensor:
+        """Their rows in our order; zeros where they have none."""
+        padded_VD = torch.cat([table_VD, table_VD.new_zeros(1, table_VD.shape[1])])
+        return padded_VD[self._places(len(table_VD))]
+
+    def bias(self, bias_V: Tensor) -> Tensor:
+        """Of the output layer: what is never written has the probability 0."""
+        found_V = torch.cat([bias_V, bias_V.new_zeros(1)])[self._places(len(bias_V))]
+        found_V[list(self.unwritten)] = BANNED_BIAS
+        return found_V
+
+    def _places(self, missing: int) -> Tensor:
+        return torch.tensor([missing if row is None else row for row in self.rows])
+
+
+def arrange(names: Sequence[str], specials: Sequence[str | None]) -> Layout:
+    """A vocabulary in our order; `specials` are their names of PAD, UNKNOWN, BEGIN and END.
+
+    A special token that they have not, or use for two things (as a BEGIN that is their END), gets
+    a row of its own, which is never written.
+    """
+    first: dict[str, int] = {}
+    for row, name in enumerate(names):
+        first.setdefault(name, row)
+    found = [None if name is None else first.get(name) for name in specials]
+    owner: dict[int, int] = {}
+    for special in (END, UNKNOWN, PAD, BEGIN):  # which of two keeps a row
+        place = found[special]
+        if place is not None:
+            owner.setdefault(place, special)
+    kept = set(owner.values())
+    others = [row for row in range(len(names)) if row not in owner]
+    used, fresh = set(SPECIALS), []
+    for row in others:
+        name = names[row]
+        while name in used:
+            name += "_"  # such as an <s> that begins nothing
+        used.add(name)
+        fresh.append(name)
+    unwritten = frozenset(range(len(SPECIALS))) - kept
+    return Layout((*found, *others), tuple(fresh), len(names), unwritten)
+
+
+# ----------------------------------------------------------------------------------------------
+# Weights of other toolkits, put into our modules: shapes are checked, and nothing is left out.
 
 
 class Linear(NamedTuple):
@@ -145,3 +215,57 @@ def repeated_heads(linear: Linear, heads: int, times: int) -> Linear:
         return x.view(heads, -1, *x.shape[1:]).repeat_interleave(times, dim=0).flatten(0, 1)
 
     return Linear(repeat(linear.weight), None if linear.bias is None else repeat(linear.bias))
+
+
+# ----------------------------------------------------------------------------------------------
+# An imported model before its weights: its recipe, which says nothing of how it was trained, and
+# its network, whose size is compared with that of the weights before it is made.
+
+# Corpora that are valid for any task and are not there: to train further, name others.
+NO_DATA = {split: {"name": "any", "split": split} for split in ("train", "valid")}
+
+
+def imported_recipe(
+    name: str,
+    model: Mapping[str, Any],
+    tokens: tuple[Tokens, Tokens],
+    *,
+    task: str = "transduce",
+    max_length: int | None = None,
+    **sections: Any,
+) -> Recipe:
+    """A recipe with this `model` section and further `sections`.
+
+    Raises ModelError where the sizes do not fit together: then the files are damaged.
+    """
+    source, target = tokens
+    sides = {"both": _tokens(target)} if source is target else None
+    sides = sides or {"source": _tokens(source), "target": _tokens(target)}
+    data: dict[str, Any] = {**NO_DATA, "tokens": sides}
+    if max_length is not None:
+        data["max_length"] = max_length
+    whole = {"name": _plain(name), "task": task, "data": data, "model": dict(model), **sections}
+    try:
+        return read_recipe(whole)
+    except RecipeError as error:
+        raise ModelError(f"the settings of {name} do not fit together: {error}") from None
+
+
+def create_model(recipe: Recipe, tokens: tuple[Tokens, Tokens], size: int, where: object) -> Model:
+    """The model of a recipe, still without the weights that were read, which are `size` bytes.
+
+    Raises ModelError where the recipe is of a model far larger than these weights, or than memory.
+    """
+    check_weights(kind_of(recipe), recipe, *tokens, size, of=f"the configuration of {where}")
+    with torch.random.fork_rng(devices=[]):  # its first weights are replaced
+        return create(recipe, *tokens)
+
+
+def _tokens(tokens: Tokens) -> dict[str, Any]:
+    return {"level": tokens.level, "size": max(len(tokens), 1)}
+
+
+def _plain(name: str) -> str:
+    """A name that can be one of a run."""
+    kept = "".join(sign for sign in name if sign.isprintable() and sign not in "/\\").strip(" .")
+    return kept or "imported"

@@ -1,4 +1,4 @@
-"""tokenizer.json of Hugging Face: read, and checked for what all readers rely on."""
+"""None"""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any
 from transduce.data.tokens.learn import check_patterns
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, TokensError
-from transduce.interop.imports.parts.configuration import check_vocabulary, describe, read_json
+from transduce.interop.imports.configuration import check_vocabulary, describe, read_json
+
+# ----------------------------------------------------------------------------------------------
+# tokenizer.json of Hugging Face: read, and checked for what all readers rely on.
 
 JSON = "tokenizer.json"
 

@@ -1,1 +1,0 @@
-"""What readers of several formats share: vocabularies, weights, recipes."""

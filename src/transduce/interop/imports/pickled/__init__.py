@@ -1,1 +1,0 @@
-"""Checkpoints of torch are pickles: an interpreter builds their tensors and calls nothing."""

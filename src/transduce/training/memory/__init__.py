@@ -1,1 +1,0 @@
-"""Memory during training: automatic batch size, and recovery from running out of memory."""
