@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOBase, TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
@@ -79,6 +79,26 @@ def guarded() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def say(sentence: str) -> None:
+    """Tell the user something on standard error, after the name of the program."""
+    print(f"transduce: {sentence}", file=sys.stderr, flush=True)
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int | Sequence[bool] = 1) -> list[str]:
+    """Rows as columns: the first `left` of them, or those that it marks, to the left, others to
+    the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    marks = [place < left for place in range(len(widths))] if isinstance(left, int) else left
+    return [
+        "  ".join(
+            cell.ljust(width) if to_left else cell.rjust(width)
+            for cell, width, to_left in zip(row, widths, marks, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def console(**options: Any) -> Console:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from transduce.storage import check_free, write_text
 from transduce.synthesis.declaration import cut
 from transduce.tasks.speech import SpeechModel
 from transduce.tasks.transduce import load
+from transduce.terminal import say
 
 MIN_CONFIDENCE = 0.3  # lowest confidence of segments in a corpus
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".sph")
@@ -83,7 +83,7 @@ def _learnt_language(model: SpeechModel) -> str | None:
         tag = read_version(str(corpus.language)).tag
     except DataError:  # the Declaration's texts are not on this machine
         return None
-    print(f"transduce: assuming that the text is {tag}, the language of the model", file=sys.stderr)
+    say(f"assuming that the text is {tag}, the language of the model")
     return tag
 
 
@@ -93,11 +93,10 @@ def _warn_about_unknown(lines: Sequence[Line]) -> None:
     if unknown:
         noun = "word has" if len(unknown) == 1 else "words have"
         shown = ", ".join(list(dict.fromkeys(unknown))[:10])
-        print(
-            f"transduce: {len(unknown):,} {noun} no character of the model's vocabulary, and no "
+        say(
+            f"{len(unknown):,} {noun} no character of the model's vocabulary, and no "
             f"interval in the alignment ({shown}{', …' if len(set(unknown)) > 10 else ''}): "
-            f"write them as they are spoken",
-            file=sys.stderr,
+            f"write them as they are spoken"
         )
 
 
@@ -181,9 +180,8 @@ def _print_summary(aligned: Aligned, folder: Path) -> None:
         more = ", …" if len(spans) > 20 else ""
         print(f"  speech or other sound without text: {', '.join(spans[:20])}{more} s")
     if not aligned.fits:
-        print(
-            f"transduce: warning: only {lines:,} of {lines + len(unread):,} lines were found in "
+        say(
+            f"warning: only {lines:,} of {lines + len(unread):,} lines were found in "
             f"{aligned.audio}; the text may be of another recording, or the model of another "
-            f"language or kind of speech (try it: transduce run MODEL {aligned.audio})",
-            file=sys.stderr,
+            f"language or kind of speech (try it: transduce run MODEL {aligned.audio})"
         )

@@ -16,6 +16,7 @@ from transduce.data.text.columns import NUMBERED, csv_records, read_rows, withou
 from transduce.data.text.tags import known_tags, split_tags, with_tags
 from transduce.errors import DataError, ModelError, TransduceWarning
 from transduce.recipe import nearest
+from transduce.terminal import say
 
 if TYPE_CHECKING:
     from transduce.tasks import Model
@@ -81,9 +82,7 @@ def read_requests(
     "include": ["Hund"], "exclude": ["Katze"]}; fields that it lacks take the given values.
     """
     for name in (text for text in arguments or () if Path(text).is_file()):
-        print(
-            f"transduce: {name} is used as text; to read the file: --input {name}", file=sys.stderr
-        )
+        say(f"{name} is used as text; to read the file: --input {name}")
     by_line = file is not None and file.suffix == ".jsonl"
     number = 0
     table = file if not arguments and file is not None and file.suffix in NUMBERED else None

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from transduce.data.audio.read import audio_blocks, audio_info
 from transduce.errors import DataError, ModelError, load_package
 from transduce.terminal import console as make_console
+from transduce.terminal import say
 
 if TYPE_CHECKING:
     from transduce.tasks import Model
@@ -143,10 +144,7 @@ def _recorded(sounddevice: Any, rate: int) -> Iterator[Samples]:
                 )
             if len(found) * BLOCK > BEHIND and not said:
                 said = True
-                print(
-                    "transduce: recognition is slower than speech here; transcripts come late",
-                    file=sys.stderr,
-                )
+                say("recognition is slower than speech here; transcripts come late")
             yield np.concatenate(found) if found else np.empty(0, np.int16)
 
 

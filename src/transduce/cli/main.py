@@ -39,7 +39,7 @@ from transduce.cli.commands.serve import serve
 from transduce.cli.commands.train import train
 from transduce.cli.messages import WRITE_ERRORS, show_warning, user_message
 from transduce.registry import VARIABLE, load_from_environment, pass_to_children
-from transduce.terminal import guarded
+from transduce.terminal import guarded, say
 
 app = typer.Typer(
     help="Train, decode, inspect and serve sequence-to-sequence models.",
@@ -161,7 +161,7 @@ def _run() -> NoReturn:
             traceback.print_exc()
             _leave(1)
         for line in message.splitlines():
-            print(f"transduce: {line}", file=sys.stderr)
+            say(line)
         if isinstance(error, OSError) and error.errno in WRITE_ERRORS:
             _drop_output()  # flushing at exit would fail again
         _leave(2)

@@ -13,9 +13,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.cli.tables import aligned, slice_table
+from transduce.cli.tables import slice_table
 from transduce.errors import DataError, ModelError, RecipeError
 from transduce.recipe import nearest, sections, shipped
+from transduce.terminal import aligned, say
 from transduce.terminal import console as make_console
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def print_tagged(model: Model, file: Path) -> None:
         outputs = model.run([" ".join(sentence.column("form")) for sentence in some])
         for sentence, output in zip(some, outputs, strict=True):
             if output.warning:
-                print(f"transduce: {file}:{sentence.line}: {output.warning}", file=sys.stderr)
+                say(f"{file}:{sentence.line}: {output.warning}")
             print(sentence.filled(model.column, output.tokens), end="", flush=True)
 
 
@@ -102,7 +103,7 @@ def print_recordings(
         )
         none = "a translation has timestamps for segments, not for words"
         notice = by_attention if model.transcribes else none
-        print(f"transduce: {notice}", file=sys.stderr)
+        say(notice)
     for group in sources:
         if kind in ENDINGS and folder is None and number + len(group) > 1:
             raise DataError(f"several recordings need several {kind} files; give --output DIR")
@@ -114,10 +115,10 @@ def print_recordings(
             failed += output.failed
             if output.warning:
                 about = "" if source in output.warning else f"{source}: "
-                print(f"transduce: {about}{output.warning}", file=sys.stderr)
+                say(f"{about}{output.warning}")
             if kind != "json" and output.language_probability is not None:
                 heard = f"{output.language} (probability {output.language_probability:.2f})"
-                print(f"transduce: {source}: the language is {heard}", file=sys.stderr)
+                say(f"{source}: the language is {heard}")
             if kind in ENDINGS:
                 if not output.failed:
                     _write_transcript(model, output, source, kind, folder, written)
@@ -201,7 +202,7 @@ def print_outputs(
     is_first = True
     for number, output in enumerate(outputs, start=first):
         if output.warning:
-            print(f"transduce: source {number}: {output.warning}", file=sys.stderr)
+            say(f"source {number}: {output.warning}")
         if as_json:
             print(json.dumps(output.to_json(), ensure_ascii=False), flush=True)
             continue
@@ -244,10 +245,9 @@ def print_metrics(evaluation: Evaluation) -> None:
     failed = [output.warning for output in evaluation.outputs if output.failed]
     if failed:
         noun = "recording" if len(failed) == 1 else "recordings"
-        print(
-            f"transduce: {len(failed):,} {noun} could not be used and counted as empty predictions "
-            f"({failed[0]}{'; …' if len(failed) > 1 else ''})",
-            file=sys.stderr,
+        say(
+            f"{len(failed):,} {noun} could not be used and counted as empty predictions "
+            f"({failed[0]}{'; …' if len(failed) > 1 else ''})"
         )
     for metric in evaluation.metrics.values():
         print(metric)
@@ -266,25 +266,22 @@ def print_metrics(evaluation: Evaluation) -> None:
     unknown = max(counts, default=0)
     if evaluation.skipped:
         pairs = "pair was" if evaluation.skipped == 1 else "pairs were"
-        print(
-            f"transduce: {evaluation.skipped:,} {pairs} skipped, as the numbers of labels and "
-            f"words differ; correct these lines",
-            file=sys.stderr,
+        say(
+            f"{evaluation.skipped:,} {pairs} skipped, as the numbers of labels and "
+            f"words differ; correct these lines"
         )
     if evaluation.warning:
-        print(f"transduce: {evaluation.warning}", file=sys.stderr)
+        say(evaluation.warning)
     doubtful = [one.warning for one in evaluation.outputs if one.warning and not one.failed]
     if doubtful:
-        print(
-            f"transduce: {len(doubtful):,} of {len(evaluation.outputs):,} outputs have a warning; "
-            f"--items writes each ({doubtful[0]}{'; …' if len(doubtful) > 1 else ''})",
-            file=sys.stderr,
+        say(
+            f"{len(doubtful):,} of {len(evaluation.outputs):,} outputs have a warning; "
+            f"--items writes each ({doubtful[0]}{'; …' if len(doubtful) > 1 else ''})"
         )
     if unknown:
-        print(
-            f"transduce: {unknown:,} tokens of the text are not in the vocabulary; they are scored "
-            f"as <unk>, so the reported values are too low",
-            file=sys.stderr,
+        say(
+            f"{unknown:,} tokens of the text are not in the vocabulary; they are scored "
+            f"as <unk>, so the reported values are too low"
         )
 
 

@@ -7,24 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from transduce.terminal import aligned, say
+
 if TYPE_CHECKING:
     from transduce.evaluation.bootstrap import Difference
     from transduce.evaluation.compare import ModelComparison
     from transduce.evaluation.metrics import Metric
     from transduce.evaluation.slices import SliceScores
     from transduce.inspection.ablation.show import Ablation
-
-
-def aligned(rows: list[list[str]], left: int = 1) -> list[str]:
-    """Rows as columns, the first `left` of them to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def with_interval(metric: Metric | None) -> str:
@@ -78,7 +68,7 @@ def print_comparison(comparison: ModelComparison, examples: int) -> None:
     for line in aligned(rows, left=2):
         print(line)
     for note in comparison.notes:
-        print(f"transduce: {note}", file=sys.stderr)
+        say(note)
     if not comparison.models[0].outputs:
         return
     metric = comparison.metrics[0]

@@ -11,6 +11,7 @@ from transduce.corpora.fetch import get
 from transduce.corpora.generated import MADE
 from transduce.corpora.location import corpora_folder, read_metadata
 from transduce.errors import DataError
+from transduce.terminal import aligned
 from transduce.terminal import console as make_console
 
 
@@ -27,10 +28,7 @@ def print_corpora() -> None:
         fetched = "made here" if listing.command else fetched
         rows.append((name, here, fetched, listing.licence, listing.about))
     rows = [("corpus", "", "to fetch", "licence", ""), *sorted(rows)]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
-        print("  ".join([*cells, row[4]]).rstrip())
+    print("\n".join(aligned(rows, left=5)))
     print(f"\nGet one:  transduce corpus get NAME     They are kept in {shelf}")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from transduce.data.text.pairs import Pair
-from transduce.decoding.score import given as forced
+from transduce.decoding.score import forced
 from transduce.errors import ModelError
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import TITLES, Metric, measure

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from transduce.storage import make_folder, write_file
+from transduce.terminal import aligned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,16 +50,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """
     rows = [list(row) for row in rows]
     shown = [list(head), *([_shown(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     left = [all(isinstance(cell, str) for cell in column) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(shown):
-        line = "  ".join(
-            cell.ljust(width) if to_left else cell.rjust(width)
-            for cell, width, to_left in zip(row, widths, left, strict=True)
-        )
-        print(line.rstrip())
-        if number == 0:
-            print("  ".join("-" * width for width in widths))
+    first, *others = aligned(shown, left)
+    rule = "  ".join("-" * max(map(len, column)) for column in zip(*shown, strict=True))
+    print("\n".join([first, rule, *others]))
 
 
 def _shown(cell: object) -> str:

@@ -25,7 +25,7 @@ PROBES = (1024, 2048)
 TRIES = 4
 SHORT = 6  # tokens of a row in a batch of many short rows
 # A larger batch makes no update better per token read, and on a CPU none faster.
-MOST = {"cpu": 4096, "cuda": 65_536}
+MAX_TOKENS = {"cpu": 4096, "cuda": 65_536}
 # share of the free memory to use: validation, fragmentation and other programs need some
 SHARE = 0.8
 # on a CPU, memory of a pass as a multiple of the activations saved for the backward pass
@@ -47,7 +47,7 @@ def fitting_budget(update: Update, longest: tuple[int, int], free: int | None = 
     At most 4,096 tokens on a CPU and 65,536 on a GPU. Without `free`, the memory that is free now.
     Ranks of a distributed run take the smallest of their results.
     """
-    maximum = MOST.get(update.device.type, MOST["cpu"])
+    maximum = MAX_TOKENS.get(update.device.type, MAX_TOKENS["cpu"])
     free = free_memory(update.device) if free is None else free
     capacity = int(SHARE * free) - _state_bytes(update)
     if isinstance(update, CapturedUpdate):

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
-from transduce.cli.commands.options import LimitSettings, expanded
+from transduce.cli.commands.options import expanded
+from transduce.cli.commands.serve import LimitSettings
 from transduce.serving.errors import TooLarge
 from transduce.serving.limits import Limits, options, shown
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from transduce.cli.commands.options import (
     Overwrite,
     Precision,
 )
+from transduce.terminal import say
 
 
 def ablate(
@@ -109,7 +109,7 @@ def ablate(
             f"{saved.sources} sources in {before:.3f} s before, {after:.3f} s after "
             f"({before / after:.2f} times as fast)"
         )
-        print(f"transduce: the pruned model is in {output}", file=sys.stderr)
+        say(f"the pruned model is in {output}")
     elif output is not None:
         write_ablation(found, output)
-        print(f"transduce: written to {output}", file=sys.stderr)
+        say(f"written to {output}")

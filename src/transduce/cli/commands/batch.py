@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from transduce.cli.commands.options import (
     Precision,
 )
 from transduce.cores import count_cores
+from transduce.terminal import say
 
 if TYPE_CHECKING:
     from transduce.batch_inference.decoder import Decoder
@@ -148,7 +148,7 @@ def batch(
     shards = [job.shards[number] for number in share(len(job.shards), task, tasks)]
     todo = [one for one in shards if not job.is_finished(one)]
     if len(todo) < len(shards):
-        _say(f"{len(shards) - len(todo):,} of {len(shards):,} shards are finished already")
+        say(f"{len(shards) - len(todo):,} of {len(shards):,} shards are finished already")
     try:
         if todo and engine == "ray":
             from transduce.batch_inference.clusters import run_on_ray
@@ -165,10 +165,10 @@ def batch(
             keep_loaded()
             lines = sum(one.lines for one in todo)
             count = min(workers, len(todo))
-            _say(f"{lines:,} lines in {len(todo):,} shards; worker processes: {count}")
+            say(f"{lines:,} lines in {len(todo):,} shards; worker processes: {count}")
             run_locally(job, shards, workers, place, shared)
     except KeyboardInterrupt:
-        _say("stopped; the same command goes on from the finished shards")
+        say("stopped; the same command goes on from the finished shards")
         raise
     _summary(job)
 
@@ -183,7 +183,7 @@ def _write_slurm(job: Job, tasks: int, device: str) -> None:
     from transduce.batch_inference.clusters import write_script
 
     path = write_script(job, tasks, device)
-    _say(f"{len(job.shards):,} shards, {job.lines:,} lines; look through the script, then submit:")
+    say(f"{len(job.shards):,} shards, {job.lines:,} lines; look through the script, then submit:")
     print(f"sbatch {path}")
 
 
@@ -206,10 +206,6 @@ def _now_and_then() -> Callable[[str], None]:
     def say(text: str) -> None:
         if time.monotonic() - printed_at[0] > PAUSE:
             printed_at[0] = time.monotonic()
-            _say(text)
+            say(text)
 
     return say
-
-
-def _say(text: str) -> None:
-    print(f"transduce: {text}", file=sys.stderr, flush=True)

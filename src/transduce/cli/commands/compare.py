@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from transduce.cli.commands.options import (
     count_processes,
     model_folder,
 )
+from transduce.terminal import say
 
 
 def compare(
@@ -99,7 +99,7 @@ def compare(
         write_json(output, comparison.to_json())
     else:
         write_comparison(comparison, loaded, output)
-    print(f"transduce: written to {output}", file=sys.stderr)
+    say(f"written to {output}")
 
 
 def _names(folders: list[Path]) -> list[str]:

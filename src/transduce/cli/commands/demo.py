@@ -25,11 +25,9 @@ def demo(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
 ) -> None:
     """Train a small model in minutes and plot its attention."""
+    from transduce.cli import demos
+
     if what is Demo.SPEECH:
-        from transduce.cli.demo.listen import listen
-
-        listen(output or Path("runs/demo-speech"), seed)
+        demos.listen(output or Path("runs/demo-speech"), seed)
     else:
-        from transduce.cli.demo.pronounce import pronounce
-
-        pronounce(output or Path("runs/demo"), seed)
+        demos.pronounce(output or Path("runs/demo"), seed)

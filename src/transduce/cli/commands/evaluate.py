@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +19,7 @@ from transduce.cli.commands.options import (
     Overwrite,
     count_processes,
 )
+from transduce.terminal import say
 
 if TYPE_CHECKING:
     from transduce.evaluation.results import Evaluation
@@ -115,10 +115,10 @@ def evaluate(
         **decoding,
     )
     if cached:
-        print("transduce: the model is in the hub's cache: no results are kept", file=sys.stderr)
+        say("the model is in the hub's cache: no results are kept")
     else:
         if evaluation.name != split:
-            print(f"transduce: saved as {evaluation.name} in {folder}", file=sys.stderr)
+            say(f"saved as {evaluation.name} in {folder}")
         if transducer.engine is None:
             _write_pages(transducer, model, evaluation, report, overwrite)
     # Last: a command that was killed before can be repeated without --overwrite.
@@ -138,6 +138,6 @@ def _write_pages(
     if report or is_ours(folder / RUN_REPORT):
         problem = write_report(model, folder, evaluation, overwrite)
         if report:
-            print(f"transduce: {problem or f'the report is {folder}/report.html'}", file=sys.stderr)
+            say(f"{problem or f'the report is {folder}/report.html'}")
     if notice := write_card(model, folder):
-        print(f"transduce: {notice}", file=sys.stderr)
+        say(notice)

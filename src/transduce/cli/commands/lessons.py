@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transduce.cli.commands.options import Overwrite
+from transduce.terminal import say
 
 if TYPE_CHECKING:
     from transduce.lessons import Lesson
@@ -61,7 +62,7 @@ def lessons_run(
     try:
         finished = run(lesson, output, full=full)
     except AssertionError as error:
-        print(f"transduce: the claim did not hold here: {error}", file=sys.stderr)
+        say(f"the claim did not hold here: {error}")
         raise typer.Exit(1) from None
     for figure in finished.figures:
         print(f"figure: {figure}")

@@ -67,6 +67,7 @@ def look(
     from transduce.interop.engine import open_model
     from transduce.storage import check_free
     from transduce.tasks import AudioInputModel
+    from transduce.terminal import say
 
     check_suffix(output)
     check_free([output], overwrite)
@@ -87,7 +88,7 @@ def look(
     for pages in found.looks:
         for page in pages:
             if page["warning"]:
-                typer.echo(f"transduce: {page['warning']}", err=True)
+                say(page["warning"])
     size = output.stat().st_size
     open_it = ": open it in a browser" if output.suffix.lower() in (".html", ".htm") else ""
     print(f"Wrote {output} ({size / 1000:,.0f} kB){open_it}.")

@@ -13,7 +13,6 @@ import typer
 
 from transduce.cores import count_cores
 from transduce.decoding_settings import SETTINGS, Setting
-from transduce.serving.limits import options
 
 if TYPE_CHECKING:
     from transduce.tasks import Model
@@ -210,32 +209,3 @@ def count_processes(asked: int, many: bool) -> int:
     if count > 1:
         os.environ["OMP_NUM_THREADS"] = "1"
     return count
-
-
-# ----------------------------------------------------------------------------------------------
-# Options of `transduce serve` for the limits of the service, from their declaration.
-
-PANEL = "Limits of what clients may ask for"
-
-
-class LimitOptions:
-    """An option for each limit."""
-
-    def parameters(self) -> list[inspect.Parameter]:
-        return [
-            option(
-                one.name,
-                Annotated[
-                    type(one.default),
-                    typer.Option(one.flag, min=one.minimum, help=one.help, rich_help_panel=PANEL),
-                ],
-                one.default,
-            )
-            for one in options()
-        ]
-
-    def collected(self, values: dict[str, Any]) -> dict[str, Any]:
-        return values
-
-
-LimitSettings = Annotated[Mapping[str, Any], LimitOptions()]

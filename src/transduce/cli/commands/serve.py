@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from transduce.cli.commands.options import NONE_GIVEN, Device, LimitSettings, Precision
+from transduce.cli.commands.options import NONE_GIVEN, Device, Precision, option
+from transduce.serving.limits import options
+from transduce.terminal import say
+
+PANEL = "Limits of what clients may ask for"
+
+
+class LimitOptions:
+    """An option for each limit of the service, from their declaration."""
+
+    def parameters(self) -> list[inspect.Parameter]:
+        return [
+            option(
+                one.name,
+                Annotated[
+                    type(one.default),
+                    typer.Option(one.flag, min=one.minimum, help=one.help, rich_help_panel=PANEL),
+                ],
+                one.default,
+            )
+            for one in options()
+        ]
+
+    def collected(self, values: dict[str, Any]) -> dict[str, Any]:
+        return values
+
+
+LimitSettings = Annotated[Mapping[str, Any], LimitOptions()]
 
 
 def serve(
@@ -99,7 +128,7 @@ def serve(
         drain_seconds=drain_seconds,
     )
     if warning := unprotected(host, settings):
-        print(f"transduce: {warning}", file=sys.stderr)
+        say(warning)
     listening = listen(host, port)
     catalogue = open_models(models, device, precision, adapter or [])
     engine = Engine(catalogue, settings.limits, chunk_ms=chunk_ms)

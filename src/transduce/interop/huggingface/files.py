@@ -54,7 +54,7 @@ def put_back(
 # the private use area before its name, which no text has and the decoder removes.
 
 OF_TARGET = "\ue000"
-NEG_INF = -1e6  # the score of a subword of the target in a unigram model of the source
+BANNED_SCORE = -1e6  # the score of a subword of the target in a unigram model of the source
 
 
 def write_tokenizer(
@@ -119,7 +119,7 @@ def _add_target(parts: dict[str, Any], theirs: dict[str, Any], first: int, targe
                 "a unigram vocabulary of the source with tags, and a vocabulary of the target "
                 "besides, are not exported: train with algorithm: bpe, or tie_embeddings: all"
             )
-        model["vocab"] += [[name, NEG_INF] for name in names]
+        model["vocab"] += [[name, BANNED_SCORE] for name in names]
     else:
         model["vocab"] |= {name: first + number for number, name in enumerate(names)}
         by_added = {added["content"] for added in parts["added_tokens"]}

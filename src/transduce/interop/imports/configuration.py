@@ -15,7 +15,7 @@ from transduce.errors import ModelError
 # A configuration comes from elsewhere: a value may be of any type and any size. Importers take no
 # value from the JSON or the checkpoint itself, but from a `Configuration`.
 
-MOST = 1 << 24
+MAX_WHOLE = 1 << 24
 """Of sizes: widths, layers, positions. What they need together is checked before it is made."""
 MAX_TOKENS = 1 << 21
 
@@ -33,7 +33,7 @@ class Configuration:
         return iter(self.values)
 
     def whole(
-        self, name: str, default: int | None = None, minimum: int = 1, maximum: int = MOST
+        self, name: str, default: int | None = None, minimum: int = 1, maximum: int = MAX_WHOLE
     ) -> int:
         """A whole number. Raises ModelError where it is none, or missing without a default."""
         value = self._value(name, default)
@@ -143,8 +143,8 @@ class Configuration:
         return default if value is None else value
 
     def _wrong(self, name: str, wanted: str) -> ModelError:
-        reported = describe(self.values.get(name))
-        return ModelError(f"{self.where}: {name} is {reported}, and must be {wanted}")
+        found = describe(self.values.get(name))
+        return ModelError(f"{self.where}: {name} is {found}, and must be {wanted}")
 
 
 def describe(value: Any) -> str:

@@ -232,8 +232,8 @@ class Settings:
                 f"{folder} puts a token before each source (add_source_bos), which transduce does "
                 f"not do"
             )
-        reported = "layer_norm_epsilon" in self.config
-        self._epsilon = self.config.number("layer_norm_epsilon", 0.0, 0, 1) if reported else None
+        stated = "layer_norm_epsilon" in self.config
+        self._epsilon = self.config.number("layer_norm_epsilon", 0.0, 0, 1) if stated else None
 
     def side(self, name: str) -> Side:
         file, first = self._file, f"{name}/layer_0"

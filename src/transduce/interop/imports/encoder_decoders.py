@@ -283,8 +283,8 @@ def read_tokens(
     folder: Path, family: Family, config: Configuration, generation: Configuration
 ) -> Read:
     """The tokens of a folder. Raises ModelError, with the reason."""
-    reported = {key: value for key, value in generation.values.items() if value is not None}
-    settings = Configuration({**config.values, **reported}, config.where)
+    stated = {key: value for key, value in generation.values.items() if value is not None}
+    settings = Configuration({**config.values, **stated}, config.where)
     size = config.whole("vocab_size", maximum=MAX_TOKENS)
     start = settings.token("decoder_start_token_id", size)
     if start is None:

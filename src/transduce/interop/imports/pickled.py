@@ -31,7 +31,7 @@ from transduce.errors import ModelError
 # that takes forever to hash (tests/unit/interop/imports/test_unpickler.py compares both).
 
 LONGEST = 64 << 20  # bytes of a pickle
-MOST = 2_000_000  # operations; each takes some microseconds and some hundred bytes
+MAX_OPERATIONS = 2_000_000  # operations; each takes some microseconds and some hundred bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def read_pickle(stream: BinaryIO) -> Any:
     try:
         limited = cast(BinaryIO, _Limited(stream))  # all that is asked of it
         for count, (operation, argument, _) in enumerate(pickletools.genops(limited)):
-            if count >= MOST:
-                raise ModelError(f"its pickle has more than {MOST:,} operations")
+            if count >= MAX_OPERATIONS:
+                raise ModelError(f"its pickle has more than {MAX_OPERATIONS:,} operations")
             machine.do(operation.name, argument)
         return machine.result()
     except ModelError:

@@ -21,6 +21,7 @@ from transduce.tasks.adapter_folder import base_of, is_adapter, read_adapter, wr
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Model
 from transduce.tasks.transduce import kind_of
+from transduce.terminal import aligned
 from transduce.training.fine_tuning.load import load_start
 from transduce.training.fine_tuning.patterns import freeze, matching, names_of, rate_factors
 from transduce.training.fine_tuning.start import StartModel
@@ -37,10 +38,10 @@ class Tuning:
         self.model, settings = model, model.recipe.train
         self.metadata: dict[str, Any] = {}
         if start is not None:
-            outcome = load_start(model, start)
-            self.metadata = outcome.metadata(start)
+            text = load_start(model, start)
+            self.metadata = text.metadata(start)
             if settings.adapter is not None:
-                _check_whole(start, outcome.left_out)
+                _check_whole(start, text.left_out)
         self.adapted: AdaptedNetwork | None = None
         if settings.adapter is not None:
             self.adapted = _with_adapter(model)
@@ -245,11 +246,11 @@ def _loaded(names: Sequence[str], metadata: Mapping[str, Any]) -> str:
     found = [name for name in names if name in metadata["loaded"]]
     notes = [metadata["loaded"][name] for name in found if metadata["loaded"][name]]
     reasons = [metadata["left_out"][name] for name in names if name in metadata["left_out"]]
-    outcome = dict.fromkeys([*_short(notes), *_short(reasons)])
+    text = dict.fromkeys([*_short(notes), *_short(reasons)])
     many = "all" if len(found) == len(names) else f"{len(found)} of {len(names)} tensors"
     if not found:
         many = "nothing"
-    return f"{many} ({'; '.join(outcome)})" if outcome else many
+    return f"{many} ({'; '.join(text)})" if text else many
 
 
 def _short(notes: Sequence[str]) -> list[str]:
@@ -263,23 +264,17 @@ def _trained(members: Sequence[tuple[str, nn.Parameter]], factors: Mapping[str, 
     if not free:
         return "frozen"
     rates = sorted({factors.get(name, 1.0) for name in free})
-    outcome = [] if rates == [1.0] else [f"learning rate x {', '.join(f'{r:g}' for r in rates)}"]
+    text = [] if rates == [1.0] else [f"learning rate x {', '.join(f'{r:g}' for r in rates)}"]
     if len(free) < len(members):
-        outcome.insert(0, f"{len(free)} of {len(members)} tensors")
-    return "; ".join(outcome) or "yes"
+        text.insert(0, f"{len(free)} of {len(members)} tensors")
+    return "; ".join(text) or "yes"
 
 
 def lines(rows: Sequence[Row], metadata: Mapping[str, Any]) -> list[str]:
     """The table as text, with what the start model has besides."""
-    widths = [max(len(row[n]) for row in (HEAD, *rows)) for n in range(len(HEAD))]
-    outcome = [f"Starting from {metadata['from']} (fingerprint {metadata['fingerprint'][:12]}):"]
-    for row in (HEAD, *rows):
-        cells = [
-            cell.rjust(width) if n == 1 else cell.ljust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        outcome.append(f"  {'  '.join(cells)}".rstrip())
+    text = [f"Starting from {metadata['from']} (fingerprint {metadata['fingerprint'][:12]}):"]
+    text += [f"  {row}" for row in aligned([HEAD, *rows], (True, False, True, True))]
     unused = list(dict.fromkeys(part_of(name) for name in metadata["unused"]))
     if unused:
-        outcome.append(f"  not used of the start model: {', '.join(unused)}")
-    return outcome
+        text.append(f"  not used of the start model: {', '.join(unused)}")
+    return text

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from transduce.cli import demos
 from transduce.cli.commands.demo import Demo, demo
-from transduce.cli.demo import listen as of_speech
-from transduce.cli.demo import pronounce as of_words
 
 
 def test_each_demo_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[str, Path, int]] = []
-    for module, name in ((of_speech, "listen"), (of_words, "pronounce")):
+    for name in ("listen", "pronounce"):
         monkeypatch.setattr(
-            module, name, lambda folder, seed, name=name: called.append((name, folder, seed))
+            demos, name, lambda folder, seed, name=name: called.append((name, folder, seed))
         )
     demo(Demo.SPEECH, None, 1)
     demo(Demo.WORDS, None, 2)

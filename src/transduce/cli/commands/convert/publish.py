@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from transduce.cli.commands.options import ModelArgument
+from transduce.terminal import say
 
 if TYPE_CHECKING:
     from transduce.recipe import Recipe
@@ -44,7 +44,7 @@ def publish(
         changed[CARD] = card_text(loaded, model, str(address))
     else:
         changed[CARD] = (model / CARD).read_text("utf-8")
-        print(f"transduce: {model / CARD} is your own and is published as it is", file=sys.stderr)
+        say(f"{model / CARD} is your own and is published as it is")
     files = published_files(model, changed)
     place = upload(address, files, private)
     size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.cli.demo import listen as of_speech
-from transduce.cli.demo import pronounce as of_words
+from transduce.cli import demos
 from transduce.errors import ModelError
 from transduce.recipe import dump_recipe, load_recipe
 from transduce.synthesis import announcements as made
@@ -33,7 +32,7 @@ def test_speech_is_made_learnt_heard_and_drawn(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(made, "announcements", lambda: spoken)
     monkeypatch.setattr(made, "KNOWN", made.KNOWN[:1])
-    of_speech.listen(tmp_path / "run", 1, TINY)
+    demos.listen(tmp_path / "run", 1, TINY)
     reported = capsys.readouterr().out
     assert "tram to rome" in reported
     assert "CER" in reported
@@ -44,5 +43,5 @@ def test_speech_is_made_learnt_heard_and_drawn(
 def test_a_run_of_another_recipe_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(dump_recipe(load_recipe("copy")), "utf-8")
     with pytest.raises(ModelError, match=r"holds a run of another recipe, copy, .* --output"):
-        of_words.pronounce(tmp_path, 1)
+        demos.pronounce(tmp_path, 1)
     assert (tmp_path / "recipe.yaml").exists()

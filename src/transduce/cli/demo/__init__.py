@@ -1,1 +1,0 @@
-"""Demos: a real model, trained in minutes, evaluated, and its attention plotted."""
