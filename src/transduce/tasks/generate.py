@@ -176,6 +176,10 @@ class GenerativeModel(Model):
         """The ids of sources, and warnings for those that were truncated."""
         raise NotImplementedError
 
+    def _seed(self, seed: int, source: str) -> int:
+        """A seed for each source, so that samples do not depend on the other sources of a batch."""
+        return (seed * 1_000_003 + zlib.crc32(source.encode("utf-8", "surrogatepass"))) % 2**62
+
     def _states(self, source: list[int]) -> int | None:
         """The number of encoder states of a source; None: one per token and END."""
         return None
@@ -355,7 +359,7 @@ class Decoder:
         requests = [
             Request(
                 encoded[i],
-                _seed(seeds[i] if seeds else chosen.seed, sources[i]) if drawn else 0,
+                self.model._seed(seeds[i] if seeds else chosen.seed, sources[i]) if drawn else 0,
                 starts[i],
                 phrases[i],
                 banned[i],
@@ -475,7 +479,7 @@ class Decoder:
             return
         (start,) = constraints.prefixes_of(prefix, 1, self.model.target_tokens)
         (banned,) = constraints.excluded(exclude, 1, self.model.target_tokens)
-        seed, states = _seed(chosen.seed, source), self.model._states(encoded)
+        seed, states = self.model._seed(chosen.seed, source), self.model._states(encoded)
         request = Request(encoded, seed, start, (), banned, states)
         # The coverage penalty only matters at the end: no need to compute attention.
         task = self.task(replace(chosen, coverage_penalty=0.0), ensemble, contexts=contexts)
@@ -639,8 +643,3 @@ def _seeds(settings: dict[str, Any], count: int) -> tuple[list[int], dict[str, A
     if not all(isinstance(one, int) for one in given):
         raise ModelError("seed must be a whole number, or a list with one for each source")
     return list(given), {name: value for name, value in settings.items() if name != "seed"}
-
-
-def _seed(seed: int, source: str) -> int:
-    """A seed for each source, so that samples do not depend on the other sources of a batch."""
-    return (seed * 1_000_003 + zlib.crc32(source.encode("utf-8", "surrogatepass"))) % 2**62

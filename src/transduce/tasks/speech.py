@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -360,6 +361,9 @@ class SpeechModel(Transducer):
 
     def _pieces(self, source: list[int]) -> list[str]:
         return []
+
+    def _seed(self, seed: int, source: str) -> int:
+        return super()._seed(seed, Path(source).name)  # wherever the file is
 
     def _states(self, source: list[int]) -> int:
         return self.network.states_of(len(source))
