@@ -10,6 +10,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -426,7 +427,7 @@ def test_a_long_message_is_taken_little_by_little(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory holds seconds of a session's audio, not what a client chose to send at once."""
-    monkeypatch.setattr("transduce.serving.live.stream.MAX_UNREAD", 2)
+    monkeypatch.setattr(server.engine.live, "limits", replace(server.engine.limits, live_unread=2))
     several = np.tile(PCM, 4)
 
     async def own() -> list[str]:

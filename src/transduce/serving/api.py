@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -10,7 +11,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from transduce import __version__
-from transduce.serving.body import media_type, read_body, receive_form
+from transduce.decoding.output import Output
+from transduce.errors import DataError
+from transduce.serving.body import Form, media_type, read_body, receive_form
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, NotFound, ServiceError, Unready
 from transduce.serving.jobs import StepEvent
@@ -18,7 +21,8 @@ from transduce.serving.live.engine import can_be_live
 from transduce.serving.models import Served
 from transduce.serving.openapi import openapi
 from transduce.serving.protocols.answers import json_response, to_json
-from transduce.serving.request import parse_align, parse_run
+from transduce.serving.recordings import Recorded, read_recordings
+from transduce.serving.request import RunRequest, parse_align, parse_run
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks import AudioInputModel
 
@@ -34,19 +38,19 @@ def error(failure: ServiceError, request_id: str) -> Response:
 
 def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
     async def run(request: Request) -> Response:
-        return await _answer(engine, settings, request, None)
+        return await _with_body(engine, request, partial(_run, engine, request, None))
 
     async def classify(request: Request) -> Response:
-        return await _answer(engine, settings, request, "classify")
+        return await _with_body(engine, request, partial(_run, engine, request, "classify"))
 
     async def tag(request: Request) -> Response:
-        return await _answer(engine, settings, request, "tag")
+        return await _with_body(engine, request, partial(_run, engine, request, "tag"))
 
     async def align(request: Request) -> Response:
         return await _align(engine, request)
 
     async def look(request: Request) -> Response:
-        return await _look(engine, settings, request)
+        return await _with_body(engine, request, partial(_look, engine, request))
 
     async def models(request: Request) -> Response:
         return json_response({"models": [_metadata(one) for one in engine.catalogue.values()]})
@@ -81,21 +85,62 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
     ]
 
 
-async def _answer(
-    engine: Engine, settings: ServiceSettings, request: Request, task: str | None
+async def _with_body(
+    engine: Engine,
+    request: Request,
+    answer: Callable[[RunRequest, Form | None], Awaitable[Response]],
 ) -> Response:
-    if media_type(request).startswith("multipart/"):
-        return await _answer_upload(engine, settings, request, task)
-    asked = parse_run(await read_body(request), engine.limits)
+    """The answer to a JSON body; or to a form with files, which has the rest in its field
+    `request`."""
+    if not media_type(request).startswith("multipart/"):
+        return await answer(parse_run(await read_body(request), engine.limits), None)
+    async with receive_form(request) as form:
+        return await answer(parse_run((form.get("request") or "{}").encode(), engine.limits), form)
+
+
+async def _run(
+    engine: Engine, request: Request, task: str | None, asked: RunRequest, form: Form | None
+) -> Response:
     served = find(engine, asked.model, task)
     request.scope["state"]["model"] = served.name
-    if asked.stream:
+    if form is None and asked.stream:
         events = engine.stream(
             served, asked.one_input(), alternatives=asked.alternatives, **asked.settings
         )
         return event_stream(served, events)
-    outputs = await engine.run(served, asked.all_inputs(), **asked.settings)
-    return json_response({"model": served.name, "outputs": [one.to_json() for one in outputs]})
+    if form is None:
+        outputs = await engine.run(served, asked.all_inputs(), **asked.settings)
+        return json_response({"model": served.name, "outputs": [one.to_json() for one in outputs]})
+    found = await _recordings(engine, request, served, form)
+    recorded = [one for one in found if isinstance(one, Recorded)]
+    named = iter(zip(recorded, await engine.run(served, recorded, **asked.settings), strict=True))
+    shown = [_failed(one) if isinstance(one, DataError) else _named(*next(named)) for one in found]
+    return json_response({"model": served.name, "outputs": shown})
+
+
+async def _recordings(
+    engine: Engine, request: Request, served: Served, form: Form
+) -> list[Recorded | DataError]:
+    """The files of a form. Raises BadRequest where none can be read."""
+    if not form.files:
+        raise BadRequest("the form has no file")
+    if not served.takes_audio:
+        raise BadRequest(f"the model {served.name} takes text, not files; send JSON")
+    uploads = [upload for _, upload in form.files]
+    found = await read_recordings(engine.threads, request, uploads)
+    if all(isinstance(one, DataError) for one in found):
+        raise BadRequest(str(found[0]))
+    return found
+
+
+def _named(recorded: Recorded, output: Output) -> dict[str, Any]:
+    """An output whose warning has the name that the client gave its file."""
+    output.warning = recorded.named(output.warning)
+    return output.to_json()
+
+
+def _failed(error: DataError) -> dict[str, Any]:
+    return Output("", float("-inf"), warning=str(error), failed=True).to_json()
 
 
 async def _align(engine: Engine, request: Request) -> Response:
@@ -115,62 +160,24 @@ async def _align(engine: Engine, request: Request) -> Response:
     return json_response({"model": served.name, "outputs": found})
 
 
-async def _look(engine: Engine, settings: ServiceSettings, request: Request) -> Response:
+async def _look(engine: Engine, request: Request, asked: RunRequest, form: Form | None) -> Response:
     """What the page of `transduce look` shows of one input, as JSON."""
-    if not media_type(request).startswith("multipart/"):
-        asked = parse_run(await read_body(request), engine.limits)
-        served = find(engine, asked.model)
-        request.scope["state"]["model"] = served.name
+    served = find(engine, asked.model)
+    request.scope["state"]["model"] = served.name
+    if form is None:
         return json_response(await engine.inspect(served, asked.one_input(), **asked.settings))
-    async with receive_form(request) as form:
-        asked = parse_run((form.get("request") or "{}").encode(), engine.limits)
-        served = find(engine, asked.model)
-        request.scope["state"]["model"] = served.name
-        if not served.takes_audio:
-            raise BadRequest(f"the model {served.name} takes text, not files; send JSON")
-        if len(form.files) != 1:
-            raise BadRequest(f"a look inside needs one file, not {len(form.files)}")
-        ((_, upload),) = form.files
-        names = {str(upload.path): upload.filename}
-        try:
-            page = await engine.inspect(served, upload.path, **asked.settings)
-        except BadRequest as failure:
-            raise BadRequest(_renamed(failure.message, names)) from None
-        page["source"] = upload.filename
-        return json_response(_named(page, names))
-
-
-async def _answer_upload(
-    engine: Engine, settings: ServiceSettings, request: Request, task: str | None
-) -> Response:
-    """A form with files, and the rest of the request as JSON in the field `request`."""
-    async with receive_form(request) as form:
-        asked = parse_run((form.get("request") or "{}").encode(), engine.limits)
-        served = find(engine, asked.model, task)
-        request.scope["state"]["model"] = served.name
-        inputs = [upload.path for _, upload in form.files]
-        if not inputs:
-            raise BadRequest("the form has no file")
-        if not served.takes_audio:
-            raise BadRequest(f"the model {served.name} takes text, not files; send JSON")
-        outputs = await engine.run(served, inputs, **asked.settings)
-        names = {str(upload.path): upload.filename for _, upload in form.files}
-        return json_response(
-            {"model": served.name, "outputs": [_named(one.to_json(), names) for one in outputs]}
-        )
-
-
-def _named(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Files in warnings under the names that the client gave them."""
-    if warning := values.get("warning"):
-        values["warning"] = _renamed(warning, names)
-    return values
-
-
-def _renamed(text: str, names: dict[str, str]) -> str:
-    for path, name in names.items():
-        text = text.replace(path, name)
-    return text
+    recorded, *more = await _recordings(engine, request, served, form)
+    if more:
+        raise BadRequest(f"a look inside needs one file, not {len(form.files)}")
+    assert isinstance(recorded, Recorded)
+    try:
+        page = await engine.inspect(served, recorded, **asked.settings)
+    except BadRequest as failure:
+        raise BadRequest(recorded.named(failure.message)) from None
+    page["source"] = recorded.name
+    if warning := page.get("warning"):
+        page["warning"] = recorded.named(warning)
+    return json_response(page)
 
 
 def find(engine: Engine, name: str | None, task: str | None = None) -> Served:
@@ -183,11 +190,7 @@ def find(engine: Engine, name: str | None, task: str | None = None) -> Served:
         if not fitting:
             raise NotFound(f"no model of task {task} is served", "model_not_found")
         return fitting[0]
-    if name not in catalogue:
-        raise NotFound(
-            f"there is no model {name[:80]!r}; there are {', '.join(catalogue)}", "model_not_found"
-        )
-    served = catalogue[name]
+    served = catalogue.find(name)
     if task is not None and served.task != task:
         raise BadRequest(f"the model {name} has the task {served.task}, not {task}")
     return served

@@ -16,20 +16,22 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from random import Random
 from typing import Any, Protocol, cast
 
 import msgspec
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from transduce.errors import TransduceError
 from transduce.serving import api
 from transduce.serving.auth import Keys
-from transduce.serving.deadlines import Deadlines
 from transduce.serving.engine import Engine
 from transduce.serving.errors import (
     BadRequest,
@@ -41,7 +43,6 @@ from transduce.serving.errors import (
     Unauthorized,
     Unready,
 )
-from transduce.serving.live.websocket import serve_websocket
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.web import page
 
@@ -50,6 +51,8 @@ WHEN_LEFT = "transduce.when_left"
 ABORT = "transduce.abort"
 """The ASGI extension that ends the connection of a request."""
 LEFT = 499  # in the log: the client went away before its answer
+SWITCHING = 101
+CLOSED = "after sending 'websocket.close'"
 # With other servers a task has to wait for that; not for requests that are answered sooner.
 WATCH_AFTER = 0.01
 PROTOCOLS = ("libretranslate", "openai", "deepl", "vosk", "live")
@@ -105,6 +108,7 @@ class Service:
         self.router = Router(
             [route for protocol in protocols for route in protocol.routes(engine, settings)],
             redirect_slashes=False,
+            default=_nowhere,
         )
         # Most requests are for one of these; the router would try one route after the other.
         self._exact = {
@@ -115,8 +119,6 @@ class Service:
             if inspect.iscoroutinefunction(route.endpoint)
         }
         self._ids = Random()
-        self.silent = Deadlines(settings.limits.idle_seconds)
-        """Of requests whose next part has not arrived."""
         self._prefixes = sorted(
             ((prefix, protocol) for protocol in protocols for prefix in protocol.PREFIXES),
             key=lambda pair: -len(pair[0]),
@@ -136,7 +138,7 @@ class Service:
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
-            await serve_websocket(self, scope, receive, send)
+            await self._websocket(scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -199,6 +201,51 @@ class Service:
             await exchange.abort()
         else:
             await self._respond(exchange, scope, self.shaped(scope["path"], failure, exchange.id))
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Admit a connection and hand it to its route, or refuse it with an HTTP status."""
+        start, own = time.perf_counter(), Logged(self.new_id())
+        scope["state"] = {**scope.get("state", {}), "request_id": own.id}
+
+        async def counted_receive() -> Message:
+            message = await receive()
+            own.received += len(message.get("bytes") or message.get("text") or "")
+            return message
+
+        async def counted_send(message: Message) -> None:
+            if message["type"] == "websocket.accept":
+                own.status = SWITCHING
+                message.setdefault("headers", []).append((b"x-request-id", own.id.encode()))
+            elif message["type"] == "websocket.http.response.start":
+                own.status = message["status"]
+            own.sent += len(message.get("bytes") or message.get("text") or "")
+            try:
+                await send(message)
+            except RuntimeError as error:  # uvicorn's, where the connection has ended meanwhile
+                if CLOSED not in str(error):
+                    raise
+                raise WebSocketDisconnect(1006) from None
+
+        websocket = WebSocket(scope, counted_receive, counted_send)
+        self.sockets += 1
+        try:
+            self._admit_websocket(websocket)
+            await self.router(scope, counted_receive, counted_send)
+        except ServiceError as failure:
+            await websocket.send_denial_response(self.shaped(scope["path"], failure, own.id))
+        finally:
+            self.sockets -= 1
+            own.status = own.status or LEFT
+            self.log(scope, own, time.perf_counter() - start)
+
+    def _admit_websocket(self, websocket: WebSocket) -> None:
+        """Raises ServiceError: for another host or a page of another site, without a key, and when
+        there are too many."""
+        settings = self.settings
+        settings.hosts.check("", dict(websocket.scope["headers"]), settings.cors)
+        settings.keys.require(websocket)
+        if self.sockets > settings.limits.live_sessions:
+            raise Overloaded("too many live sessions are open; connect again later", 5.0)
 
     def break_off(self) -> None:
         """Answer all open requests with 503: the server ends now."""
@@ -267,22 +314,21 @@ class Service:
             self.settings.log.flush()
 
 
-class Logged(Protocol):
-    """What the access log says of a request."""
+@dataclass(eq=False)
+class Logged:
+    """What the access log says of a request, or of a WebSocket connection."""
 
     id: str
-    status: int
-    received: int
-    sent: int
+    status: int = 0
+    received: int = 0
+    sent: int = 0
 
 
-class _Exchange:
+class _Exchange(Logged):
     """One request and its response, as seen between the server and the routes."""
 
     def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-        self.id = service.new_id()
-        self.status = 0
-        self.received = self.sent = 0
+        super().__init__(service.new_id())
         self.left = False
         """Whether the client went away before the end of its answer."""
         self.reason: ServiceError | None = None
@@ -295,8 +341,8 @@ class _Exchange:
         self._multipart = self.headers.get(b"content-type", b"").lower().startswith(b"multipart/")
         self._files = False
         """Whether the body goes to the disk."""
-        self._counted = 0
-        """Bytes of the body that count among those of all requests."""
+        self._in_memory = self._on_disk = 0
+        """Bytes that count among those of all requests."""
         length = self.headers.get(b"content-length", b"")
         self.length = int(length[:20]) if length.isdigit() else 0
         """The length of the body, as far as it is announced."""
@@ -343,12 +389,12 @@ class _Exchange:
     async def receive(self) -> Message:
         if self._whole:  # a response that streams waits for the client to leave
             return await self._receive()
-        silent = self._service.silent
-        silent.add(self._give_up)
+        loop = asyncio.get_running_loop()
+        silent = loop.call_later(self.limits.idle_seconds, self._give_up)
         try:
             message = await self._receive()
         finally:
-            silent.discard(self._give_up)
+            silent.cancel()
         if message["type"] == "http.request":
             self._count(len(message.get("body", b"")))
             if not message.get("more_body"):
@@ -356,7 +402,6 @@ class _Exchange:
                 if self._when_left is not None:
                     self._when_left.add(self._leave)
                 else:
-                    loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(WATCH_AFTER, self._begin_watch)
         return message
 
@@ -372,15 +417,20 @@ class _Exchange:
                 f"the body arrives with less than {self.limits.bytes_a_second:,} bytes a second",
                 status=408,
             )
-        service = self._service
-        self._counted += size
-        if self._files:
-            service.on_disk += size
-            full = service.on_disk > self.limits.disk_bytes
-        else:
-            service.in_memory += size
-            full = service.in_memory > self.limits.memory_bytes
-        if full:
+        self.count_file(size) if self._files else self._count_in_memory(size)
+
+    def count_file(self, size: int) -> None:
+        self._on_disk += size
+        self._service.on_disk += size
+        self._check_total(self._service.on_disk, self.limits.disk_bytes)
+
+    def _count_in_memory(self, size: int) -> None:
+        self._in_memory += size
+        self._service.in_memory += size
+        self._check_total(self._service.in_memory, self.limits.memory_bytes)
+
+    def _check_total(self, size: int, maximum: int) -> None:
+        if size > maximum:
             raise Overloaded("too many large bodies are being received; send it later", 5.0)
 
     def _give_up(self) -> None:
@@ -451,10 +501,12 @@ class _Exchange:
     def end(self) -> None:
         """The request is over, and its body is no longer kept."""
         self.close()
-        if self._files:
-            self._service.on_disk -= self._counted
-        else:
-            self._service.in_memory -= self._counted
+        self._service.in_memory -= self._in_memory
+        self._service.on_disk -= self._on_disk
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NotFound("there is nothing at this address")
 
 
 def _declared(protocols: Sequence[ProtocolModule], name: str) -> frozenset[str]:
@@ -474,11 +526,8 @@ def _failure(error: Exception) -> ServiceError:
         return error
     if isinstance(error, TransduceError):
         return BadRequest(str(error))
-    status, detail = getattr(error, "status_code", None), getattr(error, "detail", "")
-    if status == 404:
-        return NotFound("there is nothing at this address")
-    if isinstance(status, int):  # of Starlette
-        return ServiceError(status, str(detail).lower() or "the request failed", "http_error")
+    if isinstance(error, HTTPException):  # of Starlette: 405
+        return ServiceError(error.status_code, error.detail.lower(), "http_error")
     return ServiceError(500, "the server failed on this request", "internal_error")
 
 

@@ -20,7 +20,6 @@ import msgspec
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from transduce.data.audio.ffmpeg import forget
 from transduce.serving.errors import BadRequest, TooLarge
 from transduce.serving.limits import Limits
 
@@ -48,6 +47,9 @@ class Exchange(Protocol):
 
     def take_files(self) -> None:
         """The body may be as long as one with files."""
+
+    def count_file(self, size: int) -> None:
+        """A file was written for this request, of so many bytes. Raises Overloaded."""
 
     def show_key(self, key: str | None) -> None:
         """A key that was found in the body. Raises Unauthorized."""
@@ -285,7 +287,6 @@ class _Receiver:
         if self._file is not None:
             self._file.close()
         if self._folder is not None:
-            forget(self._folder)
             shutil.rmtree(self._folder, ignore_errors=True)
             self.exchange.folders.discard(self._folder)
 
@@ -328,7 +329,7 @@ class _Receiver:
             self.exchange.folders.add(self._folder)
         ending = Path(self._filename).suffix
         plain = ending if ending[1:].isalnum() and ending.isascii() and len(ending) < 10 else ""
-        return self._folder / f"upload-{self.parts}{plain}"
+        return self._folder / f"upload-{len(self.form.files) + 1}{plain}"
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         self._length += end - start

@@ -9,12 +9,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from transduce.decoding.output import Output, Score
 from transduce.serving.batch import Batch
-from transduce.serving.deadlines import Deadlines
 from transduce.serving.errors import (
     BadRequest,
     Overloaded,
@@ -37,11 +35,12 @@ from transduce.serving.jobs import (
 )
 from transduce.serving.limits import Limits
 from transduce.serving.live.engine import LiveEngine
+from transduce.serving.metrics import Metrics
 from transduce.serving.models import Catalogue, Served
-from transduce.serving.monitoring.metrics import Metrics
+from transduce.serving.recordings import Recorded
 from transduce.serving.scheduler import Scheduler
 from transduce.serving.threads import Threads
-from transduce.serving.work import WorkEstimate, recorded_seconds
+from transduce.serving.work import WorkEstimate
 
 
 class Engine:
@@ -64,7 +63,6 @@ class Engine:
         self.threads = Threads(self.limits.seconds)
         """For work that would hold up the event loop."""
         self._plans = Plans(catalogue, self.limits)
-        self._late = Deadlines(self.limits.seconds)
         self._scheduler = Scheduler(
             catalogue, self.limits, self.live.turns, self._finish, self._fail
         )
@@ -110,18 +108,10 @@ class Engine:
     async def run(self, served: Served, inputs: Sequence[Any], **settings: Any) -> list[Output]:
         """What served.model.run returns for these inputs and settings.
 
-        Texts are strings; audio is a pathlib.Path, or an array of samples with rate=. Raises
-        BadRequest, TooLarge, Overloaded, Timeout and Unready. Cancelling it frees its place.
+        Texts are strings, audio is Recorded. Raises BadRequest, TooLarge, Overloaded, Timeout and
+        Unready. Cancelling it frees its place.
         """
-        await self._read_headers(inputs)
         return await self._whole(self._submit(served, inputs, settings)) if inputs else []
-
-    async def _read_headers(self, inputs: Sequence[Any]) -> None:
-        """Of audio files, off the event loop: some are converted to find their length, which is
-        remembered."""
-        paths = [one for one in inputs if isinstance(one, Path)]
-        if paths:
-            await self.threads.run(lambda: [recorded_seconds(path) for path in paths])
 
     async def score(
         self, served: Served, sources: Sequence[str], targets: Sequence[str], attention: bool = True
@@ -149,13 +139,12 @@ class Engine:
                 f"the input has {len(input):,} characters; the maximum for a look inside the "
                 f"model is {self.limits.inspected_characters:,}"
             )
-        await self._read_headers([input])
         found = await self._whole(self._submit(served, [input], settings, call=INSPECT))
         page: dict[str, Any] = found[0].page
         return page
 
     async def _whole(self, job: Job) -> list[Any]:
-        self._late.add(job.expire)
+        late = job.loop.call_later(self.limits.seconds, job.expire)
         try:
             return await job.future
         except TimeoutError:
@@ -163,7 +152,7 @@ class Engine:
                 f"the request was not done within {self.limits.seconds:g} s; send less at once"
             ) from None
         finally:
-            self._late.discard(job.expire)
+            late.cancel()
             self._close(job)
 
     def stream(
@@ -246,7 +235,8 @@ class Engine:
         if targets is not None:
             constraints, call = {"target": list(targets)}, SCORE
         plan = self._plans.find(served, plain, watched, call)
-        job = Job(served, list(inputs), plan, constraints, watched, self._now_loop())
+        sources = [one.path if isinstance(one, Recorded) else one for one in inputs]
+        job = Job(served, sources, plan, constraints, watched, self._now_loop())
         job.costs = self._work[served.name].costs(inputs, plan, constraints, limits)
         self._check_work(served, sum(job.costs))
         self._scheduler.submit(job)

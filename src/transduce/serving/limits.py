@@ -46,6 +46,15 @@ class Limits:
     document_bytes: int = _limit(
         8 * MEBIBYTE, "--max-document", "Bytes of a file to be translated.", 1
     )
+    document_entries: int = _limit(
+        2000, "--max-document-entries", "Files inside an office document (.docx, .odt).", 1
+    )
+    unpacked_bytes: int = _limit(
+        64 * MEBIBYTE, "--max-unpacked", "Bytes of an office document when it is unpacked.", 1
+    )
+    converted_bytes: int = _limit(
+        2 << 30, "--max-converted", "Bytes of a recording that ffmpeg has converted to WAV.", 1
+    )
     json_depth: int = _limit(64, "--max-json-depth", "Nesting of JSON.", 1)
     texts: int = _limit(1000, "--max-texts", "Texts or recordings of a request.", 1)
     characters: int = _limit(
@@ -81,6 +90,10 @@ class Limits:
         50, "--max-alternatives", "Alternatives of each token of a stream.", 0
     )
 
+    alternative_translations: int = _limit(
+        10, "--max-alternative-translations", "Alternatives of a translation (LibreTranslate)."
+    )
+
     # ------------------------------------------------------------------------------ time
     queue_seconds: float = _limit(
         30.0,
@@ -98,6 +111,9 @@ class Limits:
         "or read the next part of its answer.",
         0.01,
     )
+    keep_alive_seconds: int = _limit(
+        30, "--max-keep-alive", "Seconds for which a connection without a request stays open.", 1
+    )
     bytes_a_second: int = _limit(
         1000, "--min-rate", "Bytes a second that a body must arrive with, on average.", 0
     )
@@ -110,7 +126,11 @@ class Limits:
         256 * MEBIBYTE, "--max-memory", "Bytes of bodies in memory, over all requests.", 1
     )
     disk_bytes: int = _limit(
-        8 << 30, "--max-disk", "Bytes of uploaded files, over all requests.", 1
+        8 << 30,
+        "--max-disk",
+        "Bytes of uploaded files, and of what ffmpeg made of them, over all requests; and of live "
+        "audio that waits, over all connections.",
+        1,
     )
     results_bytes: int = _limit(
         1 << 30, "--max-results", "Bytes of translated files that wait for their download.", 1
@@ -135,11 +155,26 @@ class Limits:
     live_backlog: float = _limit(
         10.0,
         "--max-live-backlog",
-        "Seconds of audio of a live session that may wait; above, no more is read from its client.",
+        "Seconds of audio of a live session that are in memory for recognition; more waits on disk.",
         0.01,
     )
     live_message_bytes: int = _limit(
         4 * MEBIBYTE, "--max-live-message", "Bytes of one message of a live connection.", 1
+    )
+
+    live_ahead_bytes: int = _limit(
+        1 << 30,
+        "--max-live-ahead",
+        "Bytes that a live connection may send ahead of recognition, kept on disk; above, no more "
+        "is read from its client.",
+        1,
+    )
+    live_unread: int = _limit(
+        200,
+        "--max-live-unread",
+        "Transcripts that may wait for a client that does not read them; above, no more of its "
+        "audio is recognised.",
+        1,
     )
 
     # --------------------------------------------------- how work is cut: no client decides it

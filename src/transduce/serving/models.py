@@ -13,6 +13,7 @@ from transduce.hub import is_hub_address, parse_address, resolve_model
 from transduce.interop.adapters import open_adapter
 from transduce.interop.engine import open_model
 from transduce.recipe.tasks import TASK_ALIASES
+from transduce.serving.errors import NotFound
 from transduce.tasks import AudioInputModel
 from transduce.tasks.model import Model
 
@@ -77,6 +78,14 @@ class Catalogue(Mapping[str, Served]):
     def first(self) -> Served:
         """The model of requests that name none."""
         return next(iter(self._served.values()))
+
+    def find(self, name: str) -> Served:
+        """The model of a name. Raises NotFound, which tells the names."""
+        if name not in self._served:
+            raise NotFound(
+                f"there is no model {name[:80]!r}; there are {', '.join(self)}", "model_not_found"
+            )
+        return self._served[name]
 
     def for_pair(self, source: str, target: str) -> Served | None:
         """The first model of task transduce for a language pair, from text; None: there is none.

@@ -160,7 +160,7 @@ class Server(uvicorn.Server):
             log_level="warning",
             access_log=False,
             server_header=False,
-            timeout_keep_alive=30,
+            timeout_keep_alive=limits.keep_alive_seconds,
             ws="websockets-sansio",
             ws_max_size=limits.live_message_bytes,
             ws_per_message_deflate=False,  # audio hardly gets smaller

@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from transduce.data.audio.read import audio_info
-from transduce.errors import DataError
 from transduce.serving.batch import Batch
 from transduce.serving.errors import BadRequest
 from transduce.serving.jobs import Plan, Result
 from transduce.serving.limits import Limits
+from transduce.serving.recordings import Recorded
 from transduce.tasks.model import Model
 
 STATES_A_SECOND = 25.0  # encoder states of audio, about
@@ -172,20 +168,9 @@ class Admission:
         return min(self.limits.batch_tokens, self.limits.longest_batch * self.speed.rate)
 
 
-def recorded_seconds(path: Path) -> float:
-    try:
-        return audio_info(path).seconds
-    except DataError:
-        return 0.0  # the output will say what is wrong
-
-
 def _seconds(source: Any, limits: Limits) -> float:
     """The length of audio. A text is not taken for a path: clients may not name our files."""
-    if isinstance(source, Path):
-        seconds = recorded_seconds(source)
-    elif isinstance(source, np.ndarray):
-        seconds = len(source) / 16_000
-    else:
+    if not isinstance(source, Recorded):
         raise BadRequest(f"this model takes audio, not {type(source).__name__}; send an audio file")
-    limits.check("audio_seconds", seconds, f"a recording has {seconds:,.0f} s")
-    return seconds
+    limits.check("audio_seconds", source.seconds, f"a recording has {source.seconds:,.0f} s")
+    return source.seconds

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from served import Running, serving
+from served import Running, serving, until
 from tiny_models import tiny
 from transduce.errors import DataError, ModelError
 from transduce.serving.app import build_app
@@ -353,7 +353,7 @@ def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
     tiny().save(tmp_path / "model")
     command = [sys.executable, "-m", "transduce", "serve", f"en-de={tmp_path / 'model'}"]
     process = subprocess.Popen(
-        [*command, "--port", "0", "--accept-seconds", "2", "--no-log"],
+        [*command, "--port", "0", "--accept-seconds", "100", "--drain-seconds", "200", "--no-log"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -363,45 +363,71 @@ def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
         first = process.stdout.readline()
         assert first.startswith("serving en-de at http://127.0.0.1:"), process.stderr
         url = first.split()[-1]
-        counts = {"answered": 0, "refused": 0}
+        answered, refused = [0] * 4, [False] * 4
         failures: list[Any] = []
-        lock = threading.Lock()
 
-        def ask() -> None:
+        def ask(own: int) -> None:
             with httpx.Client(base_url=url, timeout=200, trust_env=False) as client:
                 while True:
                     try:
                         answer = client.post("/api/run", json={"input": "a cup of tea"})
                     except httpx.ConnectError:  # it no longer listens: not sent, so not lost
-                        with lock:
-                            counts["refused"] += 1
+                        refused[own] = True
                         return
                     except httpx.HTTPError as error:
                         failures.append(error)
                         return
                     if answer.status_code != 200:
                         failures.append(answer.text)
-                    with lock:
-                        counts["answered"] += 1
+                    answered[own] += 1
 
-        clients = [threading.Thread(target=ask) for _ in range(4)]
+        clients = [threading.Thread(target=ask, args=(own,)) for own in range(4)]
         for client in clients:
             client.start()
-        end = time.monotonic() + 60
-        while counts["answered"] < 8:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: min(answered) >= 2, "all clients are answered")
         process.send_signal(signal.SIGTERM)
         end = time.monotonic() + 60
         while (ready := httpx.get(f"{url}/ready", trust_env=False, timeout=200)).is_success:
             assert time.monotonic() < end
         assert ready.status_code == 503
         assert ready.headers["connection"] == "close"
+        # From here on, nobody waits with a connection that the server may close: each answer but
+        # the one that was under way ends its connection.
+        before = list(answered)
+        until(
+            lambda: all(a + 2 <= b for a, b in zip(before, answered, strict=True)),
+            "requests are answered while the server drains",
+        )
+        process.send_signal(signal.SIGTERM)  # no more waiting for those who have not noticed
         assert process.wait(timeout=200) == 0
         for client in clients:
             client.join(timeout=200)
         assert failures == []
-        assert counts["refused"] == 4
+        assert all(refused)
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/nowhere", {}, 404),
+        ("/api/run", {}, 404),
+        ("/api/live", {"Origin": "https://a.b"}, 403),
+        ("/api/live", {"Host": "elsewhere"}, 400),
+    ],
+)
+def test_a_websocket_that_is_refused_has_a_status_in_the_log(
+    path: str, headers: dict[str, str], status: int
+) -> None:
+    log = io.StringIO()
+    with serving({"tiny": tiny()}, ServiceSettings(log=log)) as logged:
+        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+        upgrade |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **headers}
+        answer = logged.client.get(path, headers=upgrade)
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"]
+        until(lambda: "\n" in log.getvalue(), "it is in the log")
+    line = json.loads(log.getvalue().splitlines()[0])
+    assert (line["path"], line["status"]) == (path, status)

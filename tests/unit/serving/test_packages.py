@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from transduce.serving.documents import packages, read_package
+from transduce.serving.documents import read_package
 from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.limits import Limits
 
 WORD = (
     '<?xml version="1.0"?><w:document><w:body><w:p><w:pPr><w:b/></w:pPr><w:r><w:t>A cup </w:t>'
@@ -33,7 +34,7 @@ def archive(path: Path, **entries: str) -> Path:
 
 
 def translated(path: Path, ending: str) -> tuple[list[str], zipfile.ZipFile]:
-    package = read_package(path, ending)
+    package = read_package(path, ending, Limits())
     found = package.segments
     written = package.write(found.join([text.upper() for text in found.texts]))
     return found.texts, zipfile.ZipFile(io.BytesIO(written))
@@ -60,20 +61,19 @@ def test_open_document(tmp_path: Path) -> None:
     assert made.namelist()[0] == "mimetype"
 
 
-def test_what_is_too_large_or_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_or_no_document(tmp_path: Path) -> None:
     bomb = archive(tmp_path / "a", word__document_xml=WORD, big="0" * 1_000_000)
-    monkeypatch.setattr(packages, "MAX_UNPACKED", 1_000_000)
+    size = 1_000_000 + len(WORD)
     with pytest.raises(TooLarge, match="unpacked"):
-        read_package(bomb, ".docx")
-    monkeypatch.setattr(packages, "MAX_UNPACKED", 2_000_000)
-    assert read_package(bomb, ".docx").names == ["word/document.xml"]
-    monkeypatch.setattr(packages, "MAX_ENTRIES", 1)
+        read_package(bomb, ".docx", Limits(unpacked_bytes=size - 1))
+    at_limits = Limits(unpacked_bytes=size, document_entries=2)
+    assert read_package(bomb, ".docx", at_limits).names == ["word/document.xml"]
     with pytest.raises(TooLarge, match="files inside"):
-        read_package(bomb, ".docx")
+        read_package(bomb, ".docx", Limits(document_entries=1))
     for contents in (b"", b"tea", bomb.read_bytes()[:300], b"PK\3\4" + bytes(100)):
         (tmp_path / "c").write_bytes(contents)
         with pytest.raises(BadRequest):
-            read_package(tmp_path / "c", ".docx")
+            read_package(tmp_path / "c", ".docx", Limits())
 
 
 def test_an_archive_that_lies_about_its_sizes(tmp_path: Path) -> None:
@@ -85,4 +85,4 @@ def test_an_archive_that_lies_about_its_sizes(tmp_path: Path) -> None:
         damaged[place] ^= 0x55
         path.write_bytes(damaged)
         with contextlib.suppress(BadRequest, TooLarge):
-            read_package(path, ".docx")
+            read_package(path, ".docx", Limits())

@@ -1,7 +1,7 @@
 """Audio of other formats (m4a, mp4, webm, aac, amr, videos), converted by the program ffmpeg.
 
-ffmpeg is used where it is installed. A file is converted once, to a temporary WAV file; of a
-process, the last few of these are kept.
+ffmpeg is used where it is installed. `converted` converts a file once, to a temporary WAV file; of
+a process, the last few of these are kept. `convert` writes a WAV file where the caller wants it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +26,7 @@ PROGRAM = "ffmpeg"
 MAX_SECONDS = 120.0  # of one conversion
 MAX_BYTES = 2 << 30  # of one converted file: 9 hours of 16 bits at 32 kHz
 MAX_KEPT = 64  # converted files
+LOOK_SECONDS = 0.1  # between two looks whether the result is still wanted
 # Formats that are one file. Playlists, for one, would make ffmpeg open files that they name.
 FORMATS = (
     "aac ac3 aiff amr amrnb amrwb asf au avi caf dv flac flv gsm loas matroska mov mp3 mpeg mpegts "
@@ -65,7 +68,7 @@ def converted(path: Path, partial: bool = False) -> Converted:
     if known is not None:
         return known.result()
     try:
-        made.set_result(_convert(path, partial))
+        made.set_result(convert(path, _new_file(), partial))
     except BaseException as error:
         with _LOCK:
             _CONVERTED.pop(key, None)
@@ -75,12 +78,24 @@ def converted(path: Path, partial: bool = False) -> Converted:
     return made.result()
 
 
-def _convert(path: Path, partial: bool) -> Converted:
-    handle, name = tempfile.mkstemp(".wav", dir=_folder())
-    os.close(handle)
-    made = Path(name)
+def convert(
+    path: Path,
+    made: Path,
+    partial: bool = False,
+    max_bytes: int | None = None,
+    max_seconds: float | None = None,
+    check: Callable[[], None] | None = None,
+) -> Converted:
+    """Write the audio of a file into a WAV file, `made`. Raises DataError.
+
+    max_bytes: of the WAV file. max_seconds: that ffmpeg may take. check: called from time to time;
+    what it raises ends ffmpeg.
+    """
     try:
-        damaged = _run(path, made, partial)
+        made.touch(mode=0o600)
+        damaged = _run(
+            path, made, partial, max_bytes or MAX_BYTES, max_seconds or MAX_SECONDS, check
+        )
     except BaseException:
         made.unlink(missing_ok=True)
         raise
@@ -92,33 +107,34 @@ def _convert(path: Path, partial: bool) -> Converted:
     return Converted(made, damaged)
 
 
-def _run(path: Path, made: Path, partial: bool) -> bool:
+def _run(
+    path: Path,
+    made: Path,
+    partial: bool,
+    max_bytes: int,
+    max_seconds: float,
+    check: Callable[[], None] | None,
+) -> bool:
     """Whether the file is damaged. Raises DataError."""
     command = [shutil.which(PROGRAM) or PROGRAM, "-nostdin", "-hide_banner", "-loglevel", "error"]
     command += ["-y", "-threads", "1", "-protocol_whitelist", "file"]
     command += ["-format_whitelist", FORMATS.replace(" ", ","), "-i", f"file:{path.resolve()}"]
-    command += ["-map", "0:a:0", "-c:a", "pcm_s16le", "-fs", str(MAX_BYTES)]
+    command += ["-map", "0:a:0", "-c:a", "pcm_s16le", "-fs", str(max_bytes)]
     command += ["-f", "wav", f"file:{made}"]
     try:
-        ended = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=MAX_SECONDS,
-            check=False,
-        )
+        failed, errors = _finished(command, max_seconds, check)
     except subprocess.TimeoutExpired:
         raise DataError(
-            f"{path} takes ffmpeg longer than {MAX_SECONDS:g} s: convert it to WAV or FLAC"
+            f"{path} takes ffmpeg longer than {max_seconds:g} s: convert it to WAV or FLAC"
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be converted: ffmpeg does not start ({error})") from None
-    if made.stat().st_size >= MAX_BYTES:
+    if made.stat().st_size >= max_bytes:
         raise DataError(
-            f"{path} has more audio than fits into {MAX_BYTES >> 30} GB: cut it into parts"
+            f"{path} has more audio than fits into {max_bytes:,} bytes: cut it into parts"
         )
-    lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
-    damaged = bool(ended.returncode or lines)
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    damaged = failed or bool(lines)
     nothing = made.stat().st_size == 0
     if nothing or (damaged and not partial):
         # Without the part of ffmpeg that says it, where in memory that is, and the file, which the
@@ -134,41 +150,42 @@ def _run(path: Path, made: Path, partial: bool) -> bool:
     return damaged
 
 
+def _finished(
+    command: list[str], max_seconds: float, check: Callable[[], None] | None
+) -> tuple[bool, bytes]:
+    """Run a program to its end: whether it has failed, and its standard error. Raises
+    TimeoutExpired, OSError, and what `check` raises; the program has ended then, too."""
+    end = time.monotonic() + max_seconds
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=pipe) as program:
+        try:
+            while True:
+                left = end - time.monotonic()
+                try:
+                    _, errors = program.communicate(timeout=max(0.0, min(LOOK_SECONDS, left)))
+                    return program.returncode != 0, errors
+                except subprocess.TimeoutExpired:
+                    if left <= LOOK_SECONDS:
+                        raise
+                if check is not None:
+                    check()
+        except BaseException:
+            program.kill()
+            raise
+
+
+def _new_file() -> Path:
+    handle, name = tempfile.mkstemp(".wav", dir=_folder())
+    os.close(handle)
+    return Path(name)
+
+
 def _folder() -> str:
     """A folder of this process, which is removed at its end."""
     with _LOCK:
         if os.getpid() not in _FOLDERS:
             _FOLDERS[os.getpid()] = tempfile.TemporaryDirectory(prefix="transduce-audio-")
         return _FOLDERS[os.getpid()].name
-
-
-def forget(folder: Path) -> None:
-    """Remove what was made of the files of a folder, and what is being made of them as soon as it
-    is done; with the last of them, the folder of this process."""
-    begin = f"{folder.resolve()}{os.sep}"
-    with _LOCK:
-        own = [key for key in _CONVERTED if key[0] == os.getpid() and key[1].startswith(begin)]
-        dropped = [_CONVERTED.pop(key) for key in own]
-        _DROPPED.update(dropped)
-    for one in dropped:
-        one.add_done_callback(_remove)
-    _leave_folder()
-
-
-def _remove(one: Future[Converted]) -> None:
-    if one.exception() is None:
-        one.result().path.unlink(missing_ok=True)
-    with _LOCK:
-        _DROPPED.discard(one)
-    _leave_folder()
-
-
-def _leave_folder() -> None:
-    with _LOCK:
-        if not _DROPPED and not any(key[0] == os.getpid() for key in _CONVERTED):
-            made = _FOLDERS.pop(os.getpid(), None)
-            if made is not None:
-                made.cleanup()
 
 
 def _forget_old() -> None:
@@ -183,6 +200,4 @@ def _forget_old() -> None:
 
 _LOCK = threading.Lock()
 _CONVERTED: OrderedDict[Key, Future[Converted]] = OrderedDict()
-_DROPPED: set[Future[Converted]] = set()
-"""What is being made, and needed no more."""
 _FOLDERS: dict[int, tempfile.TemporaryDirectory[str]] = {}

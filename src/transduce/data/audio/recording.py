@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,27 +60,35 @@ class Recording:
     Raises DataError, in one sentence that names the file, for incomplete or invalid audio.
     """
 
-    def __init__(self, path: Path | str, partial: bool = False) -> None:
-        """partial: of a truncated or damaged file, what there is."""
+    def __init__(
+        self,
+        path: Path | str,
+        partial: bool = False,
+        convert: Callable[[Path, bool], ffmpeg.Converted] = ffmpeg.converted,
+    ) -> None:
+        """partial: of a truncated or damaged file, what there is. convert: makes a WAV file of what
+        libsndfile does not read."""
         self.path, self.partial = Path(path), partial
+        self.source = self.path
+        """The file that is read: `path`, or what was converted from it."""
         self.cut = False
         """With partial: whether less was found than the header says."""
         start = _first_bytes(self.path)
-        self._file: Any = self._open(start)
+        self._file: Any = self._open(start, convert)
         try:
             self._check(start)
         except DataError:
             self._file.close()
             raise
 
-    def _open(self, start: bytes) -> Any:
+    def _open(self, start: bytes, convert: Callable[[Path, bool], ffmpeg.Converted]) -> Any:
         """The file, or what ffmpeg makes of it. Raises DataError."""
         soundfile = load_audio_package("soundfile")
         self._broken: type[Exception] = soundfile.SoundFileError
         if self.path.suffix.lower() in (".raw", ".pcm"):
             raise DataError(
-                f"{self.path} is raw audio, whose sampling rate is not known: give the rate with "
-                f"--rate, or convert it to WAV"
+                f"{self.path} is raw audio, whose sampling rate is not known: convert it to WAV, "
+                f"or give the rate with --rate of transduce run"
             )
         opened = _sequential(soundfile.SoundFile)
         if self.path.suffix.lower() in (".mp3", ".mp2") and not _may_be_audio(self.path, start):
@@ -97,13 +105,13 @@ class Recording:
             other = "" if ffmpeg.is_installed() else ", or install ffmpeg, which reads most others"
             raise DataError(f"{unreadable}): give WAV, FLAC, MP3, Ogg or SPHERE{other}")
         try:
-            made = ffmpeg.converted(self.path, self.partial)
+            made = convert(self.path, self.partial)
         except ffmpeg.Unreadable as error:
             raise DataError(
                 f"{unreadable}; by ffmpeg neither: {error}): convert it to WAV or FLAC"
             ) from None
-        self.cut = made.damaged
-        return opened(made.path)
+        self.source, self.cut = made
+        return opened(self.source)
 
     def _is_own_format(self, start: bytes) -> bool:
         """Whether it is of a format that libsndfile reads, and so it is damaged."""

@@ -17,11 +17,10 @@ from pathlib import Path
 from transduce.serving.documents.html import Piece, add_run, xml_segments_by
 from transduce.serving.documents.markup import tokens
 from transduce.serving.documents.segments import Segments
-from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.errors import BadRequest
+from transduce.serving.limits import Limits
 from transduce.serving.threads import check_wanted
 
-MAX_ENTRIES = 2_000  # files in an archive
-MAX_UNPACKED = 64 << 20  # bytes of all of them
 # What Python's zipfile raises on one kind or another of damage.
 BROKEN = (
     zipfile.BadZipFile,
@@ -69,7 +68,7 @@ class Package:
         return made.getvalue()
 
 
-def read_package(path: Path, ending: str) -> Package:
+def read_package(path: Path, ending: str, limits: Limits) -> Package:
     """Raises BadRequest for what is no such document, and TooLarge."""
     contents = path.read_bytes()
     pattern, cut = (DOCX_PARTS, _cut_docx) if ending == ".docx" else (ODT_PARTS, _cut_odt)
@@ -78,7 +77,7 @@ def read_package(path: Path, ending: str) -> Package:
     segments.in_order = ending == ".docx"
     try:
         with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-            _check_size(archive)
+            _check_size(archive, limits)
             for entry in archive.infolist():
                 check_wanted()
                 data = _read(archive, entry)
@@ -100,17 +99,11 @@ def read_package(path: Path, ending: str) -> Package:
     return Package(contents, names, segments)
 
 
-def _check_size(archive: zipfile.ZipFile) -> None:
-    entries = archive.infolist()
-    if len(entries) > MAX_ENTRIES:
-        raise TooLarge(
-            f"the document has {len(entries):,} files inside; it may have {MAX_ENTRIES:,}"
-        )
-    size = sum(entry.file_size for entry in entries)
-    if size > MAX_UNPACKED:
-        raise TooLarge(
-            f"the document has {size:,} bytes when it is unpacked; it may have {MAX_UNPACKED:,}"
-        )
+def _check_size(archive: zipfile.ZipFile, limits: Limits) -> None:
+    count = len(archive.infolist())
+    limits.check("document_entries", count, f"the document has {count:,} files inside")
+    size = sum(entry.file_size for entry in archive.infolist())
+    limits.check("unpacked_bytes", size, f"the document has {size:,} bytes when it is unpacked")
 
 
 def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import sys
+import tempfile
 import traceback
 from collections import deque
-from typing import Any
+from typing import IO, Any
 
 from numpy.typing import NDArray
 from starlette.types import Message
@@ -19,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from transduce.errors import TransduceError
 from transduce.serving.auth import KEY_PROTOCOL
-from transduce.serving.errors import BadRequest, ServiceError, Timeout, Unready, as_service_error
+from transduce.serving.errors import ServiceError, Timeout, Unready, as_service_error
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.live.stream import LiveStream
 from transduce.serving.protocols.answers import to_json
@@ -27,12 +29,13 @@ from transduce.tasks.live import Transcript
 
 NORMAL, GOING_AWAY, ABNORMAL, REFUSED, FAILED, RESTART = 1000, 1001, 1006, 1008, 1011, 1012
 LAST_SECONDS = 20.0  # for the last transcripts when the server stops
-AHEAD_BYTES = 8 << 20  # of messages that are read before they are handled
+IN_MEMORY = 1 << 20  # bytes of messages that wait, before others are written to a file
+ON_DISK = 64 << 20  # bytes of such a file, before another one is begun
 
 
 class Conversation:
-    """One connection; a protocol has a subclass. Messages are handled one after the other. Some are
-    read ahead, so that pings among them are answered however much audio waits; with too many, none
+    """One connection; a protocol has a subclass. Messages are handled one after the other. They are
+    read ahead, so that pings among them are answered however much audio waits; above the limit none
     is read, and the client is slowed down, by TCP."""
 
     restarts = True
@@ -44,8 +47,9 @@ class Conversation:
         self.seconds_before = 0.0
         """Of audio in streams that are over."""
         self._speaker: asyncio.Task[None] | None = None
-        self._ahead: deque[Message] = deque()
-        self._ahead_bytes = 0
+        self._ahead = Backlog()
+        self._gone: Message | None = None
+        """How the client has left."""
         self._arrived, self._taken = asyncio.Event(), asyncio.Event()
 
     # ------------------------------------------------------------------- for the subclasses
@@ -140,6 +144,7 @@ class Conversation:
         finally:
             for task in (listener, stopping, reader):
                 task.cancel()
+            self._drop_ahead()
             self.drop_stream()
         if code and self.websocket.application_state is WebSocketState.CONNECTED:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
@@ -177,8 +182,8 @@ class Conversation:
         except ServiceError as refusal:  # of `begin`
             await self.fail(refusal)
             return REFUSED
-        except (WebSocketDisconnect, OSError):
-            return 0
+        except (WebSocketDisconnect, OSError) as left:
+            return FAILED if getattr(left, "code", 0) == FAILED else 0
         except Exception as error:
             failure = as_service_error(error)
             self._report(failure)
@@ -188,25 +193,36 @@ class Conversation:
 
     async def _read_ahead(self) -> None:
         """Read messages before they are handled; of a client that has gone, they are dropped."""
-        gone = False
-        while not gone:
+        limits = self.live.limits
+        while self._gone is None:
             message = await self.websocket.receive()
-            gone = message["type"] == "websocket.disconnect"
-            if gone:
-                self._ahead.clear()
-            self._ahead.append(message)
-            self._ahead_bytes += _size(message)
+            if message["type"] == "websocket.disconnect":
+                self._gone = message
+                self._drop_ahead()
+            else:
+                try:
+                    self.live.ahead_bytes += self._ahead.put(message)
+                except OSError:  # the disk is full
+                    self._gone = {"code": FAILED}
             self._arrived.set()
-            while self._ahead_bytes > AHEAD_BYTES and not gone:
+            while self._ahead.size and (
+                self._ahead.size > limits.live_ahead_bytes
+                or self.live.ahead_bytes > limits.disk_bytes
+            ):
                 self._taken.clear()
                 await self._taken.wait()
 
-    async def _next(self) -> Message:
-        while not self._ahead:
+    def _drop_ahead(self) -> None:
+        self.live.ahead_bytes -= self._ahead.clear()
+
+    async def _next(self) -> str | bytes:
+        while not self._ahead.size and self._gone is None:
             self._arrived.clear()
             await self._arrived.wait()
-        message = self._ahead.popleft()
-        self._ahead_bytes -= _size(message)
+        if self._gone is not None:
+            raise WebSocketDisconnect(self._gone.get("code", NORMAL))
+        message, size = self._ahead.take()
+        self.live.ahead_bytes -= size
         self._taken.set()
         return message
 
@@ -214,18 +230,11 @@ class Conversation:
         idle = self.live.limits.live_idle_seconds
         try:
             async with asyncio.timeout(idle):
-                message = await self._next()
+                return await self._next()
         except TimeoutError:
             with contextlib.suppress(ServiceError):
                 await self.finish()
             raise Timeout(f"nothing was sent for {idle:g} s", 408) from None
-        if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code", NORMAL))
-        text, data = message.get("text"), message.get("bytes")
-        if text is None and data is None:
-            raise BadRequest("the message is empty")
-        found: str | bytes = text if text is not None else data  # type: ignore[assignment]
-        return found
 
     def _report(self, failure: ServiceError) -> None:
         if failure.code == "internal_error" and failure.__cause__ is not None:
@@ -234,5 +243,62 @@ class Conversation:
             traceback.print_exception(failure.__cause__)
 
 
-def _size(message: Message) -> int:
-    return len(message.get("bytes") or message.get("text") or "")
+class Backlog:
+    """Messages in the order in which they came: the first in memory, if more wait on disk."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """What all of them take; an empty one takes a byte, too."""
+        self._parts: deque[_Part] = deque()
+
+    def put(self, message: Message) -> int:
+        """The size of a message, which is kept."""
+        text, data = message.get("text"), message.get("bytes")
+        kept = b"t" + text.encode("utf-8", "surrogatepass") if text is not None else b"b" + data
+        if not self._parts or self._parts[-1].full:
+            self._parts.append(_Part(on_disk=bool(self._parts)))
+        self._parts[-1].put(kept)
+        self.size += len(kept)
+        return len(kept)
+
+    def take(self) -> tuple[str | bytes, int]:
+        """The first message, and its size."""
+        kept = self._parts[0].take()
+        if not self._parts[0].sizes:
+            self._parts.popleft().file.close()
+        self.size -= len(kept)
+        text = kept[1:].decode("utf-8", "surrogatepass") if kept[:1] == b"t" else kept[1:]
+        return text, len(kept)
+
+    def clear(self) -> int:
+        """The size of what was there."""
+        size, self.size = self.size, 0
+        while self._parts:
+            self._parts.pop().file.close()
+        return size
+
+
+class _Part:
+    """Some messages, one after the other in a file."""
+
+    def __init__(self, on_disk: bool) -> None:
+        self.file: IO[bytes] = tempfile.TemporaryFile() if on_disk else io.BytesIO()  # noqa: SIM115
+        self.maximum = ON_DISK if on_disk else IN_MEMORY
+        self.sizes: deque[int] = deque()
+        self._read = self._written = 0
+
+    @property
+    def full(self) -> bool:
+        return self._written >= self.maximum
+
+    def put(self, kept: bytes) -> None:
+        self.file.seek(self._written)
+        self.file.write(kept)
+        self._written += len(kept)
+        self.sizes.append(len(kept))
+
+    def take(self) -> bytes:
+        self.file.seek(self._read)
+        kept = self.file.read(self.sizes.popleft())
+        self._read += len(kept)
+        return kept

@@ -27,8 +27,8 @@ from transduce.serving.errors import (
 from transduce.serving.limits import Limits
 from transduce.serving.live.stream import LiveStream
 from transduce.serving.live.turns import Turns
+from transduce.serving.metrics import Metrics
 from transduce.serving.models import Catalogue, Served
-from transduce.serving.monitoring.metrics import Metrics
 from transduce.tasks.live import LiveRecogniser, LiveSession, Transcript
 from transduce.tasks.speech import SpeechModel
 
@@ -54,6 +54,8 @@ class LiveEngine:
         """Those that are open."""
         self.draining = asyncio.Event()
         """Set when the server is about to stop: sessions end, with their last transcripts."""
+        self.ahead_bytes = 0
+        """Of messages of all connections that were read and wait."""
         self._opening = 0
         self._recognisers: dict[tuple[str, str], tuple[LiveRecogniser, set[object]]] = {}
         """By model and settings, with the streams of each."""
@@ -72,12 +74,7 @@ class LiveEngine:
             if not able:
                 raise NotFound("no model that can recognise live speech is served")
             return able[0]
-        if name not in self.catalogue:
-            raise NotFound(
-                f"there is no model {name[:80]!r}; there are {', '.join(self.catalogue)}",
-                "model_not_found",
-            )
-        if not can_be_live(served := self.catalogue[name]):
+        if not can_be_live(served := self.catalogue.find(name)):
             raise BadRequest(f"the model {name} does not recognise live speech")
         return served
 
@@ -102,7 +99,7 @@ class LiveEngine:
             recogniser, own = self._recognisers[key]
             own.add(place)
             session = await self._open_session(served, recogniser, rate, tags)
-            stream = LiveStream(served, session, self.limits.live_backlog, self._changed)
+            stream = LiveStream(served, session, self.limits, self._changed)
             own.add(stream)
             self.streams.add(stream)
         except TransduceError as error:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.serving.errors import ServiceError
+from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.tasks.live import LiveSession, Transcript
 
-MAX_UNREAD = 200  # transcripts that wait for a client that does not read them
 PIECE = 1.0  # seconds of a message that are handed over at a time
 
 
@@ -30,10 +30,9 @@ class LiveStream:
         self,
         served: Served,
         session: LiveSession,
-        backlog: float,
+        limits: Limits,
         changed: Callable[[LiveStream], None],
     ) -> None:
-        """backlog: seconds of audio that may wait for recognition; `send` waits above."""
         self.served, self.session = served, session
         self.loop = asyncio.get_running_loop()
         self.sent_seconds = self.done_seconds = 0.0
@@ -43,7 +42,7 @@ class LiveStream:
         self.error: ServiceError | None = None
         self.lag = 0.0
         """Seconds from the arrival of the last audio to the end of its recognition."""
-        self._backlog, self._changed = backlog, changed
+        self._limits, self._changed = limits, changed
         self._sent = self._settled = 0
         self._moved = asyncio.Event()
         self._unread: asyncio.Queue[Transcript | None] = asyncio.Queue()
@@ -62,8 +61,8 @@ class LiveStream:
 
     async def send(self, samples: NDArray[Any]) -> None:
         """Hand over samples; waits while too much audio, or too many transcripts, are waiting."""
-        while self.sent_seconds - self.done_seconds > self._backlog or (
-            self.is_read and self._unread.qsize() > MAX_UNREAD
+        while self.sent_seconds - self.done_seconds > self._limits.live_backlog or (
+            self.is_read and self._unread.qsize() > self._limits.live_unread
         ):
             await self._move()
         self._raise()

@@ -19,17 +19,8 @@ def to_json(value: Any) -> bytes:
     return _JSON.encode(value)
 
 
-class JsonResponse(Response):
-    """A JSON body; Starlette's own takes longer to put the same headers together."""
-
-    def __init__(self, body: bytes, status: int) -> None:
-        self.body, self.status_code, self.background = body, status, None
-        length = str(len(body)).encode()
-        self.raw_headers = [(b"content-length", length), (b"content-type", b"application/json")]
-
-
 def json_response(value: Any, status: int = 200) -> Response:
-    return JsonResponse(to_json(value), status)
+    return Response(to_json(value), status, media_type="application/json")
 
 
 def event(value: Any) -> bytes:

@@ -38,7 +38,6 @@ PREFIXES = (
 OPEN = ("/languages", "/frontend/settings", "/spec", "/download_file/")
 KEY_IN_BODY = ("/translate", "/detect", "/translate_file", "/suggest")
 AUTO = "auto"
-MAX_ALTERNATIVES = 10
 
 
 def error(found: ServiceError, request_id: str) -> Response:
@@ -75,7 +74,9 @@ class LibreTranslate:
         source = asked.text("source", AUTO)
         html = asked.choice("format", ("text", "html"), "text") == "html"
         cut = html_segments if html else text_segments
-        alternatives = asked.whole("alternatives", 0, 0, MAX_ALTERNATIVES) or 0
+        alternatives = (
+            asked.whole("alternatives", 0, 0, self.engine.limits.alternative_translations) or 0
+        )
         self.translator.check_texts(texts)
         if not asked.typed:  # forms have line ends of their own
             texts = [text.replace("\r\n", "\n") for text in texts]
@@ -125,7 +126,7 @@ class LibreTranslate:
                 contents = upload.path.read_bytes()
             else:
                 document = await self.engine.threads.run(
-                    read_document, upload.filename, upload.path
+                    read_document, upload.filename, upload.path, self.engine.limits
                 )
                 _, ((text, *_),) = await self.translator.translate(
                     [document.segments], None if source == AUTO else source, target

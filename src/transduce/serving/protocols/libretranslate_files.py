@@ -23,6 +23,7 @@ from transduce.serving.documents import (
     vtt_segments,
 )
 from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.limits import Limits
 from transduce.serving.settings import ServiceSettings
 
 TEXTS: dict[str, Callable[[str], Segments]] = {
@@ -46,7 +47,7 @@ class Document:
     """The file, of its translated text."""
 
 
-def read_document(name: str, path: Path) -> Document:
+def read_document(name: str, path: Path, limits: Limits) -> Document:
     """A file, by the ending of the client's name of it. Raises BadRequest and TooLarge."""
     ending = PurePosixPath(name).suffix.lower()
     if ending == ".pdf":
@@ -55,7 +56,7 @@ def read_document(name: str, path: Path) -> Document:
             "to .docx, .odt, .html or .txt"
         )
     if ending in PACKAGES:
-        package = read_package(path, ending)
+        package = read_package(path, ending, limits)
         return Document(package.segments, package.write)
     if ending not in TEXTS:
         raise BadRequest(

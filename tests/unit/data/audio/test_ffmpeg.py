@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,37 +146,32 @@ def test_what_it_cannot_read(tmp_path: Path, fake: Callable[[str], Path]) -> Non
         read_audio(path)
 
 
-def test_what_was_made_of_the_files_of_a_folder_is_forgotten(
-    tmp_path: Path, fake: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+def test_a_conversion_that_nobody_wants_ends_at_once(
+    tmp_path: Path, fake: Callable[[str], Path]
 ) -> None:
-    """As of uploads, which are not kept after their answer."""
-    for name in ("_CONVERTED", "_FOLDERS"):  # those of other tests are left alone
-        monkeypatch.setattr(ffmpeg, name, type(getattr(ffmpeg, name))())
-    fake(f'cp "{tone(tmp_path / "a.wav")}" "$OUT"')
-    mine, theirs = tmp_path / "mine", tmp_path / "mine-not"
-    mine.mkdir()
-    theirs.mkdir()
-    first, second = (ffmpeg.converted(other(one)).path for one in (mine, theirs))
-    assert first.is_file()
-    ffmpeg.forget(mine)
-    assert (first.is_file(), second.is_file()) == (False, True)
-    ffmpeg.forget(theirs)
-    assert not second.parent.exists()
+    class GoneError(Exception):
+        pass
 
-    begun, free = threading.Event(), threading.Event()
-    convert = ffmpeg._convert
+    def check() -> None:
+        raise GoneError
 
-    def slowly(path: Path, partial: bool) -> ffmpeg.Converted:
-        begun.set()
-        free.wait(100)
-        return convert(path, partial)
+    fake(f"echo $$ > {tmp_path}/process; exec sleep 60")
+    with pytest.raises(GoneError):
+        ffmpeg.convert(other(tmp_path), tmp_path / "made.wav", check=check)
+    if (written := tmp_path / "process").exists():  # it may have ended before its first line
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(written.read_text()), 0)
+    assert not list(tmp_path.glob("*.wav"))
 
-    monkeypatch.setattr(ffmpeg, "_convert", slowly)
-    working = threading.Thread(target=ffmpeg.converted, args=(mine / "talk.m4a",))
-    working.start()
-    assert begun.wait(100)
-    ffmpeg.forget(mine)  # while it is being made
-    free.set()
-    working.join(100)
-    assert not ffmpeg._FOLDERS
-    assert not ffmpeg._DROPPED
+
+def test_limits_of_the_caller(tmp_path: Path, fake: Callable[[str], Path]) -> None:
+    path, wave, made = other(tmp_path), tone(tmp_path / "a.wav"), tmp_path / "b.wav"
+    fake(f'cp {wave} "$OUT"')
+    size = wave.stat().st_size
+    with pytest.raises(DataError, match=rf"more audio than fits into {size:,} bytes"):
+        ffmpeg.convert(path, made, max_bytes=size)
+    assert not made.exists()
+    assert ffmpeg.convert(path, made, max_bytes=size + 1).path == made
+    fake("exec sleep 60")
+    with pytest.raises(DataError, match=r"longer than 0\.2 s"):
+        ffmpeg.convert(path, made, max_seconds=0.2)

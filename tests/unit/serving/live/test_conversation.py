@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
@@ -15,7 +17,7 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from transduce.serving.errors import ServiceError
 from transduce.serving.limits import Limits
 from transduce.serving.live import conversation
-from transduce.serving.live.conversation import Conversation
+from transduce.serving.live.conversation import Backlog, Conversation
 
 GONE = {"type": "websocket.disconnect", "code": 1001}
 
@@ -52,8 +54,9 @@ class FakeSocket:
 class Slow(Conversation):
     """Handles a message when it is let."""
 
-    def __init__(self, socket: FakeSocket) -> None:
-        live: Any = SimpleNamespace(limits=Limits(), draining=asyncio.Event())
+    def __init__(self, socket: FakeSocket, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        live: Any = SimpleNamespace(limits=limits, draining=asyncio.Event(), ahead_bytes=0)
         super().__init__(socket, live)  # type: ignore[arg-type]
         self.may = asyncio.Semaphore(0)
         self.heard: list[Any] = []
@@ -91,12 +94,11 @@ def test_messages_are_read_while_one_is_handled() -> None:
     asyncio.run(use())
 
 
-def test_so_many_bytes_are_read_ahead_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "AHEAD_BYTES", 1_000)
-
+@pytest.mark.parametrize("name", ["live_ahead_bytes", "disk_bytes"])
+def test_so_many_bytes_are_read_ahead_and_no_more(name: str) -> None:
     async def use() -> None:
         socket = FakeSocket(*[bytes(300)] * 20, b"end")
-        own = Slow(socket)
+        own = Slow(socket, Limits(**{name: 1_000}))
         running = asyncio.create_task(own.run())
         await settle()
         assert socket.read == 5  # one is handled, and four are above the limit
@@ -107,6 +109,62 @@ def test_so_many_bytes_are_read_ahead_and_no_more(monkeypatch: pytest.MonkeyPatc
             own.may.release()
         await running
         assert len(own.heard) == 21
+        assert own.live.ahead_bytes == 0
+
+    asyncio.run(use())
+
+
+def test_what_others_sent_ahead_stops_nobody_who_has_sent_nothing() -> None:
+    async def use() -> None:
+        own = Slow(FakeSocket(b"a", b"end"), Limits(disk_bytes=1_000))
+        own.live.ahead_bytes = 5_000  # of another connection
+        own.may.release()
+        own.may.release()
+        await own.run()
+        assert own.heard == [b"a", b"end"]
+        assert own.live.ahead_bytes == 5_000
+
+    asyncio.run(use())
+
+
+@given(
+    messages=st.lists(st.text(max_size=9) | st.binary(max_size=9), min_size=1, max_size=40),
+    turns=st.lists(st.booleans(), max_size=80),
+)
+def test_messages_that_wait_on_disk_are_those_that_came(
+    messages: list[str | bytes], turns: list[bool]
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(conversation, "IN_MEMORY", 8)
+        patched.setattr(conversation, "ON_DISK", 20)
+        backlog, found, waiting = Backlog(), [], iter(messages)
+        for puts in [*turns, *[True] * len(messages)]:
+            if puts and (one := next(waiting, None)) is not None:
+                backlog.put({"text" if isinstance(one, str) else "bytes": one})
+            elif not puts and backlog.size:
+                found.append(backlog.take()[0])
+        while backlog.size:
+            found.append(backlog.take()[0])
+        assert found == messages
+        assert not backlog._parts
+        for one in messages:
+            backlog.put({"bytes": one.encode() if isinstance(one, str) else one})
+        files = [part.file for part in backlog._parts]
+        assert backlog.clear() > 0
+        assert backlog.size == 0
+        assert all(file.closed for file in files)
+
+
+def test_a_full_disk_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Backlog, "put", full)
+
+    async def use() -> None:
+        socket = FakeSocket(b"a")
+        await asyncio.wait_for(Slow(socket).run(), 60)
+        assert socket.closed
 
     asyncio.run(use())
 

@@ -130,6 +130,43 @@ def test_garbage_of_one_client_changes_nothing_for_another(live_server: Any) -> 
     until(lambda: not live_server.engine.live.streams, "both sessions are closed")
 
 
+@pytest.mark.parametrize("path", ["/", "/vosk", "/api/live", "/v1/realtime"])
+@pytest.mark.parametrize("pieces", [[b"\xff{}"], [b'{"a": "', b"\xc3", b'"}']])
+def test_text_that_is_not_utf8_ends_its_connection_alone(
+    live_server: Any, capfd: pytest.CaptureFixture[str], path: str, pieces: list[bytes]
+) -> None:
+    websockets = pytest.importorskip("websockets.sync.client")
+    from websockets.exceptions import ConnectionClosedError
+
+    url = live_server.url.replace("http", "ws") + path
+    with websockets.connect(url) as other, websockets.connect(url) as socket:
+        socket.send(pieces if len(pieces) > 1 else pieces[0], text=True)
+        with pytest.raises(ConnectionClosedError) as ended:
+            list(iter(lambda: socket.recv(timeout=60), None))
+        assert ended.value.rcvd is not None
+        assert ended.value.rcvd.code == 1007
+        assert other.ping().wait(60)
+    until(lambda: not live_server.service.sockets, "the connections are closed")
+    assert not live_server.engine.live.streams
+    assert capfd.readouterr().err == ""
+
+
+def test_pings_are_answered_however_much_audio_waits(live_server: Any) -> None:
+    websockets = pytest.importorskip("websockets.sync.client")
+    url = live_server.url.replace("http", "ws") + "/api/live?rate=768000"
+    live = live_server.engine.live
+    with websockets.connect(url, ping_interval=None) as socket:
+        socket.recv()
+        with live.turns["live"]:  # recognition is held up meanwhile
+            for _ in range(30):
+                socket.send(bytes(1 << 20))  # together more than sockets and memory take
+            assert socket.ping().wait(60)
+            assert live.ahead_bytes > 10 << 20
+            socket.close_socket()  # the client goes, and nothing of this is left
+    until(lambda: not live_server.service.sockets, "the connection is closed")
+    assert live.ahead_bytes == 0
+
+
 @pytest.fixture(scope="module")
 def live_server() -> Any:
     with serving({"live": load(MODELS / "live")}) as running:

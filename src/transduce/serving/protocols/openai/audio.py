@@ -11,11 +11,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from transduce.data.audio.read import audio_info
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.subtitles import transcript
 from transduce.errors import DataError, ModelError
-from transduce.serving.body import Form, Upload, parse_json, receive_form
+from transduce.serving.body import Form, parse_json, receive_form
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
 from transduce.serving.languages import NAMES, code_of, name_of
@@ -30,8 +29,9 @@ from transduce.serving.protocols.answers import (
     json_response,
 )
 from transduce.serving.protocols.openai.merge import with_errors
-from transduce.serving.protocols.openai.shapes import HARMLESS, find_model
+from transduce.serving.protocols.openai.shapes import HARMLESS
 from transduce.serving.protocols.parameters import ParameterError, Parameters
+from transduce.serving.recordings import Recorded, read_recordings
 from transduce.whisper import WhisperModel
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
@@ -60,46 +60,45 @@ class Audio:
         async with AsyncExitStack() as stack:
             form = await stack.enter_async_context(receive_form(request))
             asked = Parameters(_fields(form), typed=False)
-            served = find_model(self.engine.catalogue, asked.text("model"))
+            served = self.engine.catalogue.find(asked.text("model"))
             request.scope["state"]["model"] = served.name
             kind = _check(served, asked, task, self.engine.limits)
             upload = form.file("file")
             if upload is None:
                 raise ParameterError("there is no file; send one in the field file", "file")
-            try:
-                seconds = (await self.engine.threads.run(audio_info, upload.path)).seconds
-            except DataError as error:
-                raise _unusable(str(error), upload) from None
+            (recorded,) = await read_recordings(self.engine.threads, request, [upload])
+            if isinstance(recorded, DataError):
+                raise ParameterError(str(recorded), "file")
             settings = _settings(asked) | _tags(served, asked)
             if isinstance(served.model, WhisperModel):
                 settings |= _prompted(served.model, asked, task)
             if asked.flag("stream"):
-                events = await begin(self._events(served, upload, seconds, settings))
+                events = await begin(self._events(served, recorded, settings))
                 # The file is needed until the end of the stream.
                 return EventStream(with_errors(_with_file(events, stack.pop_all())))
             times = kind in ("srt", "vtt") or bool(_wanted(asked, TIMES)) or _logprobs(asked)
-            (output,) = await self.engine.run(served, [upload.path], times=times, **settings)
+            (output,) = await self.engine.run(served, [recorded], times=times, **settings)
             if output.failed:
-                raise _unusable(output.warning, upload)
-            response = _response(served, output, asked, task, seconds)
+                raise ParameterError(recorded.named(output.warning), "file")
+            response = _response(served, output, asked, task, recorded.seconds)
             if asked.get("prompt") and not isinstance(served.model, WhisperModel):
                 response.headers[IGNORED] = "prompt"  # a hint that this model cannot take
             return response
 
     async def _events(
-        self, served: Served, upload: Upload, seconds: float, settings: dict[str, Any]
+        self, served: Served, recorded: Recorded, settings: dict[str, Any]
     ) -> AsyncIterator[bytes]:
         """OpenAI's events of a transcript that grows."""
         text = ""
-        steps = self.engine.stream(served, upload.path, **settings)
+        steps = self.engine.stream(served, recorded, **settings)
         async with closing(steps):
             async for step in steps:
                 if step.output is not None and step.output.failed:
-                    raise _unusable(step.output.warning, upload)
+                    raise ParameterError(recorded.named(step.output.warning), "file")
                 text += step.text
                 if step.text:
                     yield event({"type": "transcript.text.delta", "delta": step.text})
-        usage = {"type": "duration", "seconds": round(seconds, 3)}
+        usage = {"type": "duration", "seconds": round(recorded.seconds, 3)}
         yield event({"type": "transcript.text.done", "text": text, "usage": usage})
         yield DONE
 
@@ -113,11 +112,6 @@ async def _with_file(events: AsyncIterator[bytes], files: AsyncExitStack) -> Asy
 def _fields(form: Form) -> dict[str, Any]:
     found: dict[str, Any] = dict(form.fields)
     return found | {name: form.all(name) for name in (TIMES, INCLUDE) if name in found}
-
-
-def _unusable(why: str, upload: Upload) -> ParameterError:
-    """A file that cannot be read, under the name that the client knows."""
-    return ParameterError(why.replace(str(upload.path), upload.filename or "the file"), "file")
 
 
 def _check(served: Served, asked: Parameters, task: str, limits: Limits) -> str:

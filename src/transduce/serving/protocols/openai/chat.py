@@ -34,7 +34,7 @@ from transduce.serving.protocols.openai.generation import (
     tokens_in,
 )
 from transduce.serving.protocols.openai.merge import merge, with_errors
-from transduce.serving.protocols.openai.shapes import HARMLESS, find_model, new_id, now, usage
+from transduce.serving.protocols.openai.shapes import HARMLESS, new_id, now, usage
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_json
 
 KNOWN = HARMLESS | frozenset(
@@ -67,7 +67,7 @@ class Chat:
 
     async def create(self, request: Request) -> Response:
         asked = await read_json(request)
-        served = find_model(self.engine.catalogue, asked.text("model"))
+        served = self.engine.catalogue.find(asked.text("model"))
         request.scope["state"]["model"] = served.name
         if served.takes_audio or served.task not in ("transduce", "language_modeling"):
             raise BadRequest(

@@ -27,7 +27,7 @@ from transduce.serving.protocols.openai.generation import (
     tokens_in,
 )
 from transduce.serving.protocols.openai.merge import merge, with_errors
-from transduce.serving.protocols.openai.shapes import HARMLESS, find_model, new_id, now, usage
+from transduce.serving.protocols.openai.shapes import HARMLESS, new_id, now, usage
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_json
 
 KNOWN = HARMLESS | frozenset(
@@ -141,7 +141,7 @@ class Completions:
         return json_response({**head, "choices": choices, "usage": usage(read, tokens)})
 
     def _asked(self, asked: Parameters) -> Asked:
-        served = find_model(self.engine.catalogue, asked.text("model"))
+        served = self.engine.catalogue.find(asked.text("model"))
         if served.task != "language_modeling" or served.takes_audio:
             raise BadRequest(
                 f"{served.name} is no language model (task: language_modeling), so it completes "

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from transduce.serving.engine import Engine
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import json_response
-from transduce.serving.protocols.openai.shapes import find_model, now
+from transduce.serving.protocols.openai.shapes import now
 
 
 class Models:
@@ -24,9 +24,7 @@ class Models:
         return json_response({"object": "list", "data": data})
 
     async def one(self, request: Request) -> Response:
-        return json_response(
-            self._shown(find_model(self.engine.catalogue, request.path_params["name"]))
-        )
+        return json_response(self._shown(self.engine.catalogue.find(request.path_params["name"])))
 
     def _shown(self, served: Served) -> dict[str, Any]:
         """`created` is when it was loaded. task and languages are more than OpenAI says."""

@@ -9,7 +9,6 @@ from typing import Any
 from starlette.responses import Response
 
 from transduce.serving.errors import ServiceError
-from transduce.serving.models import Catalogue, Served
 from transduce.serving.protocols.answers import json_response
 
 TYPES = {403: "authentication_error", 429: "rate_limit_error"}
@@ -47,18 +46,6 @@ def error_fields(found: ServiceError, request_id: str = "") -> dict[str, Any]:
         "code": "invalid_api_key" if found.code == "unauthorized" else found.code,
         "request_id": request_id,
     }
-
-
-def find_model(models: Catalogue, name: str) -> Served:
-    """Raises a ServiceError in OpenAI's words for a model that is not served."""
-    found = models.get(name)
-    if found is None:
-        raise ServiceError(
-            404,
-            f"the model {name!r:.80} is not served; there are {', '.join(models)}",
-            "model_not_found",
-        )
-    return found
 
 
 def new_id(prefix: str) -> str:

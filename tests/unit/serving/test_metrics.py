@@ -8,7 +8,7 @@ import pytest
 
 prometheus = pytest.importorskip("prometheus_client", reason="needs the extra serve")
 
-from transduce.serving.monitoring.tallies import Family  # noqa: E402
+from transduce.serving.metrics import Family  # noqa: E402
 
 BOUNDS = (0.005, 0.01, 0.25, 1.0, 2.5)
 
