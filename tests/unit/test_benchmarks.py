@@ -34,6 +34,7 @@ QUICK: dict[str, str] = {
     "scale.py": "--pairs 2000",
     "serve_load.py": "MODEL --sources SOURCE --count 4 --single 2 --clients 2 --seconds 0.5 "
     "--requests 4 --json OUT",
+    "serving_parts.py": "MODEL --quick --json OUT",
     "train_speed.py": "--quick --device cpu --kinds synthetic --modes eager --steps 1 --out OUT",
 }
 PARTS = {
