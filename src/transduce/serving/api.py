@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from transduce import __version__
@@ -16,15 +16,16 @@ from transduce.errors import DataError
 from transduce.serving.body import Form, media_type, read_body, receive_form
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, NotFound, ServiceError, Unready
-from transduce.serving.jobs import StepEvent
+from transduce.serving.jobs import LastStep
 from transduce.serving.live.engine import can_be_live
 from transduce.serving.models import Served
 from transduce.serving.openapi import openapi
-from transduce.serving.protocols.answers import json_response, to_json
+from transduce.serving.protocols.answers import EventStream, closing, event, json_response
 from transduce.serving.recordings import Recorded, read_recordings
 from transduce.serving.request import RunRequest, parse_align, parse_run
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks import AudioInputModel
+from transduce.tasks.observer import TokenStep
 
 PREFIXES = ("/api/", "/openapi.json", "/health", "/ready", "/metrics")
 OPEN = frozenset({"/openapi.json", "/health", "/ready", "/metrics"})
@@ -104,10 +105,10 @@ async def _run(
     served = find(engine, asked.model, task)
     request.scope["state"]["model"] = served.name
     if form is None and asked.stream:
-        events = engine.stream(
+        steps = engine.stream(
             served, asked.one_input(), alternatives=asked.alternatives, **asked.settings
         )
-        return event_stream(served, events)
+        return EventStream(_events(served, steps), _failed_event)
     if form is None:
         outputs = await engine.run(served, asked.all_inputs(), **asked.settings)
         return json_response({"model": served.name, "outputs": [one.to_json() for one in outputs]})
@@ -196,41 +197,38 @@ def find(engine: Engine, name: str | None, task: str | None = None) -> Served:
     return served
 
 
-def event_stream(served: Served, events: AsyncIterator[StepEvent]) -> StreamingResponse:
-    """Server-sent events: `token` for each token, then `output`, or `error`."""
-
-    async def body() -> AsyncIterator[bytes]:
-        try:
-            async for event in events:
-                if event.output is None:
-                    yield server_sent("token", _token(event))
-                else:
-                    last = {"model": served.name, "text": event.text}
-                    yield server_sent("output", {**last, "output": event.output.to_json()})
-        except ServiceError as failure:
-            details = {"message": failure.message, "code": failure.code}
-            yield server_sent("error", {"error": details})
-
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(body(), media_type="text/event-stream", headers=headers)
+async def _events(
+    served: Served, steps: AsyncIterator[TokenStep | LastStep]
+) -> AsyncIterator[bytes]:
+    """Server-sent events: `token` for each token, then `output`."""
+    async with closing(steps):
+        async for step in steps:
+            if isinstance(step, LastStep):
+                last = {"model": served.name, "text": step.text, "output": step.output.to_json()}
+                yield event(last, "output")
+            else:
+                yield event(_token(step), "token")
 
 
-def server_sent(event: str, value: Any) -> bytes:
-    return b"event: " + event.encode() + b"\ndata: " + to_json(value) + b"\n\n"
+def _failed_event(failure: ServiceError) -> bytes:
+    return event({"error": {"message": failure.message, "code": failure.code}}, "error")
 
 
-def _token(event: StepEvent) -> dict[str, Any]:
-    values: dict[str, Any] = {"text": event.text, "token": event.token, "score": event.score}
-    if event.attention is not None:
-        values["attention"] = event.attention
-    if event.alternatives:
-        texts = event.alternative_texts or [""] * len(event.alternatives)
+def _token(step: TokenStep) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "text": step.text,
+        "token": step.token,
+        "score": step.log_probability,
+    }
+    if step.attention is not None:
+        values["attention"] = step.attention
+    if step.alternatives:
         values["alternatives"] = [
             {"token": token, "text": text, "score": score}
-            for (token, score), text in zip(event.alternatives, texts, strict=True)
+            for (token, score), text in zip(step.alternatives, step.alternative_texts, strict=True)
         ]
-    if event.source_tokens:
-        values["source_tokens"] = event.source_tokens
+    if step.source_tokens:
+        values["source_tokens"] = step.source_tokens
     return values
 
 
@@ -248,6 +246,3 @@ def _metadata(served: Served) -> dict[str, Any]:
         "target": served.pair[1] if served.pair else None,
         "parameters": sum(p.numel() for p in served.model.network.parameters()),
     }
-
-
-__all__ = ["error", "event_stream", "find", "json_response", "routes"]

@@ -12,9 +12,7 @@ import importlib
 import inspect
 import math
 import re
-import sys
 import time
-import traceback
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,19 +20,16 @@ from random import Random
 from typing import Any, Protocol, cast
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from transduce.errors import TransduceError
 from transduce.serving import api
 from transduce.serving.auth import Keys
 from transduce.serving.engine import Engine
 from transduce.serving.errors import (
-    BadRequest,
     NotFound,
     Overloaded,
     ServiceError,
@@ -42,6 +37,8 @@ from transduce.serving.errors import (
     TooLarge,
     Unauthorized,
     Unready,
+    as_service_error,
+    report,
 )
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.web import page
@@ -186,9 +183,9 @@ class Service:
             exchange.left = True
             exchange.status = exchange.status or LEFT
         except Exception as error:
-            failure = _failure(error)
+            failure = as_service_error(error)
             if failure.status >= 500 and failure.code == "internal_error":
-                self._report(exchange.id, failure.__cause__ or error)
+                report(f"request {exchange.id}", failure)
             await self._break_off(exchange, scope, failure)
 
     async def _break_off(
@@ -285,10 +282,6 @@ class Service:
         if error.retry_after is not None:
             response.headers["retry-after"] = str(math.ceil(error.retry_after))
         return response
-
-    def _report(self, request_id: str, error: BaseException) -> None:
-        print(f"request {request_id} failed:", file=sys.stderr)
-        traceback.print_exception(error)
 
     def log(self, scope: Scope, exchange: Logged, seconds: float) -> None:
         if self.settings.log is None:
@@ -519,16 +512,6 @@ def _is_among(path: str, paths: Collection[str]) -> bool:
     """Whether a path is one of these, or directly below one that ends in /."""
     below = path[: path.rindex("/") + 1] if path.count("/") > 1 else path
     return path in paths or below in paths
-
-
-def _failure(error: Exception) -> ServiceError:
-    if isinstance(error, ServiceError):
-        return error
-    if isinstance(error, TransduceError):
-        return BadRequest(str(error))
-    if isinstance(error, HTTPException):  # of Starlette: 405
-        return ServiceError(error.status_code, error.detail.lower(), "http_error")
-    return ServiceError(500, "the server failed on this request", "internal_error")
 
 
 __all__ = ["PROTOCOLS", "Keys", "ProtocolModule", "Service", "ServiceSettings", "build_app"]

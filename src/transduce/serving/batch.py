@@ -1,12 +1,14 @@
-"""A batch: inputs of several requests that one call of model.run decodes."""
+"""A batch: inputs of several requests that one call of model.run decodes; or, with continuous
+batching, that new requests enter while others are being decoded."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
+from transduce.decoding.output import Output
 from transduce.decoding.settings import Settings
 from transduce.serving.jobs import (
     INSPECT,
@@ -17,12 +19,14 @@ from transduce.serving.jobs import (
     Plan,
     PromptScore,
     Result,
-    StepEvent,
 )
+from transduce.serving.threads import post
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.language_model import Continuation, LanguageModel
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 
+Entry = tuple[Job, int]
+MOST = 10_000  # entries of one batch, after which it comes to its end and another one begins
 DEFAULT_SEED = Settings().seed
 NONE: dict[str, Any] = {"prefix": "", "include": [], "exclude": [], "seed": DEFAULT_SEED}
 
@@ -30,7 +34,7 @@ NONE: dict[str, Any] = {"prefix": "", "include": [], "exclude": [], "seed": DEFA
 class Batch(RunObserver):
     """Entries are requests with the number of one of their inputs."""
 
-    def __init__(self, plan: Plan, entries: list[tuple[Job, int]]) -> None:
+    def __init__(self, plan: Plan, entries: list[Entry]) -> None:
         self.plan, self.entries = plan, entries
         self._gone: frozenset[int] = frozenset(
             place for place, (job, _) in enumerate(entries) if job.cancelled
@@ -98,19 +102,71 @@ class Batch(RunObserver):
         job, now = self.entries[source][0], time.monotonic()
         job.first_token = job.first_token or now
         job.last_token = now
-        event = StepEvent(
-            step.text,
-            step.token,
-            step.log_probability,
-            step.attention,
-            step.alternatives,
-            step.alternative_texts,
-            step.source_tokens,
-        )
-        try:
-            job.loop.call_soon_threadsafe(job.show, event)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            return
+        post(job.loop, job.show, step)
+
+
+class ContinuousBatch(Batch):
+    """A batch that grows while it is decoded; numbers of sources are places in `entries`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        entries: list[Entry],
+        take: Callable[[ContinuousBatch], list[Entry]],
+        deliver: Callable[[ContinuousBatch, list[tuple[Entry, Output]]], None],
+    ) -> None:
+        """take: more entries, where there are some; deliver: outputs of some."""
+        super().__init__(plan, entries)
+        self._take, self._deliver = take, deliver
+        self._new = list(enumerate(self.entries))
+        self._open = set(range(len(self.entries)))
+
+    @property
+    def count(self) -> int:
+        """The entries without an output."""
+        return len(self._open)
+
+    @property
+    def cost(self) -> int:
+        """The work of the entries without an output."""
+        open_entries = (self.entries[place] for place in list(self._open))
+        return sum(job.costs[number] for job, number in open_entries)
+
+    @property
+    def unfinished(self) -> Batch:
+        """The entries without an output: an error came between."""
+        return Batch(self.plan, [self.entries[place] for place in sorted(self._open)])
+
+    def decode(self) -> bool:
+        """Decode until nothing is left; False where the model has no such search."""
+        model = self.plan.served.model
+        return isinstance(model, GenerativeModel) and model.run_feed(self, **self.plan.settings)
+
+    # ---------------------------------------------------------------- the feed of the model
+
+    def more(self) -> Sequence[tuple[int, str]]:
+        if not self._new and len(self.entries) < MOST:
+            taken = self._take(self)
+            self._new = list(enumerate(taken, start=len(self.entries)))
+            self.entries += taken
+            self._open |= {place for place, _ in self._new}
+        arrived, self._new = self._new, []
+        self._gone |= {place for place, (job, _) in arrived if job.cancelled}
+        gone = self.cancelled()
+        self._open -= set(gone)
+        return [
+            (place, job.inputs[number]) for place, (job, number) in arrived if place not in gone
+        ]
+
+    def done(self, found: list[tuple[int, Output]]) -> None:
+        self._open -= {place for place, _ in found}
+        self._deliver(self, [(self.entries[place], output) for place, output in found])
+
+
+def joins(job: Job) -> bool:
+    """Whether a request may be decoded in a continuous batch: its inputs one by one, with others
+    beside them."""
+    return job.plan.continuous and job.watched is None and not job.constraints
 
 
 def _scored(model: LanguageModel, prompt: str, top: int) -> PromptScore:

@@ -94,6 +94,14 @@ def parse_json(
         raise BadRequest(f"{what} is not JSON: {error}") from None
 
 
+def parse_object(data: bytes | str, limits: Limits, what: str = "the body") -> dict[str, Any]:
+    """The object of a JSON text. Raises BadRequest."""
+    value: Any = parse_json(data, limits, what=what)
+    if not isinstance(value, dict):
+        raise BadRequest(f'{what} must be a JSON object, such as {{"name": "value"}}')
+    return value
+
+
 def _check_depth(data: bytes | str, maximum: int, what: str) -> None:
     """Raise BadRequest for JSON that is nested deeper; in linear time, by a few passes in C."""
     text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
@@ -123,20 +131,21 @@ async def read_body(request: Request) -> bytes:
 
 async def read_object(request: Request) -> dict[str, Any]:
     """The object of a JSON body. Raises BadRequest and Unauthorized."""
-    return _object(exchange_of(request), await read_body(request))
+    return _keyed(exchange_of(request), parse_object, await read_body(request))
 
 
-def _object(exchange: Exchange, body: bytes) -> dict[str, Any]:
+Fields = TypeVar("Fields", dict[str, Any], list[tuple[str, str]])
+
+
+def _keyed(exchange: Exchange, parse: Callable[[bytes, Limits], Fields], body: bytes) -> Fields:
+    """What a body has, where the key in it is known: without one, not even its errors are told."""
     try:
-        value: Any = parse_json(body, exchange.limits)
+        found = parse(body, exchange.limits)
     except BadRequest:
         exchange.show_key(None)
         raise
-    if not isinstance(value, dict):
-        exchange.show_key(None)
-        raise BadRequest('the body must be a JSON object, such as {"name": "value"}')
-    exchange.show_key(_key_in(value))
-    return value
+    exchange.show_key(_key_in(dict(found)))
+    return found
 
 
 def _key_in(values: Mapping[str, Any]) -> str | None:
@@ -188,20 +197,14 @@ def parse_pairs(text: str, limits: Limits) -> list[tuple[str, str]]:
 
 async def read_pairs(request: Request) -> list[tuple[str, str]]:
     """The fields of a URL-encoded body. Raises BadRequest and Unauthorized."""
-    return _pairs(exchange_of(request), await read_body(request))
+    return _keyed(exchange_of(request), _parse_form, await read_body(request))
 
 
-def _pairs(exchange: Exchange, body: bytes) -> list[tuple[str, str]]:
+def _parse_form(body: bytes, limits: Limits) -> list[tuple[str, str]]:
     try:
-        pairs = parse_pairs(body.decode(), exchange.limits)
+        return parse_pairs(body.decode(), limits)
     except UnicodeDecodeError:
-        exchange.show_key(None)
         raise BadRequest("the body is not UTF-8 text") from None
-    except BadRequest:
-        exchange.show_key(None)
-        raise
-    exchange.show_key(_key_in(dict(pairs)))
-    return pairs
 
 
 async def read_pairs_or_object(request: Request) -> list[tuple[str, str]] | dict[str, Any]:
@@ -210,8 +213,9 @@ async def read_pairs_or_object(request: Request) -> list[tuple[str, str]] | dict
     Raises BadRequest and Unauthorized.
     """
     exchange, body = exchange_of(request), await read_body(request)
-    is_object = body.lstrip().startswith(b"{")
-    return _object(exchange, body) if is_object else _pairs(exchange, body)
+    if body.lstrip().startswith(b"{"):
+        return _keyed(exchange, parse_object, body)
+    return _keyed(exchange, _parse_form, body)
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ Outputs are those of `model.run`, whoever the neighbours in a batch are.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -27,10 +26,10 @@ from transduce.serving.jobs import (
     RUN,
     SCORE,
     Job,
+    LastStep,
     Plans,
     PromptScore,
     Result,
-    StepEvent,
     constraints_of,
 )
 from transduce.serving.limits import Limits
@@ -39,8 +38,9 @@ from transduce.serving.metrics import Metrics
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.recordings import Recorded
 from transduce.serving.scheduler import Scheduler
-from transduce.serving.threads import Threads
+from transduce.serving.threads import Threads, post
 from transduce.serving.work import WorkEstimate
+from transduce.tasks.observer import TokenStep
 
 
 class Engine:
@@ -95,15 +95,10 @@ class Engine:
     ) -> None:
         """Raise what `run` and `stream` would raise for so many copies of a request, before
         anything is done for it."""
-        limits = self.limits
-        limits.check("texts", len(inputs), f"the request has {len(inputs):,} inputs")
-        plain = {name: value for name, value in settings.items() if name not in OF_EACH_INPUT}
-        constraints = constraints_of(served, settings, len(inputs), limits)
-        plan = self._plans.find(served, plain, None, RUN)
-        costs = self._work[served.name].costs(inputs, plan, constraints, limits)
+        job = self._job(served, inputs, settings)
         outputs = copies * len(inputs)
-        limits.check("outputs", outputs, f"the request asks for {outputs:,} outputs")
-        self._check_work(served, copies * sum(costs))
+        self.limits.check("outputs", outputs, f"the request asks for {outputs:,} outputs")
+        self._check_work(served, copies * sum(job.costs))
 
     async def run(self, served: Served, inputs: Sequence[Any], **settings: Any) -> list[Output]:
         """What served.model.run returns for these inputs and settings.
@@ -163,7 +158,7 @@ class Engine:
         alternatives: int = 0,
         attention: bool = False,
         **settings: Any,
-    ) -> AsyncIterator[StepEvent]:
+    ) -> AsyncIterator[TokenStep | LastStep]:
         """The output of one input token by token: greedy search, or sampling with sample=True.
 
         The last event has the whole output, as `run` gives it with beam=1; the texts of all events
@@ -179,7 +174,7 @@ class Engine:
         job = self._submit(served, [input], settings, (alternatives, attention))
         return self._events(job)
 
-    async def _events(self, job: Job) -> AsyncIterator[StepEvent]:
+    async def _events(self, job: Job) -> AsyncIterator[TokenStep | LastStep]:
         assert job.events is not None
         shown = ""
         try:
@@ -188,12 +183,13 @@ class Engine:
                     event = await job.events.get()
                     if isinstance(event, Exception):
                         raise event
-                    if event.output is not None and event.output.text.startswith(shown):
-                        event.text = event.output.text[len(shown) :]
+                    if isinstance(event, LastStep):
+                        if event.output.text.startswith(shown):
+                            event.text = event.output.text[len(shown) :]
+                        yield event
+                        return
                     shown += event.text
                     yield event
-                    if event.output is not None:
-                        return
         except TimeoutError:
             raise Timeout(
                 f"the output was not complete within {self.limits.seconds:g} s; set max_length"
@@ -214,7 +210,17 @@ class Engine:
 
     # -------------------------------------------------------------------------- admission
 
-    def _submit(
+    def _submit(self, *request: Any, **more: Any) -> Job:
+        """A request that is admitted, with the arguments of `_job`."""
+        if self._stopped:
+            raise Unready("the server is stopping")
+        job = self._job(*request, **more)
+        self._check_work(job.served, sum(job.costs))
+        self._scheduler.submit(job)
+        self._open.add(job)
+        return job
+
+    def _job(
         self,
         served: Served,
         inputs: Sequence[Any],
@@ -223,8 +229,7 @@ class Engine:
         targets: Sequence[str] | None = None,
         call: str = RUN,
     ) -> Job:
-        if self._stopped:
-            raise Unready("the server is stopping")
+        """A request whose settings are right, with its cost. Raises BadRequest and TooLarge."""
         limits, count = self.limits, len(inputs)
         limits.check("texts", count, f"the request has {count:,} inputs")
         plain, constraints = settings, constraints_of(served, settings, count, limits)
@@ -238,9 +243,6 @@ class Engine:
         sources = [one.path if isinstance(one, Recorded) else one for one in inputs]
         job = Job(served, sources, plan, constraints, watched, self._now_loop())
         job.costs = self._work[served.name].costs(inputs, plan, constraints, limits)
-        self._check_work(served, sum(job.costs))
-        self._scheduler.submit(job)
-        self._open.add(job)
         return job
 
     def _check_work(self, served: Served, cost: int) -> None:
@@ -290,6 +292,4 @@ class Engine:
 
     def _post(self, call: Callable[..., None], *values: Any) -> None:
         assert self._loop is not None
-        # The loop may be closed: then nobody waits any more.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(call, *values)
+        post(self._loop, call, *values)

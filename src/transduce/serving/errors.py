@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
+
 from transduce.errors import TransduceError
 
 
@@ -58,12 +61,21 @@ class Unready(ServiceError):
         super().__init__(503, message, "unready", retry_after)
 
 
+def report(what: str, failure: ServiceError) -> None:
+    """Write the traceback of a failure that is ours to standard error."""
+    print(f"{what} failed:", file=sys.stderr)
+    traceback.print_exception(failure.__cause__ or failure)
+
+
 def as_service_error(error: Exception) -> ServiceError:
     """A user's mistake is a bad request; anything else is ours, and its text stays in the log."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, TransduceError):
         return BadRequest(str(error))
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):  # of Starlette's routes: 405
+        return ServiceError(status, str(getattr(error, "detail", "")).lower(), "http_error")
     failure = ServiceError(500, "the model failed on this request", "internal_error")
     failure.__cause__ = error
     return failure

@@ -17,6 +17,7 @@ from transduce.serving.errors import BadRequest, ServiceError
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
 from transduce.tasks.generate import GenerativeModel
+from transduce.tasks.observer import TokenStep
 
 PLANS = 256  # settings that are remembered as valid,
 QUICK = 4  # each in so many ways to write them
@@ -66,20 +67,11 @@ Result = Output | Score | Inspection | PromptScore
 
 
 @dataclass(slots=True)
-class StepEvent:
-    """A token of a stream; the last event has the whole output."""
+class LastStep:
+    """The end of a stream: the whole output, and what it adds to the text of the tokens."""
 
+    output: Output
     text: str = ""
-    """What it adds to the text."""
-    token: str = ""
-    score: float | None = None
-    """The log-probability of the token."""
-    attention: list[float] | None = None
-    alternatives: list[tuple[str, float]] = field(default_factory=list)
-    alternative_texts: list[str] = field(default_factory=list)
-    source_tokens: list[str] = field(default_factory=list)
-    """With the first token, where attention is shown."""
-    output: Output | None = None
 
 
 # Settings of a run that need all of its hypotheses, or another pass over them.
@@ -168,7 +160,7 @@ class Job:
     cancelled: bool = False
     error: ServiceError | None = None
     future: asyncio.Future[list[Any]] = field(init=False)
-    events: asyncio.Queue[StepEvent | Exception] | None = field(init=False, default=None)
+    events: asyncio.Queue[TokenStep | LastStep | Exception] | None = field(init=False, default=None)
     outputs: list[Result | None] = field(init=False)
     missing: int = field(init=False)
 
@@ -195,11 +187,11 @@ class Job:
         outputs = [one for one in self.outputs if one is not None]
         if self.events is not None:
             assert isinstance(outputs[0], Output)
-            self.events.put_nowait(StepEvent(output=outputs[0]))
+            self.events.put_nowait(LastStep(outputs[0]))
         if not self.future.done():
             self.future.set_result(outputs)
 
-    def show(self, event: StepEvent) -> None:
+    def show(self, event: TokenStep) -> None:
         if self.events is not None and not self.finished:
             self.events.put_nowait(event)
 

@@ -155,7 +155,7 @@ class Limits:
     live_backlog: float = _limit(
         10.0,
         "--max-live-backlog",
-        "Seconds of audio of a live session that are in memory for recognition; more waits on disk.",
+        "Seconds of audio of a live session that wait in memory; what is above them waits on disk.",
         0.01,
     )
     live_message_bytes: int = _limit(

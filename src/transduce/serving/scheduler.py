@@ -22,12 +22,11 @@ import torch
 from transduce.decoding.output import Output
 from transduce.errors import TransduceWarning
 from transduce.runtime import share_threads
-from transduce.serving.batch import Batch
-from transduce.serving.continuous import ContinuousBatch, joins
+from transduce.serving.batch import Batch, ContinuousBatch, joins
 from transduce.serving.errors import Unready, as_service_error
 from transduce.serving.jobs import Job, Plan, Result
 from transduce.serving.limits import Limits
-from transduce.serving.live.turns import Turns
+from transduce.serving.live.engine import Turns
 from transduce.serving.models import Catalogue
 from transduce.serving.work import Admission
 

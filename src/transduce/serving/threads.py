@@ -51,6 +51,12 @@ def check_wanted() -> None:
         raise NotWantedError
 
 
+def post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: Any) -> None:
+    """Have the event loop make a call, from any thread."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(call, *values)
+
+
 class Threads:
     """A few threads, made when they are needed."""
 
@@ -97,7 +103,5 @@ class Threads:
             except BaseException as error:
                 failure = error
             _own.piece = None
-            # The loop may be closed: then nobody waits any more.
-            with contextlib.suppress(RuntimeError):
-                piece.loop.call_soon_threadsafe(piece.done, value, failure)
+            post(piece.loop, piece.done, value, failure)
             del piece, value, failure

@@ -13,7 +13,7 @@ import pytest
 from tiny_models import tiny
 from transduce.decoding.output import Output
 from transduce.serving import continuous
-from transduce.serving.continuous import ContinuousBatch
+from transduce.serving.batch import ContinuousBatch
 from transduce.serving.errors import Unready
 from transduce.serving.jobs import RUN, Plan
 from transduce.serving.limits import Limits

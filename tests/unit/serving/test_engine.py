@@ -22,7 +22,7 @@ from transduce.decoding.cuda.pool import CudaSearch
 from transduce.errors import TransduceWarning
 from transduce.runtime import library, why_not
 from transduce.serving import scheduler
-from transduce.serving.continuous import ContinuousBatch
+from transduce.serving.batch import ContinuousBatch
 from transduce.serving.limits import Limits
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from html import unescape
 
-from transduce.serving.documents.inline import Tag
 from transduce.serving.documents.markup import SPACE, Token, attributes, tokens
-from transduce.serving.documents.segments import Segments, has_words
+from transduce.serving.documents.segments import Segments, Tag, has_words
 from transduce.serving.threads import check_wanted
 
 # Content that is not prose. HTML's own `translate="no"` is obeyed as well.

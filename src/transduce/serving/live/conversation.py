@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import sys
 import tempfile
-import traceback
 from collections import deque
 from typing import IO, Any
 
@@ -21,9 +19,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from transduce.errors import TransduceError
 from transduce.serving.auth import KEY_PROTOCOL
-from transduce.serving.errors import ServiceError, Timeout, Unready, as_service_error
+from transduce.serving.errors import ServiceError, Timeout, Unready, as_service_error, report
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.live.stream import LiveStream
+from transduce.serving.models import Served
 from transduce.serving.protocols.answers import to_json
 from transduce.tasks.live import Transcript
 
@@ -46,6 +45,8 @@ class Conversation:
         self.stream: LiveStream | None = None
         self.seconds_before = 0.0
         """Of audio in streams that are over."""
+        self.rest = b""
+        """Part of a sample whose other part has not come yet."""
         self._speaker: asyncio.Task[None] | None = None
         self._ahead = Backlog()
         self._gone: Message | None = None
@@ -75,11 +76,22 @@ class Conversation:
 
     # ---------------------------------------------------------------------------- streams
 
-    def open_stream(self, stream: LiveStream, spoken: bool = True) -> None:
+    async def open_stream(
+        self, served: Served, rate: int, spoken: bool = True, **settings: Any
+    ) -> None:
         """spoken: transcripts are sent as they come; otherwise by whoever asks for them."""
-        self.stream, stream.is_read = stream, spoken
+        self.websocket.scope["state"]["model"] = served.name
+        self.stream = stream = await self.live.open(served, rate, **settings)
+        stream.is_read = spoken
         if spoken:
             self._speaker = asyncio.create_task(self._speak(stream))
+
+    def whole_samples(self, data: bytes, size: int = 2) -> bytes:
+        """The whole samples, of so many bytes each; the rest waits for the next message."""
+        data = self.rest + data
+        end = len(data) - len(data) % size
+        self.rest = data[end:]
+        return data[:end]
 
     async def send_samples(self, samples: NDArray[Any]) -> None:
         """Hand over the samples of a message, as fast as they are recognised."""
@@ -239,8 +251,7 @@ class Conversation:
     def _report(self, failure: ServiceError) -> None:
         if failure.code == "internal_error" and failure.__cause__ is not None:
             request = self.websocket.scope.get("state", {}).get("request_id", "")
-            print(f"live session {request} failed:", file=sys.stderr)
-            traceback.print_exception(failure.__cause__)
+            report(f"live session {request}", failure)
 
 
 class Backlog:

@@ -8,7 +8,6 @@ that sent an hour at once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,9 +25,9 @@ from transduce.serving.errors import (
 )
 from transduce.serving.limits import Limits
 from transduce.serving.live.stream import LiveStream
-from transduce.serving.live.turns import Turns
 from transduce.serving.metrics import Metrics
 from transduce.serving.models import Catalogue, Served
+from transduce.serving.threads import post
 from transduce.tasks.live import LiveRecogniser, LiveSession, Transcript
 from transduce.tasks.speech import SpeechModel
 
@@ -271,9 +270,28 @@ class LiveEngine:
         self._counts.pop(stream, None)
 
     def _post(self, stream: LiveStream, call: Callable[..., None], *values: Any) -> None:
-        # The loop may be closed: then nobody waits any more.
-        with contextlib.suppress(RuntimeError):
-            stream.loop.call_soon_threadsafe(call, *values)
+        post(stream.loop, call, *values)
+
+
+class Turns:
+    """A lock that threads get in the order in which they asked for it: of the two that use a model,
+    for requests and for live speech, neither starves."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._asked = self._given = 0
+
+    def __enter__(self) -> None:
+        with self._condition:
+            own = self._asked
+            self._asked += 1
+            while own != self._given:
+                self._condition.wait()
+
+    def __exit__(self, *_: object) -> None:
+        with self._condition:
+            self._given += 1
+            self._condition.notify_all()
 
 
 def reads_in_chunks(served: Served) -> bool:

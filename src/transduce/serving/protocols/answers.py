@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
+
+from transduce.errors import TransduceError
+from transduce.serving.errors import ServiceError, as_service_error
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
@@ -23,9 +26,10 @@ def json_response(value: Any, status: int = 200) -> Response:
     return Response(to_json(value), status, media_type="application/json")
 
 
-def event(value: Any) -> bytes:
+def event(value: Any, name: str = "") -> bytes:
     """One server-sent event."""
-    return b"data: " + to_json(value) + b"\n\n"
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + to_json(value) + b"\n\n"
 
 
 async def begin(stream: AsyncIterator[T]) -> AsyncIterator[T]:
@@ -58,12 +62,23 @@ async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events; the stream is closed when the client goes away."""
+    """Server-sent events. The stream is closed when the client goes away; an error in the middle
+    becomes its last event, as the status is sent already."""
 
-    def __init__(self, events: AsyncIterator[bytes]) -> None:
+    def __init__(
+        self, events: AsyncIterator[bytes], failed: Callable[[ServiceError], bytes]
+    ) -> None:
+        """failed: the event of an error."""
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(events, headers=headers, media_type="text/event-stream")
-        self._events = events
+        self._events, self._failed = events, failed
+        super().__init__(self._with_errors(), headers=headers, media_type="text/event-stream")
+
+    async def _with_errors(self) -> AsyncIterator[bytes]:
+        try:
+            async for one in self._events:
+                yield one
+        except (ServiceError, TransduceError) as error:
+            yield self._failed(as_service_error(error))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with closing(self._events):

@@ -19,10 +19,10 @@ from transduce.serving.documents import (
 from transduce.serving.documents.html import SKIPPED
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
-from transduce.serving.languages import Detected, name_of
+from transduce.serving.languages import name_of
 from transduce.serving.protocols.answers import json_response
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_any
-from transduce.serving.protocols.translation import Translator, cut_all
+from transduce.serving.protocols.translation import Translator
 from transduce.serving.settings import ServiceSettings
 
 PREFIXES = ("/v2/", "/v3/")
@@ -90,13 +90,7 @@ class DeepL:
         asked = await read_any(request, ("text", *TAGS))
         texts, target = asked.texts("text"), asked.text("target_lang")
         source = asked.text("source_lang", "") or None
-        cut = _cut(asked)
-        self.translator.check_texts(texts)
-        if source is not None and self.translator.is_same(source, target):
-            detected, found = [Detected(source, 1.0)] * len(texts), [[text] for text in texts]
-        else:
-            documents = await cut_all(self.translator.engine, cut, texts)
-            detected, found = await self.translator.translate(documents, source, target)
+        detected, found = await self.translator.translate_texts(texts, _cut(asked), source, target)
         self.characters += sum(map(len, texts))
         return json_response(
             {

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from transduce import __version__
 from transduce.serving.body import receive_form
 from transduce.serving.documents import html_segments, text_segments
 from transduce.serving.engine import Engine
@@ -15,7 +16,6 @@ from transduce.serving.errors import ServiceError
 from transduce.serving.languages import Detected, name_of
 from transduce.serving.protocols.answers import json_response
 from transduce.serving.protocols.libretranslate_files import FORMATS, Results, read_document
-from transduce.serving.protocols.libretranslate_spec import specification
 from transduce.serving.protocols.parameters import (
     ParameterError,
     Parameters,
@@ -23,7 +23,7 @@ from transduce.serving.protocols.parameters import (
     query_of,
     read_any,
 )
-from transduce.serving.protocols.translation import Translator, cut_all
+from transduce.serving.protocols.translation import Translator
 from transduce.serving.settings import ServiceSettings
 
 PREFIXES = (
@@ -77,16 +77,11 @@ class LibreTranslate:
         alternatives = (
             asked.whole("alternatives", 0, 0, self.engine.limits.alternative_translations) or 0
         )
-        self.translator.check_texts(texts)
         if not asked.typed:  # forms have line ends of their own
             texts = [text.replace("\r\n", "\n") for text in texts]
-        if self.translator.is_same(source, target):
-            detected, versions = [Detected(source, 1.0)] * len(texts), [[text] for text in texts]
-        else:
-            documents = await cut_all(self.engine, cut, texts)
-            detected, versions = await self.translator.translate(
-                documents, None if source == AUTO else source, target, 1 + alternatives
-            )
+        detected, versions = await self.translator.translate_texts(
+            texts, cut, None if source == AUTO else source, target, 1 + alternatives
+        )
         listed = isinstance(asked["q"], list)
         answer = {"translatedText": _like_q([found[0] for found in versions], listed)}
         if source == AUTO:
@@ -173,3 +168,66 @@ def _like_q(values: list[Any], listed: bool) -> Any:
 
 def _shown(found: Detected) -> dict[str, Any]:
     return {"confidence": found.confidence, "language": found.language}
+
+
+KEY = ("api_key", False, "an API key")
+Field = tuple[str, bool, str]
+ENDPOINTS: dict[str, tuple[str, str, tuple[Field, ...]]] = {
+    "/translate": (
+        "post",
+        "Translate a text, or a list of texts (as JSON)",
+        (
+            ("q", True, "the text, or a list of texts"),
+            ("source", True, "code of the source language, or auto"),
+            ("target", True, "code of the target language"),
+            ("format", False, "text or html"),
+            ("alternatives", False, "how many further translations"),
+            KEY,
+        ),
+    ),
+    "/detect": ("post", "Detect the language of a text", (("q", True, "the text"), KEY)),
+    "/languages": ("get", "List the languages", ()),
+    "/translate_file": (
+        "post",
+        "Translate a file",
+        (
+            ("file", True, "the file"),
+            ("source", True, "code of the source language, or auto"),
+            ("target", True, "code of the target language"),
+            KEY,
+        ),
+    ),
+    "/suggest": ("post", "Suggest a better translation; always refused", ()),
+    "/frontend/settings": ("get", "Limits and defaults", ()),
+    "/health": ("get", "Whether the server is alive", ()),
+}
+ERRORS = {
+    "400": "a parameter cannot be used",
+    "403": "the API key is wrong",
+    "429": "too many requests",
+}
+
+
+def specification() -> dict[str, Any]:
+    """The description of the endpoints, as OpenAPI (Swagger 2.0)."""
+    paths = {}
+    for path, (method, about, fields) in ENDPOINTS.items():
+        parameters = [
+            {
+                "in": "formData",
+                "name": name,
+                "required": required,
+                "description": text,
+                "type": "file" if name == "file" else "string",
+            }
+            for name, required, text in fields
+        ]
+        answers = {"200": {"description": "the result"}}
+        if fields:
+            answers |= {code: {"description": text} for code, text in ERRORS.items()}
+        paths[path] = {method: {"summary": about, "parameters": parameters, "responses": answers}}
+    return {
+        "swagger": "2.0",
+        "info": {"title": "transduce", "version": __version__},
+        "paths": paths,
+    }

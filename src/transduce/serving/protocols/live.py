@@ -8,6 +8,7 @@ The client sends binary messages of PCM16 at `rate`, then {"type": "finish"}. Th
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -15,10 +16,9 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from transduce.serving import api
-from transduce.serving.body import parse_json
+from transduce.serving.body import parse_object
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
-from transduce.serving.limits import Limits
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.stream import pcm16
 from transduce.serving.settings import ServiceSettings
@@ -43,12 +43,10 @@ class OwnConversation(Conversation):
     """One connection to /api/live?model=NAME&rate=16000&chunk_ms=320."""
 
     restarts = False
-    _odd = b""
 
     async def begin(self) -> None:
         asked = self.websocket.query_params
         served = self.live.find(asked.get("model"))
-        self.websocket.scope["state"]["model"] = served.name
         rate = asked.get("rate", str(RATE))
         if not WHOLE.fullmatch(rate):
             raise BadRequest(f"rate is {rate[:40]!r}; it must be a whole number, as 16000")
@@ -57,19 +55,16 @@ class OwnConversation(Conversation):
             if not CHUNK.fullmatch(chunk):
                 raise BadRequest(f"chunk_ms is {chunk[:40]!r}; it must be a number, as 320")
             settings["chunk_ms"] = float(chunk)
-        self.open_stream(await self.live.open(served, int(rate), **settings))
+        await self.open_stream(served, int(rate), **settings)
         await self.send({"type": "ready", "model": served.name, "rate": int(rate)})
 
     async def hear(self, message: str | bytes) -> bool:
         if self.stream is None:
             raise BadRequest("the session has failed; connect again")
         if isinstance(message, bytes):
-            message, self._odd = self._odd + message, b""
-            if len(message) % 2:
-                message, self._odd = message[:-1], message[-1:]
-            await self.send_samples(pcm16(message))
+            await self.send_samples(pcm16(self.whole_samples(message)))
             return True
-        if _kind(message, self.live.limits) != "finish":
+        if self._kind(message) != "finish":
             raise BadRequest('a text message must be {"type": "finish"}; audio is binary, PCM16')
         await self.finish()
         await self.send({"type": "done"})
@@ -82,10 +77,6 @@ class OwnConversation(Conversation):
     async def fail(self, error: ServiceError) -> None:
         await self.send({"type": "error", "error": {"message": error.message, "code": error.code}})
 
-
-def _kind(text: str, limits: Limits) -> Any:
-    try:
-        value: Any = parse_json(text, limits)
-    except BadRequest:
-        return None
-    return value.get("type") if isinstance(value, dict) else None
+    def _kind(self, text: str) -> Any:
+        with contextlib.suppress(BadRequest):
+            return parse_object(text, self.live.limits).get("type")

@@ -14,7 +14,7 @@ from transduce.serving.documents import Segments
 from transduce.serving.documents.alignment import Alignment, alignment_of
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
-from transduce.serving.languages import Detected, Detector, choose_detector
+from transduce.serving.languages import Detected, Detector, base_of, choose_detector
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.threads import check_wanted
 from transduce.tasks.transduce import Transducer
@@ -69,11 +69,24 @@ class Translator:
 
     def is_same(self, source: str, target: str) -> bool:
         """Whether a text is to stay in its language, which is one that is known here."""
-        first, other = (
-            code.replace("_", "-").partition("-")[0].lower() for code in (source, target)
-        )
-        known = first in (one.partition("-")[0].lower() for one in self.languages)
+        first, other = base_of(source), base_of(target)
+        known = first in map(base_of, self.languages)
         return known and first == other and self.catalogue.for_pair(source, target) is None
+
+    async def translate_texts(
+        self,
+        texts: Sequence[str],
+        cut: Callable[[str], Segments],
+        source: str | None,
+        target: str,
+        nbest: int = 1,
+    ) -> tuple[list[Detected], list[list[str]]]:
+        """The same as `translate` for texts, of which `cut` makes documents. Raises TooLarge."""
+        self.check_texts(texts)
+        if source is not None and self.is_same(source, target):
+            return [Detected(source, 1.0)] * len(texts), [[text] for text in texts]
+        documents = await apply(self.engine, cut, texts, sum(map(len, texts)))
+        return await self.translate(documents, source, target, nbest)
 
     async def translate(
         self, documents: Sequence[Segments], source: str | None, target: str, nbest: int = 1
@@ -163,13 +176,6 @@ class Translator:
     def _pairs(self) -> str:
         pairs = [f"{s}-{t}" for s, into in self.targets.items() for t in into]
         return ", ".join(pairs) or "no models of language pairs"
-
-
-async def cut_all(
-    engine: Engine, cut: Callable[[str], Segments], texts: Sequence[str]
-) -> list[Segments]:
-    """The segments of each text."""
-    return await apply(engine, cut, texts, sum(map(len, texts)))
 
 
 async def apply(

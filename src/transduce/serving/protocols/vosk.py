@@ -13,10 +13,9 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from transduce.serving import api
-from transduce.serving.body import parse_json
+from transduce.serving.body import parse_object
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
-from transduce.serving.limits import Limits
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.live.stream import pcm16
@@ -52,7 +51,7 @@ class VoskConversation(Conversation):
         if isinstance(message, bytes):
             await self._audio(message)
             return True
-        asked = _object(message, self.live.limits)
+        asked = parse_object(message, self.live.limits, "the message")
         if "config" in asked:
             self._configure(asked["config"])
             return True
@@ -65,10 +64,8 @@ class VoskConversation(Conversation):
         if len(data) % 2:
             raise BadRequest(f"{len(data)} bytes are not whole samples of 16 bits")
         if self.stream is None:
-            served = self.live.find(self._model)
-            self.websocket.scope["state"]["model"] = served.name
             self._over = self.seconds_before
-            self.open_stream(await self.live.open(served, self._rate), spoken=False)
+            await self.open_stream(self.live.find(self._model), self._rate, spoken=False)
         assert self.stream is not None
         await self.send_samples(pcm16(data))
         await self.stream.settled()
@@ -142,10 +139,3 @@ class VoskConversation(Conversation):
 
     async def fail(self, error: ServiceError) -> None:
         await self.send({"error": error.message})
-
-
-def _object(text: str, limits: Limits) -> dict[str, Any]:
-    value: Any = parse_json(text, limits, what="the message")
-    if not isinstance(value, dict):
-        raise BadRequest("the message must be a JSON object")
-    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from transduce.serving.live.turns import Turns
+from transduce.serving.live.engine import Turns
 
 
 def test_who_asks_first_is_first() -> None:

@@ -17,6 +17,7 @@ from transduce.errors import DataError, ModelError
 from transduce.serving.body import Form, parse_json, receive_form
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
+from transduce.serving.jobs import LastStep
 from transduce.serving.languages import NAMES, code_of, name_of
 from transduce.serving.limits import Limits
 from transduce.serving.models import Served
@@ -28,8 +29,7 @@ from transduce.serving.protocols.answers import (
     event,
     json_response,
 )
-from transduce.serving.protocols.openai.merge import with_errors
-from transduce.serving.protocols.openai.shapes import HARMLESS
+from transduce.serving.protocols.openai.shapes import HARMLESS, error_event
 from transduce.serving.protocols.parameters import ParameterError, Parameters
 from transduce.serving.recordings import Recorded, read_recordings
 from transduce.whisper import WhisperModel
@@ -75,7 +75,7 @@ class Audio:
             if asked.flag("stream"):
                 events = await begin(self._events(served, recorded, settings))
                 # The file is needed until the end of the stream.
-                return EventStream(with_errors(_with_file(events, stack.pop_all())))
+                return EventStream(_with_file(events, stack.pop_all()), error_event)
             times = kind in ("srt", "vtt") or bool(_wanted(asked, TIMES)) or _logprobs(asked)
             (output,) = await self.engine.run(served, [recorded], times=times, **settings)
             if output.failed:
@@ -93,7 +93,7 @@ class Audio:
         steps = self.engine.stream(served, recorded, **settings)
         async with closing(steps):
             async for step in steps:
-                if step.output is not None and step.output.failed:
+                if isinstance(step, LastStep) and step.output.failed:
                     raise ParameterError(recorded.named(step.output.warning), "file")
                 text += step.text
                 if step.text:

@@ -20,21 +20,20 @@ from transduce.serving.protocols.answers import (
     event,
     json_response,
 )
-from transduce.serving.protocols.openai.completions import gather
 from transduce.serving.protocols.openai.generation import (
     MAX_ALTERNATIVES,
     Step,
     choices_of,
+    gather,
     generate,
     given,
     hypotheses,
-    sampling_settings,
+    merge,
     stops_of,
     stream_options_of,
     tokens_in,
 )
-from transduce.serving.protocols.openai.merge import merge, with_errors
-from transduce.serving.protocols.openai.shapes import HARMLESS, new_id, now, usage
+from transduce.serving.protocols.openai.shapes import HARMLESS, error_event, new_id, now, usage
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_json
 
 KNOWN = HARMLESS | frozenset(
@@ -77,15 +76,17 @@ class Chat:
         asked.refuse_others(KNOWN, served.name)
         _refuse_formats(asked)
         source = last_user_message(asked)
-        self.engine.check(served, [source], choices_of(asked, self.engine.limits))
+        sampled = served.task == "language_modeling"
+        settings = choices_of(asked, self.engine.limits, sampled, asked.flag("logprobs"))
+        self.engine.check(served, [source], len(settings))
         head = {"id": new_id("chatcmpl"), "created": now(), "model": served.name}
-        streams = await self._streams(asked, served, source)
+        streams = await self._streams(asked, served, source, settings)
         if asked.flag("stream"):
             wanted = stream_options_of(asked)
             head["object"] = "chat.completion.chunk"
             prompt_tokens = await tokens_in(self.engine, served, [source]) if wanted else None
             chunks = _chunks(streams, head, asked, prompt_tokens)
-            return EventStream(with_errors(await begin(chunks)))
+            return EventStream(await begin(chunks), error_event)
         head["object"] = "chat.completion"
         found = await gather(*(_choice(n, one, asked) for n, one in streams.items()))
         tokens = sum(count for _, count in found)
@@ -98,24 +99,17 @@ class Chat:
         )
 
     async def _streams(
-        self, asked: Parameters, served: Served, source: str
+        self, asked: Parameters, served: Served, source: str, settings: list[dict[str, Any]]
     ) -> dict[int, AsyncIterator[Step]]:
-        """One for each choice. What is not sampled and not streamed is the result of `run`, with
-        the beam of the recipe, whatever else is asked of it."""
-        limits = self.engine.limits
-        n = choices_of(asked, limits)
+        """One for each choice, by its settings. What is not sampled and not streamed is the result
+        of `run`, with the beam of the recipe, whatever else is asked of it."""
+        limits, n = self.engine.limits, len(settings)
         maximum, stops = _maximum(asked, limits), stops_of(asked, limits)
         alternatives = asked.whole("top_logprobs", 0, 0, MAX_ALTERNATIVES) or 0
         logprobs = asked.flag("logprobs")
         if alternatives and not logprobs:
             raise ParameterError("top_logprobs needs logprobs; set it to true", "top_logprobs")
-        sampled = served.task == "language_modeling"
-        settings = [sampling_settings(asked, sampled, index) for index in range(n)]
         drawn = bool(settings[0].get("sample"))
-        if n > 1 and not drawn and logprobs:
-            raise ParameterError(
-                "n above 1 with logprobs needs a temperature above 0; leave out one of them", "n"
-            )
         if (n > 1 and not drawn) or not (asked.flag("stream") or logprobs or n > 1):
             (steps,) = await hypotheses(
                 self.engine, served, [source], n, maximum, stops, **settings[0]

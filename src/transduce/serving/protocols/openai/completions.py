@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,17 +16,17 @@ from transduce.serving.protocols.answers import DONE, EventStream, begin, event,
 from transduce.serving.protocols.openai.generation import (
     Step,
     choices_of,
+    gather,
     generate,
     given,
     hypotheses,
-    sampling_settings,
+    merge,
     shown,
     stops_of,
     stream_options_of,
     tokens_in,
 )
-from transduce.serving.protocols.openai.merge import merge, with_errors
-from transduce.serving.protocols.openai.shapes import HARMLESS, new_id, now, usage
+from transduce.serving.protocols.openai.shapes import HARMLESS, error_event, new_id, now, usage
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_json
 
 KNOWN = HARMLESS | frozenset(
@@ -131,7 +130,7 @@ class Completions:
         }
         if parameters.flag("stream"):
             chunks = self._chunks(asked, head, stream_options_of(parameters))
-            return EventStream(with_errors(await begin(chunks)))
+            return EventStream(await begin(chunks), error_event)
         if "stream_options" in parameters:
             raise ParameterError("stream_options needs stream; set it to true", "stream_options")
         found = await self._whole(asked)
@@ -150,16 +149,12 @@ class Completions:
         asked.refuse_others(KNOWN, served.name)
         limits = self.engine.limits
         prompts = _prompts(asked)
-        n = choices_of(asked, limits)
+        logprobs = asked.whole("logprobs", None, 0, MAX_LOGPROBS)
+        settings = choices_of(asked, limits, sampled=True, logprobs=logprobs is not None)
+        n = len(settings)
         if (asked.whole("best_of", n, 1) or n) != n:
             raise ParameterError(f"best_of is not supported, unless it equals n ({n})", "best_of")
-        settings = [sampling_settings(asked, True, index) for index in range(n)]
         default = served.model.recipe.decode.max_extra
-        logprobs = asked.whole("logprobs", None, 0, MAX_LOGPROBS)
-        if n > 1 and not settings[0].get("sample") and logprobs is not None:
-            raise ParameterError(
-                "n above 1 with logprobs needs a temperature above 0; leave out one of them", "n"
-            )
         echo = asked.flag("echo")
         # Without a new token it is the log-probabilities of the prompt that are wanted.
         minimum = 0 if echo and logprobs is not None else 1
@@ -307,13 +302,3 @@ def _choice(
     index: int, text: str, finish: str | None, logprobs: dict[str, Any] | None
 ) -> dict[str, Any]:
     return {"index": index, "text": text, "finish_reason": finish, "logprobs": logprobs}
-
-
-async def gather(*tasks: Any) -> list[Any]:
-    """The results in order; where one fails, the others are cancelled."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(one) for one in tasks]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [one.result() for one in running]

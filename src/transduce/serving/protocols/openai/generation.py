@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from transduce.data.tokens.tokenizer import END, SPECIALS
 from transduce.decoding.output import Output
 from transduce.serving.engine import Engine
+from transduce.serving.jobs import LastStep
 from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import closing
 from transduce.serving.protocols.parameters import ParameterError, Parameters
 from transduce.serving.protocols.translation import apply
 
+T = TypeVar("T")
 MAX_ALTERNATIVES = 20
 
 
@@ -63,8 +66,17 @@ def stops_of(asked: Parameters, limits: Limits) -> list[str]:
     return stops
 
 
-def choices_of(asked: Parameters, limits: Limits) -> int:
-    return asked.whole("n", 1, 1, limits.nbest) or 1
+def choices_of(
+    asked: Parameters, limits: Limits, sampled: bool, logprobs: bool
+) -> list[dict[str, Any]]:
+    """The settings of each of the n choices. Raises ParameterError."""
+    n = asked.whole("n", 1, 1, limits.nbest) or 1
+    settings = [sampling_settings(asked, sampled, index) for index in range(n)]
+    if n > 1 and logprobs and not settings[0].get("sample"):
+        raise ParameterError(
+            "n above 1 with logprobs needs a temperature above 0; leave out one of them", "n"
+        )
+    return settings
 
 
 def stream_options_of(asked: Parameters) -> bool:
@@ -148,7 +160,7 @@ async def generate(
             text = found.text
             if prompt and text:  # the first text begins with the prompt
                 text, prompt = text[len(prompt) :] if text.startswith(prompt) else text, ""
-            if found.output is not None:
+            if isinstance(found, LastStep):
                 count = len(found.output.ids)
                 shown_text = finder.add(held + text) + finder.rest()
                 finish = "stop" if finder.found else finish_of(found.output)
@@ -161,7 +173,7 @@ async def generate(
             yield Step(
                 finder.add(text),
                 shown(found.token),
-                found.score or 0.0,
+                found.log_probability,
                 [(shown(token), value) for token, value in found.alternatives],
                 length=len(text),
                 tokens=count,
@@ -223,3 +235,49 @@ async def tokens_in(engine: Engine, served: Served, texts: Sequence[str]) -> int
     """The tokens of texts together."""
     encode = served.model.source_tokens.encode
     return sum(await apply(engine, lambda text: len(encode(text)), texts, sum(map(len, texts))))
+
+
+async def gather(*tasks: Any) -> list[Any]:
+    """The results in order; where one fails, the others are cancelled."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(one) for one in tasks]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [one.result() for one in running]
+
+
+async def merge(streams: Mapping[int, AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
+    """Items of all streams with their numbers. Closed early, or failing, it ends them all."""
+    if len(streams) == 1:
+        ((number, only),) = streams.items()
+        async with closing(only):
+            async for item in only:
+                yield number, item
+        return
+    queue: asyncio.Queue[tuple[int, T] | Exception | None] = asyncio.Queue(maxsize=64)
+
+    async def follow(number: int, stream: AsyncIterator[T]) -> None:
+        try:
+            async with closing(stream):
+                async for item in stream:
+                    await queue.put((number, item))
+            await queue.put(None)
+        except Exception as error:
+            await queue.put(error)
+
+    tasks = [asyncio.create_task(follow(*one)) for one in streams.items()]
+    try:
+        open_streams = len(tasks)
+        while open_streams:
+            found = await queue.get()
+            if found is None:
+                open_streams -= 1
+            elif isinstance(found, Exception):
+                raise found
+            else:
+                yield found
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -14,9 +14,8 @@ from typing import Any
 
 from starlette.websockets import WebSocket
 
-from transduce.serving.body import parse_json
+from transduce.serving.body import parse_object
 from transduce.serving.errors import BadRequest, ServiceError
-from transduce.serving.limits import Limits
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.protocols.openai.realtime_session import Configuration
@@ -54,8 +53,6 @@ class RealtimeConversation(Conversation):
         self._previous: str | None = None
         self._event: str | None = None
         """The id of the client's event that is being handled, for errors."""
-        self._rest = b""
-        """Half of a sample whose other half has not come yet."""
         self._expires = int(time.time() + live.limits.live_seconds)
 
     async def begin(self) -> None:
@@ -67,7 +64,10 @@ class RealtimeConversation(Conversation):
 
     async def hear(self, message: str | bytes) -> bool:
         self._event = None
-        event = _event(message, self.live.limits)
+        try:
+            event = parse_object(message, self.live.limits, "the message")
+        except BadRequest as error:
+            raise BadRequest(error.message, "invalid_json") from None
         known = event.get("event_id")
         self._event = known if isinstance(known, str) else None
         kind = event.get("type")
@@ -77,9 +77,9 @@ class RealtimeConversation(Conversation):
             await self._commit()
         elif kind == "input_audio_buffer.clear":
             self.drop_stream()
-            self._item, self._rest = None, b""
+            self._item, self.rest = None, b""
             await self._tell("input_audio_buffer.cleared")
-        elif kind in UPDATES:
+        elif isinstance(kind, str) and kind in UPDATES:
             await self._update(event.get("session"), UPDATES[kind])
         else:
             raise ParameterError(
@@ -95,7 +95,7 @@ class RealtimeConversation(Conversation):
         if changed != self._configuration and self.stream is not None:
             await self.finish()
         if changed.format != self._configuration.format:
-            self._rest = b""
+            self.rest = b""
         self._configuration, self._beta = changed, beta
         name = "transcription_session.updated" if beta else "session.updated"
         await self._tell(name, session=self._session())
@@ -104,17 +104,15 @@ class RealtimeConversation(Conversation):
         if not isinstance(audio, str):
             raise ParameterError("audio must be text: base64 of the samples", "audio")
         try:
-            data = self._rest + base64.b64decode(audio, validate=True)
+            data = base64.b64decode(audio, validate=True)
         except (binascii.Error, ValueError) as error:
             raise ParameterError(f"audio is not base64 ({error})", "audio") from None
-        odd = len(data) % 2 if self._configuration.format == "audio/pcm" else 0
-        data, self._rest = data[: len(data) - odd], data[len(data) - odd :]
-        samples = self._configuration.decoder(data)
+        size = 2 if self._configuration.format == "audio/pcm" else 1
+        samples = self._configuration.decoder(self.whole_samples(data, size))
         if self.stream is None:
             served = self._configuration.check(self.live)
-            self.websocket.scope["state"]["model"] = served.name
             settings = self._configuration.settings(served)
-            self.open_stream(await self.live.open(served, self._configuration.rate, **settings))
+            await self.open_stream(served, self._configuration.rate, **settings)
         await self.send_samples(samples)
 
     async def _commit(self) -> None:
@@ -203,13 +201,3 @@ class RealtimeConversation(Conversation):
         more = {"client_secret": None} if self._beta else {}
         whole = {"id": self.id, "expires_at": self._expires}
         return whole | self._configuration.to_json(self._beta) | more
-
-
-def _event(message: str | bytes, limits: Limits) -> dict[str, Any]:
-    try:
-        event: Any = parse_json(message, limits, what="the message")
-    except BadRequest as error:
-        raise BadRequest(error.message, "invalid_json") from None
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-        raise BadRequest("the message must be a JSON object with a type", "invalid_json")
-    return event

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from transduce.serving.errors import ServiceError
-from transduce.serving.protocols.answers import json_response
+from transduce.serving.protocols.answers import event, json_response
 
 TYPES = {403: "authentication_error", 429: "rate_limit_error"}
 # Parameters that say something about the client, or how a model should think, and nothing about
@@ -46,6 +46,11 @@ def error_fields(found: ServiceError, request_id: str = "") -> dict[str, Any]:
         "code": "invalid_api_key" if found.code == "unauthorized" else found.code,
         "request_id": request_id,
     }
+
+
+def error_event(found: ServiceError) -> bytes:
+    """The last event of a stream that has failed."""
+    return event({"error": error_fields(found)})
 
 
 def new_id(prefix: str) -> str:
