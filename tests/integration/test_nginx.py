@@ -28,7 +28,7 @@ skip_without("websockets")
 NGINX = shutil.which("nginx")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="needs nginx")
 NAME = "translate.example.com"
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "guides"
 
 
 class Behind:

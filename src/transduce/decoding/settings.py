@@ -63,13 +63,7 @@ class Settings:
             if value is None and setting.optional:
                 continue
             if setting.plain_type in (int, float):
-                whole = setting.plain_type is int
-                fits = isinstance(value, Integral) or (
-                    not whole and isinstance(value, Real) and math.isfinite(value)
-                )
-                _require(fits, name, repr(value)[:40], "a whole number" if whole else "a number")
-                misfit = setting.misfit(value)
-                _require(not misfit, name, value, misfit)
+                check_number(name, value)
             elif setting.choices:
                 known = value in setting.choices
                 _require(known, name, repr(value), " or ".join(setting.choices))
@@ -93,6 +87,18 @@ class Settings:
             raise ModelError(
                 f"nbest is {self.nbest}, but mbr has only {self.samples} samples; raise samples"
             )
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise ModelError for what is not a value of a setting that is a number."""
+    setting = SETTINGS[name]
+    whole = setting.plain_type is int
+    fits = isinstance(value, Integral) or (
+        not whole and isinstance(value, Real) and math.isfinite(value)
+    )
+    _require(fits, name, repr(value)[:40], "a whole number" if whole else "a number")
+    misfit = setting.misfit(value)
+    _require(not misfit, name, value, misfit)
 
 
 def _require(fits: bool, name: str, value: object, range_: str) -> None:

@@ -26,7 +26,7 @@ from transduce.tasks.language_model import Continuation, LanguageModel
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 
 Entry = tuple[Job, int]
-MOST = 10_000  # entries of one batch, after which it comes to its end and another one begins
+MAX_ENTRIES = 10_000  # entries of one batch, after which it comes to its end and another one begins
 DEFAULT_SEED = Settings().seed
 NONE: dict[str, Any] = {"prefix": "", "include": [], "exclude": [], "seed": DEFAULT_SEED}
 
@@ -145,7 +145,7 @@ class ContinuousBatch(Batch):
     # ---------------------------------------------------------------- the feed of the model
 
     def more(self) -> Sequence[tuple[int, str]]:
-        if not self._new and len(self.entries) < MOST:
+        if not self._new and len(self.entries) < MAX_ENTRIES:
             taken = self._take(self)
             self._new = list(enumerate(taken, start=len(self.entries)))
             self.entries += taken

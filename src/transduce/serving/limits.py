@@ -169,6 +169,9 @@ class Limits:
         "is read from its client.",
         1,
     )
+    live_chunk_ms: float = _limit(
+        60_000.0, "--max-live-chunk", "Milliseconds of a chunk that a live session may ask for.", 1
+    )
     live_unread: int = _limit(
         200,
         "--max-live-unread",

@@ -12,7 +12,6 @@ import pytest
 
 from tiny_models import tiny
 from transduce.decoding.output import Output
-from transduce.serving import continuous
 from transduce.serving.batch import ContinuousBatch
 from transduce.serving.errors import Unready
 from transduce.serving.jobs import RUN, Plan
@@ -76,7 +75,7 @@ def test_a_client_that_left_before_it_entered_is_not_decoded() -> None:
 
 
 def test_a_batch_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuous, "MAX_ENTRIES", 1)
+    monkeypatch.setattr("transduce.serving.batch.MAX_ENTRIES", 1)
     asked: list[float] = []
     batch = growing(asked, (job(None, 2.0), 0))
     batch.more()

@@ -264,8 +264,9 @@ class Backlog:
 
     def put(self, message: Message) -> int:
         """The size of a message, which is kept."""
-        text, data = message.get("text"), message.get("bytes")
-        kept = b"t" + text.encode("utf-8", "surrogatepass") if text is not None else b"b" + data
+        text = message.get("text")
+        encoded = None if text is None else text.encode("utf-8", "surrogatepass")
+        kept: bytes = b"b" + message["bytes"] if encoded is None else b"t" + encoded
         if not self._parts or self._parts[-1].full:
             self._parts.append(_Part(on_disk=bool(self._parts)))
         self._parts[-1].put(kept)

@@ -54,6 +54,7 @@ class OwnConversation(Conversation):
         if (chunk := asked.get("chunk_ms")) is not None:
             if not CHUNK.fullmatch(chunk):
                 raise BadRequest(f"chunk_ms is {chunk[:40]!r}; it must be a number, as 320")
+            self.live.limits.check("live_chunk_ms", float(chunk), f"chunk_ms is {chunk}")
             settings["chunk_ms"] = float(chunk)
         await self.open_stream(served, int(rate), **settings)
         await self.send({"type": "ready", "model": served.name, "rate": int(rate)})

@@ -3,11 +3,10 @@ streaming encoder."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields
-from numbers import Integral
 from typing import Any
 
+from transduce.decoding.settings import check_number
 from transduce.errors import ModelError
 from transduce.recipe import Chunk, Recipe
 from transduce.recipe.model import no_multiple
@@ -70,19 +69,11 @@ class StreamingSettings:
     endpointing: Endpointing = field(default_factory=Endpointing)
 
     def __post_init__(self) -> None:
-        beam: Any = self.beam
-        whole = isinstance(beam, Integral) and not isinstance(beam, bool)
-        _require(whole and 1 <= beam <= 1000, "beam", beam, "a whole number from 1 to 1,000")
-        for name, minimum, maximum in (
-            ("chunk_ms", 0.0, 60_000.0),
-            ("ctc_weight", 0.0, 1.0),
-            ("lm_weight", 0.0, 100.0),
-            ("skip_blank", 0.0, 1.0),
-        ):
-            value = getattr(self, name)
-            fits = isinstance(value, int | float) and math.isfinite(value)
-            fits = fits and minimum <= value <= maximum
-            _require(fits, name, value, f"a number from {minimum:g} to {maximum:,.0f}")
+        for name in ("chunk_ms", "beam", "ctc_weight", "lm_weight"):
+            check_number(name, getattr(self, name))
+        blank = self.skip_blank
+        if not isinstance(blank, int | float) or not 0 <= blank <= 1:
+            raise ModelError(f"skip_blank is {blank!r}; it must be a number from 0 to 1")
         model = self.language_model
         if model is not None and not isinstance(model, LanguageModel):
             raise ModelError("language_model must be a model of task: language_modeling")
@@ -115,8 +106,3 @@ def chunk_states(chunk_ms: float, state_ms: float) -> int:
     if why := no_multiple(chunk_ms, state_ms):
         raise ModelError(f"chunk_ms is {chunk_ms:g}, {why}")
     return round(chunk_ms / state_ms)
-
-
-def _require(fits: bool, name: str, value: object, what: str) -> None:
-    if not fits:
-        raise ModelError(f"{name} is {value!r}; it must be {what}")

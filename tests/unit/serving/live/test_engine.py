@@ -100,6 +100,8 @@ def test_chunks_that_cannot_be_are_refused_at_the_start() -> None:
     [
         ("chunk_ms=no", "it must be a number"),
         ("chunk_ms=50", "multiple of the 40 ms"),
+        ("chunk_ms=0", "chunk_ms is 0.0; it must be above 0"),
+        ("chunk_ms=60040", "chunk_ms is 60040; the maximum is 60000"),
         ("rate=" + "9" * 30, "whole number"),
         ("rate=١٦٠٠٠", "whole number"),
         ("rate=999999999", "sample rate of 999999999 is not possible"),
