@@ -108,7 +108,7 @@ async def _run(
         steps = engine.stream(
             served, asked.one_input(), alternatives=asked.alternatives, **asked.settings
         )
-        return EventStream(_events(served, steps), _failed_event)
+        return await EventStream.of(_events(served, steps), _failed_event)
     if form is None:
         outputs = await engine.run(served, asked.all_inputs(), **asked.settings)
         return json_response({"model": served.name, "outputs": [one.to_json() for one in outputs]})

@@ -19,8 +19,7 @@ from transduce.serving.models import Catalogue, Served
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.observer import TokenStep
 
-PLANS = 256  # settings that are remembered as valid,
-QUICK = 4  # each in so many ways to write them
+PLANS = 256  # settings that are remembered as valid
 RUN, SCORE, INSPECT, PROMPT = "run", "score", "inspect", "prompt"
 CONSTRAINTS = ("prefix", "include", "exclude")
 OF_EACH_INPUT = (*CONSTRAINTS, "seed")
@@ -319,38 +318,23 @@ class Plans:
         self.catalogue, self.limits = catalogue, limits
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._in_use: WeakValueDictionary[Any, Plan] = WeakValueDictionary()
-        self._quick: dict[Any, Plan] = {}
-        """The same, under what is quickest to compute."""
 
     def find(
         self, served: Served, settings: dict[str, Any], watched: tuple[int, bool] | None, call: str
     ) -> Plan:
         """The plan of a request. Raises BadRequest and TooLarge."""
-        try:
-            kinds = map(type, settings.values())
-            quick: Any = (served.name, watched, call, *settings.items(), *kinds)
-            known = self._quick.get(quick)
-        except TypeError:  # a list among them
-            quick = known = None
-        if known is not None:
-            return known
         plan = plan_of(served, settings, watched, self.catalogue, call, self.limits)
         known = self._plans.get(plan.key) or self._in_use.get(plan.key)
-        if known is None:
-            plan.check(watched is not None, self.limits)
-            known = plan
-            if not _is_small(settings):
-                self._in_use[plan.key] = plan
-                return plan
+        if known is not None:
+            return known
+        plan.check(watched is not None, self.limits)
+        if _is_small(settings):
             self._plans[plan.key] = plan
             if len(self._plans) > PLANS:
                 self._plans.popitem(last=False)
-                self._quick.clear()
-        if quick is not None and known.key in self._plans:
-            if len(self._quick) >= QUICK * PLANS:  # the same settings in many orders
-                self._quick.clear()
-            self._quick[quick] = known
-        return known
+        else:
+            self._in_use[plan.key] = plan
+        return plan
 
 
 def _is_small(settings: Mapping[str, Any]) -> bool:

@@ -32,24 +32,6 @@ def event(value: Any, name: str = "") -> bytes:
     return head + b"data: " + to_json(value) + b"\n\n"
 
 
-async def begin(stream: AsyncIterator[T]) -> AsyncIterator[T]:
-    """The same stream after its first item was there: an error before it is raised here, while
-    the response can still have another status."""
-    try:
-        first = await anext(stream)
-    except StopAsyncIteration:
-        return _after([], stream)
-    return _after([first], stream)
-
-
-async def _after(first: list[T], rest: AsyncIterator[T]) -> AsyncIterator[T]:
-    async with closing(rest):
-        for one in first:
-            yield one
-        async for one in rest:
-            yield one
-
-
 @asynccontextmanager
 async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
     """Closes a stream on leaving: what it decodes for nobody is cancelled at once."""
@@ -65,21 +47,29 @@ class EventStream(StreamingResponse):
     """Server-sent events. The stream is closed when the client goes away; an error in the middle
     becomes its last event, as the status is sent already."""
 
-    def __init__(
-        self, events: AsyncIterator[bytes], failed: Callable[[ServiceError], bytes]
-    ) -> None:
-        """failed: the event of an error."""
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        self._events, self._failed = events, failed
-        super().__init__(self._with_errors(), headers=headers, media_type="text/event-stream")
+    @classmethod
+    async def of(
+        cls, events: AsyncIterator[bytes], failed: Callable[[ServiceError], bytes]
+    ) -> EventStream:
+        """The response once its first event is there: an error before it is raised here, while the
+        response can still have another status. failed: the event of an error."""
+        return cls(await anext(events, b""), events, failed)
 
-    async def _with_errors(self) -> AsyncIterator[bytes]:
+    def __init__(
+        self, first: bytes, rest: AsyncIterator[bytes], failed: Callable[[ServiceError], bytes]
+    ) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        self._first, self._rest, self._failed = first, rest, failed
+        super().__init__(self._all(), headers=headers, media_type="text/event-stream")
+
+    async def _all(self) -> AsyncIterator[bytes]:
         try:
-            async for one in self._events:
+            yield self._first
+            async for one in self._rest:
                 yield one
         except (ServiceError, TransduceError) as error:
             yield self._failed(as_service_error(error))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with closing(self._events):
+        async with closing(self._rest):
             await super().__call__(scope, receive, send)

@@ -24,7 +24,6 @@ from transduce.serving.models import Served
 from transduce.serving.protocols.answers import (
     DONE,
     EventStream,
-    begin,
     closing,
     event,
     json_response,
@@ -73,9 +72,9 @@ class Audio:
             if isinstance(served.model, WhisperModel):
                 settings |= _prompted(served.model, asked, task)
             if asked.flag("stream"):
-                events = await begin(self._events(served, recorded, settings))
+                events = self._events(served, recorded, settings)
                 # The file is needed until the end of the stream.
-                return EventStream(_with_file(events, stack.pop_all()), error_event)
+                return await EventStream.of(_with_file(events, stack.pop_all()), error_event)
             times = kind in ("srt", "vtt") or bool(_wanted(asked, TIMES)) or _logprobs(asked)
             (output,) = await self.engine.run(served, [recorded], times=times, **settings)
             if output.failed:

@@ -15,7 +15,6 @@ from transduce.serving.models import Served
 from transduce.serving.protocols.answers import (
     DONE,
     EventStream,
-    begin,
     closing,
     event,
     json_response,
@@ -86,7 +85,7 @@ class Chat:
             head["object"] = "chat.completion.chunk"
             prompt_tokens = await tokens_in(self.engine, served, [source]) if wanted else None
             chunks = _chunks(streams, head, asked, prompt_tokens)
-            return EventStream(await begin(chunks), error_event)
+            return await EventStream.of(chunks, error_event)
         head["object"] = "chat.completion"
         found = await gather(*(_choice(n, one, asked) for n, one in streams.items()))
         tokens = sum(count for _, count in found)

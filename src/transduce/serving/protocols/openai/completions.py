@@ -12,7 +12,7 @@ from starlette.responses import Response
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
 from transduce.serving.models import Served
-from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
+from transduce.serving.protocols.answers import DONE, EventStream, event, json_response
 from transduce.serving.protocols.openai.generation import (
     Step,
     choices_of,
@@ -130,7 +130,7 @@ class Completions:
         }
         if parameters.flag("stream"):
             chunks = self._chunks(asked, head, stream_options_of(parameters))
-            return EventStream(await begin(chunks), error_event)
+            return await EventStream.of(chunks, error_event)
         if "stream_options" in parameters:
             raise ParameterError("stream_options needs stream; set it to true", "stream_options")
         found = await self._whole(asked)
