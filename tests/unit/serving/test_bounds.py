@@ -47,6 +47,8 @@ LIMITS = Limits(
     field_bytes=500,
     alternatives=3,
     inspected_characters=20,
+    alternative_translations=0,
+    keep_alive_seconds=7,
 )
 
 
@@ -100,6 +102,7 @@ CHAT = {"model": "en-de", "messages": [{"role": "user", "content": "tea"}]}
         ("/api/look", {}, "input", "a" * 20, "a" * 21),
         ("/translate", {"source": "en", "target": "de"}, "q", ["a"] * 5, ["a"] * 6),
         ("/translate", {"source": "en", "target": "de"}, "q", "a" * 50, "a" * 51),
+        ("/translate", {"q": "a", "source": "en", "target": "de"}, "alternatives", 0, 1),
         ("/v2/translate", {"source_lang": "EN", "target_lang": "DE"}, "text", ["a"] * 5, ["a"] * 6),
         ("/v1/completions", COMPLETE, "prompt", ["a"] * 5, ["a"] * 6),
         ("/v1/completions", COMPLETE, "prompt", "a" * 50, "a" * 51),

@@ -12,12 +12,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect
 
 from served import Running, serving, until
 from tiny_models import tiny
@@ -27,6 +29,7 @@ from transduce.serving.auth import Keys
 from transduce.serving.engine import Engine
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served, parse_spec
+from transduce.serving.protocols.answers import EventStream
 from transduce.serving.server import Server, listen, unprotected
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
@@ -431,3 +434,40 @@ def test_a_websocket_that_is_refused_has_a_status_in_the_log(
         until(lambda: "\n" in log.getvalue(), "it is in the log")
     line = json.loads(log.getvalue().splitlines()[0])
     assert (line["path"], line["status"]) == (path, status)
+
+
+def test_an_idle_connection_is_kept_as_long_as_the_limit_says(server: Running) -> None:
+    service = server.service
+    assert Server(service).config.timeout_keep_alive == service.settings.limits.keep_alive_seconds
+
+
+def test_a_stream_is_closed_for_a_client_that_left_before_it_began() -> None:
+    closed = []
+
+    async def events() -> AsyncIterator[bytes]:
+        try:
+            yield b"data: 1"
+            yield b"data: 2"
+        finally:
+            closed.append(True)
+
+    async def gone(message: Any = None) -> Any:
+        raise OSError
+
+    async def use() -> None:
+        stream = await EventStream.of(events(), lambda failure: b"")
+        with pytest.raises((OSError, ClientDisconnect)):
+            await stream({"type": "http", "asgi": {"spec_version": "2.4"}}, gone, gone)
+        assert closed
+
+    asyncio.run(use())
+
+
+def test_an_error_before_the_first_event_of_a_stream_has_a_status(server: Running) -> None:
+    limits = server.engine.limits
+    server.engine.limits = replace(limits, seconds=0.0)
+    try:
+        answer = server.post("/api/run", {"input": "tea", "stream": True})
+    finally:
+        server.engine.limits = limits
+    assert "was not complete within 0 s" in message(answer, 504)
