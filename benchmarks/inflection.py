@@ -1,17 +1,18 @@
 """Inflection with features as tags: the recipe of docs/guides/words.md against one without dropout.
 
-    python benchmarks/inflection.py SIGMORPHON2022_FOLDER --language kat --steps 1000 --json FILE
+    python benchmarks/inflection.py SIGMORPHON2022_FOLDER --language kat --seeds 3 --json FILE
 
 The folder holds LANG_large.train, LANG.dev and LANG.gold of the SIGMORPHON-UniMorph 2022 shared
-task, part 1: lemma, form and features, separated by tabs. Each setting trains for the same number
-of updates, with one seed after another; exact is measured on LANG.gold.
+task, part 1: lemma, form and features, separated by tabs. Each setting gets the same CPU time: a
+few updates are timed first, and the number of updates, to which the schedule is fitted, follows
+from that. Exact match is measured on LANG.gold.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
+import shlex
 import sys
 import tempfile
 import time
@@ -20,19 +21,25 @@ from statistics import mean
 from typing import Any
 
 import torch
+from systems import hardware
 
 import transduce
 from transduce.evaluation.evaluate import evaluate_folder
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "width 64, dropout 0.0": {"width": 64, "dropout": 0.0},
+    "width 64, dropout 0.3": {"width": 64, "dropout": 0.3},
+    "width 128, dropout 0.0": {"width": 128, "dropout": 0.0},
     "width 128, dropout 0.3": {"width": 128, "dropout": 0.3},
 }
 
 
-def recipe(
-    folder: Path, language: str, model: dict[str, Any], arguments: argparse.Namespace
-) -> Any:
+TIMED = 40
+"""Updates that are timed."""
+
+
+def recipe(arguments: argparse.Namespace, model: dict[str, Any], steps: int, seed: int) -> Any:
+    language = arguments.language
     corpora = {
         "train": f"{language}_large.train",
         "valid": f"{language}.dev",
@@ -40,8 +47,9 @@ def recipe(
     }
     return {
         "name": "inflection",
+        "seed": seed,
         "data": {
-            "folder": str(folder.resolve()),
+            "folder": str(arguments.folder.resolve()),
             **{
                 split: {"file": name, "format": "tsv", "tags": 2} for split, name in corpora.items()
             },
@@ -49,18 +57,43 @@ def recipe(
         },
         "model": {"preset": "gru-attention", "tie_embeddings": "all", **model},
         "train": {
-            "steps": arguments.steps,
-            "minutes": arguments.minutes,
+            "steps": steps,
             "batch_tokens": arguments.batch_tokens,
             "lr": 3e-3,
-            "warmup": 100,
+            "warmup": min(100, steps),
             "label_smoothing": 0.0,
             "schedule": "cosine",
             "device": "cpu",
         },
-        "validation": {"every": 250, "metric": "exact", "limit": 200},
+        "validation": {"every": max(1, steps // 4), "metric": "exact", "limit": 200},
         "metrics": ["exact", "cer"],
     }
+
+
+def updates_for(arguments: argparse.Namespace, model: dict[str, Any]) -> int:
+    """How many updates fit into the CPU time, validation and start-up not counted."""
+    took = []
+    for steps in (1, 1 + TIMED):
+        began = time.process_time()
+        with tempfile.TemporaryDirectory() as place:
+            transduce.train(recipe(arguments, model, steps, 0), Path(place) / "run")
+        took.append(time.process_time() - began)
+    return max(1, int(arguments.seconds * TIMED / (took[1] - took[0])))
+
+
+def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    steps = updates_for(arguments, SETTINGS[name])
+    scores, seconds = [], []
+    for seed in range(1, arguments.seeds + 1):
+        began = time.process_time()
+        with tempfile.TemporaryDirectory() as place:
+            asked = recipe(arguments, SETTINGS[name], steps, seed)
+            trained = transduce.train(asked, Path(place) / "run")
+            seconds.append(round(time.process_time() - began, 1))
+            found = evaluate_folder(trained.model, trained.folder, write=False)
+        scores.append(round(found.metrics["exact"].value, 2))
+    row = {"setting": name, "exact": round(mean(scores), 2), "of_seeds": scores}
+    return {**row, "updates": steps, "cpu_seconds": seconds}
 
 
 def main() -> None:
@@ -69,37 +102,24 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--language", default="kat")
-    parser.add_argument("--minutes", type=float, help="stop earlier, by the wall clock")
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=120, help="CPU time of each training")
     parser.add_argument("--batch-tokens", type=int, default=1024)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(1)
     rows = []
-    for name, model in SETTINGS.items():
-        scores, updates, seconds = [], [], []
-        for seed in range(1, arguments.seeds + 1):
-            asked = recipe(arguments.folder, arguments.language, model, arguments)
-            began = time.perf_counter()
-            with tempfile.TemporaryDirectory() as place:
-                trained = transduce.train({**asked, "seed": seed}, Path(place) / "run")
-                seconds.append(round(time.perf_counter() - began, 1))
-                found = evaluate_folder(trained.model, trained.folder, write=False)
-            scores.append(round(found.metrics["exact"].value, 2))
-            updates.append(trained.state.step)
-        row = {"setting": name, "exact": mean(scores), "of_seeds": scores, "updates": updates}
-        rows.append({**row, "seconds": seconds})
+    for name in arguments.settings:
+        rows.append(measure(name, arguments))
         print(json.dumps(rows[-1]), flush=True)
     metadata = {
-        "command": "python benchmarks/inflection.py " + " ".join(sys.argv[2:-2]),
+        "command": "python benchmarks/inflection.py FOLDER " + shlex.join(sys.argv[2:-2]),
         "language": arguments.language,
         "pairs": sum(1 for _ in (arguments.folder / f"{arguments.language}_large.train").open()),
-        "steps": arguments.steps,
+        "seconds": arguments.seconds,
         "batch_tokens": arguments.batch_tokens,
-        "threads": arguments.threads,
-        "machine": f"{platform.machine()}, shared with other work",
+        "machine": f"{hardware(torch.device('cpu'))}, shared with other work",
         "torch": torch.__version__,
         "rows": rows,
     }

@@ -168,7 +168,7 @@ SPEECH = (
     " train.batch_tokens=600",
 )
 PAGES = {
-    "cleaning": Page(files={"my.yaml": MINE, "pairs.tsv": PAIRS}),
+    "cleaning": Page(files={"mine.tsv": PAIRS}),
     "how-to-train": Page(
         files={"my.yaml": MINE, "pairs.tsv": PAIRS},
         changes=((r"train\.minutes=5", f"train.minutes=5 {TINY}"),),

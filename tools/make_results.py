@@ -15,6 +15,7 @@ from typing import Any
 
 import live_results
 import recipe_results
+import small_results
 import sound_results
 from result_tables import read, table
 
@@ -484,9 +485,14 @@ def benchmark_pages() -> dict[str, list[str]]:
         "training-speed": train_speed(),
         "decoding-speed": decode_speed(),
         "growth": growth(),
+        "patience": small_results.patience(),
+        "lens": small_results.lens(),
+        "serving": small_results.serving(),
         "speech-speed": sound_results.speed(),
         "live-speech": live_results.sections(),
         "alignment": sound_results.alignment(),
+        "inflection": small_results.inflection(),
+        "language-detection": small_results.language_detection(),
         "exports": exports(),
         "ctranslate2-engine": engine_speed(),
     }

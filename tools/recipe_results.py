@@ -114,7 +114,8 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
     if tried:
         lines += ["Compared on the validation set (of several seeds, the mean):", ""]
         head = ["", *shown["metrics"], "overrides"]
-        lines += [*table(head, [_trial(name, one, shown) for name, one in tried.items()]), ""]
+        compared = {name: one for name, one in experiments.items() if _has_valid(one)}
+        lines += [*table(head, [_trial(name, one, shown) for name, one in compared.items()]), ""]
     return [*lines, *_notes(shown), ""]
 
 
@@ -154,6 +155,10 @@ def _reported(one: dict[str, Any], shown: dict[str, Any]) -> bool:
     """Whether a test set was looked at; of a corpus that has none, whether there are seeds."""
     sets = {name for run in one["runs"].values() for name in run["scores"]}
     return sets != {VALID} or (shown.get("tested_on") == VALID and len(one["runs"]) > 1)
+
+
+def _has_valid(one: dict[str, Any]) -> bool:
+    return any(VALID in run["scores"] for unit, run in one["runs"].items() if unit != ENSEMBLE)
 
 
 def _rows(

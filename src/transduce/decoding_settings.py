@@ -192,7 +192,7 @@ class RunKeywords(TypedDict, total=False):
             None,
             "Patience of beam search: stop after patience x beam finished hypotheses (Kasai et al. "
             "2022); with a large one, and with null in a recipe, search on while a better one is "
-            "possible, which takes about twice as long.",
+            "possible, which takes longer.",
             above=0,
             maximum=10_000,
             recipe=1.0,

@@ -249,6 +249,18 @@ def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
     assert not re.findall(r"\d+\.\d|\d,\d{3}", others)  # no other figure, without its spread
 
 
+def test_the_figures_of_what_was_tried_are_on_the_pages_that_it_links_to() -> None:
+    page = ROOT / "docs" / "reference" / "tried.md"
+    rows = re.findall(r"^\| .* \| (.*) \| (\[.*\)) \|$", page.read_text("utf-8"), re.MULTILINE)
+    assert len(rows) > 20
+    for result, link in rows:
+        ((_, target),) = links.links(link)
+        figures = (page.parent / target.partition("#")[0]).read_text("utf-8")
+        for number in re.findall(r"\d[\d,]*\.\d+|\d+,\d{3}", result):
+            whole = rf"(?<![\d.,]){re.escape(number)}(?!\d)"
+            assert re.search(whole, figures), f"{number} is not in {target}"
+
+
 def _rows(name: str, **of: str) -> dict[str, list[dict[str, Any]]]:
     sections = json.loads((ROOT / "benchmarks" / "results" / name).read_text("utf-8"))["sections"]
     section = next(one for one in sections if all(one[key] == of[key] for key in of))
