@@ -22,7 +22,7 @@ from result_tables import read, table
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "results.md"
 FOLDER = PAGE.with_suffix("")
-HEAD = "<!-- made by python tools/make_results.py -->"
+MADE = "<!-- made by python tools/make_results.py -->"  # not first: MkDocs takes a title from there
 
 
 def demo() -> list[str]:
@@ -601,7 +601,11 @@ def _times(usual: float, low: float, high: float) -> str:
 
 
 def _machine(section: dict[str, Any]) -> str:
-    return section["facts"]["hardware"].replace("Intel(R) Xeon(R) Processor", "Xeon")
+    return (
+        section["facts"]["hardware"]
+        .replace("Intel(R) Xeon(R) Processor", "Xeon")
+        .removeprefix("NVIDIA ")
+    )
 
 
 def _three(row: dict[str, Any]) -> str:
@@ -616,7 +620,7 @@ def pages() -> dict[Path, str]:
     found = benchmark_pages()
     texts = {FOLDER / f"{name}.md": lines for name, lines in found.items()}
     texts[PAGE] = overview(found)
-    return {path: "\n".join([HEAD, "", *lines]).rstrip() + "\n" for path, lines in texts.items()}
+    return {path: "\n".join([*lines, MADE, ""]) for path, lines in texts.items()}
 
 
 def main() -> None:

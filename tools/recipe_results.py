@@ -92,7 +92,7 @@ def beside_published() -> list[list[str]]:
 
 def _trained_on(one: dict[str, Any]) -> str:
     found = {run["training"]["device"] for run in one["runs"].values() if "training" in run}
-    return ", ".join(sorted(found))
+    return ", ".join(sorted(device.removeprefix("NVIDIA ") for device in found))
 
 
 def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
