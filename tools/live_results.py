@@ -1,6 +1,6 @@
 """Results of live speech: latency against error rate, streams in real time, memory.
 
-Run by itself it rewrites the table and the figures of docs/guides/live-speech.md.
+Run by itself it draws the figures of docs/guides/live-speech.md.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"
-PAGE = DOCS / "guides" / "live-speech.md"
-START, END = "<!-- latency: made by live_results.py -->", "<!-- end of latency -->"
 COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#6e7781")
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
@@ -238,11 +236,6 @@ def main() -> None:
     if (hour := RESULTS / "live_hour_cpu.json").exists():
         drawn = memory_figure(json.loads(hour.read_text("utf-8")))
         (DOCS / "figures" / "live-memory.svg").write_text(drawn, "utf-8")
-    page = PAGE.read_text("utf-8")
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    made = "\n".join(_latency(latency)).strip()
-    PAGE.write_text(f"{before}{START}\n\n{made}\n\n{END}{after}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command ablate: what each attention head is worth, and pruning."""
+"""The command ablate: how much each attention head matters, and pruning."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ablate(
     precision: Precision = "auto",
     overwrite: Overwrite = False,
 ) -> None:
-    """Measure what each attention head is worth; prune heads.
+    """Measure how much each attention head matters; prune heads.
 
     Every head is switched off in turn; then those that hurt least are removed one by one.
     """

@@ -1,1 +1,1 @@
-"""Ablation: what each attention head is worth, and models without those that are worth little."""
+"""Ablation: how much each attention head matters, and models without those that matter little."""

@@ -29,7 +29,7 @@ FORMATS = (".html", ".json", ".png", ".svg", ".pdf")
 
 @dataclass(frozen=True)
 class Ablation:
-    """What the heads of a model are worth."""
+    """How much each head of a model matters."""
 
     model: str
     metric: str
