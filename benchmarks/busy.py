@@ -177,6 +177,7 @@ def main() -> None:
         print(json.dumps(measure(asked)))
         return
     rows: dict[str, Any] = {}
+    missing: dict[str, str] = {}
     print(f"{'recipe':24} {'':6} {'tokens/s':>10} {'updates/s':>9} {'busy':>5} {'first':>6} loss")
     for name in asked.recipes:
         for when, source in (("before", asked.before), ("now", None)):
@@ -184,7 +185,9 @@ def main() -> None:
                 continue
             found = child(asked, name, source)
             rows.setdefault(name, {})[when] = found
-            if found is not None:
+            if found is None:
+                missing[f"{name}, {when}"] = "its process failed"
+            else:
                 busy = "" if found["busy"] is None else f"{found['busy']:.0%}"
                 print(
                     f"{name:24} {when:6} {found['tokens_per_second']:10,.0f} "
@@ -194,6 +197,8 @@ def main() -> None:
                 )
     out = asked.out or RESULTS / f"busy_{asked.device}.json"
     out.write_text(json.dumps({"seconds": asked.seconds, "recipes": rows}, indent=1) + "\n")
+    if missing:
+        sys.exit(f"Not measured: {missing}")
 
 
 if __name__ == "__main__":

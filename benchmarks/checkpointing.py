@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2, help="updates that count in a round")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="a tiny model, to see that it runs")
     parser.add_argument("--json", type=Path, default=RESULTS / "checkpointing_cpu.json")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -48,7 +49,7 @@ def main() -> None:
         print(json.dumps(measure(json.loads(asked.one))))
         return
     rows = []
-    for size, pairs, length in CASES:
+    for size, pairs, length in [(SIZES["tiny"], 8, 16)] if asked.quick else CASES:
         row: dict[str, Any] = {"size": astuple(size), "pairs": pairs, "length": length}
         found: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
         for turn in range(asked.rounds):

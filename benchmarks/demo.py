@@ -1,9 +1,9 @@
 """The demo's figures over several seeds.
 
-    python benchmarks/demo.py [--seeds 3]
+    python benchmarks/demo.py [--seeds 3] [--override train.steps=10]
 
-Runs `transduce demo` for each seed in a process of its own, prints scores and times, and writes
-benchmarks/results/demo.json.
+Runs what `transduce demo` runs for each seed in a process of its own, prints scores and times, and
+writes benchmarks/results/demo.json.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "demo.json"
+DEMO = """
+import sys
+from pathlib import Path
+from transduce.cli.demo.pronounce import pronounce
+pronounce(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+"""
 
 
-def run(seed: int, folder: Path) -> dict[str, Any]:
+def run(seed: int, folder: Path, overrides: list[str]) -> dict[str, Any]:
     began = time.perf_counter()
-    command = [sys.executable, "-m", "transduce", "demo", "--output", str(folder)]
-    subprocess.run([*command, "--seed", str(seed)], check=True)
+    command = [sys.executable, "-c", DEMO, str(folder), str(seed), *overrides]
+    subprocess.run(command, check=True)
     metrics = json.loads((folder / "metrics.json").read_text("utf-8"))
     return {
         "seed": seed,
@@ -38,9 +44,11 @@ def run(seed: int, folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
-    seeds = range(1, parser.parse_args().seeds + 1)
+    parser.add_argument("--override", action="append", default=[], help="of the recipe; for trials")
+    asked = parser.parse_args()
+    seeds = range(1, asked.seeds + 1)
     with tempfile.TemporaryDirectory() as folder:
-        rows = [run(seed, Path(folder) / str(seed)) for seed in seeds]
+        rows = [run(seed, Path(folder) / str(seed), asked.override) for seed in seeds]
     for row in rows:
         scores = "  ".join(
             f"{name} {metric['value']:.2f} [{metric['low']:.2f}, {metric['high']:.2f}]"

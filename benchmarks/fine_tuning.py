@@ -26,8 +26,8 @@ from transduce import load
 from transduce.hardware import describe, pick_device
 from transduce.training import train
 
-PAGE = Path(__file__).parents[1] / "docs" / "guides" / "fine-tuning.md"
-RESULTS = Path(__file__).parent / "results" / "fine_tuning.json"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "guides" / "fine-tuning.md"
+RESULTS = Path(__file__).resolve().parent / "results" / "fine_tuning.json"
 NAMES = {
     "british": "the start model, on British dates",
     "start": "the start model",

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from alone import measure_alone, synthetic
-from systems import SIZES, Size, Spec, build_system, metadata, peers
+from systems import SIZES, Size, Spec, build_system, end, metadata, peers
 
 from transduce.hardware import pick_device
 
@@ -91,8 +91,9 @@ def measure(arguments: argparse.Namespace, spec: Spec, size: Size, length: int) 
         return {"error": "too slow"}
     except Exception as error:  # the other points still count
         said = str(error).strip().splitlines() or [""]
-        memory = "out of memory" in str(error).lower()
-        return {"error": "out of memory" if memory else f"{type(error).__name__}: {said[0]}"[:300]}
+        if "out of memory" in str(error).lower():
+            return {"error": "out of memory"}
+        return {"error": f"{type(error).__name__}: {said[0]}"[:300], "failed": True}
     found["step_seconds"] = statistics.median(found["seconds"])
     return found
 
@@ -125,6 +126,8 @@ def run(arguments: argparse.Namespace) -> None:
             print(f"{axis:10} {value:8,}  {system:8} {said}", flush=True)
             arguments.out.parent.mkdir(parents=True, exist_ok=True)
             arguments.out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    # That memory or time do not suffice is a result; any other error is not.
+    end({f"{row['system']}, {row['axis']}": row["error"] for row in rows if "failed" in row})
 
 
 # -------------------------------------------------------------------------------------- drawing

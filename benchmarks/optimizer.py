@@ -115,6 +115,8 @@ def main() -> None:
         found = Study(asked, Path(scratch)).all_runs()
     for line in [*summary(found), *longer_runs(found)]:
         print(line)
+    if any("failed" in run for run in found["runs"]):
+        sys.exit("Some runs have failed: see above.")
 
 
 class Study:

@@ -1,8 +1,8 @@
 """How fast a corpus is read and tokenised by one core.
 
-    python benchmarks/reading.py
+    python benchmarks/reading.py [--pairs 60000] [--rounds 5]
 
-A made-up corpus: 60,000 pairs of 21+21 words, drawn from 20,000 by Zipf's law, cut by a BPE of
+A made-up corpus: so many pairs of 21+21 words, drawn from 20,000 by Zipf's law, cut by a BPE of
 8,000 tokens. Reading is what a process of a streamed run does with the text of all; tokenising is
 what it does with its own part. Prints both and writes benchmarks/results/reading.json.
 """
@@ -13,6 +13,7 @@ import os
 
 os.environ["RAYON_NUM_THREADS"] = "1"  # before the tokenizers are loaded: one core
 
+import argparse
 import json
 import statistics
 import tempfile
@@ -29,10 +30,10 @@ from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.sides import train_tokens
 
 RESULTS = Path(__file__).parent / "results"
-PAIRS, WORDS, VOCABULARY, ROUNDS = 60_000, 21, 20_000, 5
+WORDS, VOCABULARY = 21, 20_000
 
 
-def made_up(folder: Path) -> None:
+def made_up(folder: Path, pairs: int) -> None:
     """The two files of the corpus."""
     random = np.random.default_rng(1)
     letters = np.array(list("etaoinshrdlucmfwypvbgkjqxz"))
@@ -40,31 +41,35 @@ def made_up(folder: Path) -> None:
     shares = 1 / np.arange(1, VOCABULARY + 1)
     shares /= shares.sum()
     for side in ("source", "target"):
-        drawn = random.choice(VOCABULARY, (PAIRS, WORDS), p=shares)
+        drawn = random.choice(VOCABULARY, (pairs, WORDS), p=shares)
         lines = (" ".join(words[word] for word in row) for row in drawn)
         (folder / f"{side}.txt").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=60_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        made_up(Path(name))
+        made_up(Path(name), asked.pairs)
         files = {"source": "source.txt", "target": "target.txt"}
         data = recipe.Data.model_validate({"folder": name, "train": files, "valid": files})
         tokens = train_tokens(data)
         reading, tokenising = [], []
-        for _ in range(ROUNDS):
+        for _ in range(asked.rounds):
             began = time.perf_counter()
             pairs = list(read_pairs(data.train, data.folder))
             read = time.perf_counter()
             encoded = encode_pairs(pairs, data, *tokens, report=Report())
-            reading.append(PAIRS / (read - began))
-            tokenising.append(PAIRS / (time.perf_counter() - read))
+            reading.append(asked.pairs / (read - began))
+            tokenising.append(asked.pairs / (time.perf_counter() - read))
         size = sum((Path(name) / file).stat().st_size for file in files.values())
     ids = len(encoded.source_ids) + len(encoded.target_ids)
     found = {
         "facts": metadata(torch.device("cpu")),
-        "bytes_a_pair": size / PAIRS,
-        "tokens_a_pair": ids / PAIRS,
+        "bytes_a_pair": size / asked.pairs,
+        "tokens_a_pair": ids / asked.pairs,
         "reading": reading,
         "tokenising": tokenising,
     }

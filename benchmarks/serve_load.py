@@ -54,7 +54,8 @@ class Client:
             return Answer(0, time.perf_counter() - start)
         assert self.reader is not None
         try:
-            head = b"POST /api/run HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            head = b"POST /api/run HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+            head %= len(body)
             self.writer.write(head + body)
             top = await self.reader.readuntil(b"\r\n\r\n")
             lines = top.lower().split(b"\r\n")

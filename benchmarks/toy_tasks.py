@@ -1,6 +1,7 @@
 """Does every family of models learn to copy and to reverse strings it never saw?
 
     python benchmarks/toy_tasks.py [--seeds 1] [--only gru-attention] [--tasks copy,reverse]
+        [--override train.steps=10]
 
 Trains each preset (narrowed to suit a CPU) on the shipped recipes `copy` and `reverse`, decodes the
 1,000 test strings greedily, prints the share that is wholly right, and writes
@@ -38,9 +39,9 @@ FAMILIES: dict[str, list[str]] = {
 }
 
 
-def run(preset: str, task: str, seed: int, folder: Path) -> dict[str, Any]:
+def run(preset: str, task: str, seed: int, folder: Path, overrides: list[str]) -> dict[str, Any]:
     """Train one model and score it on strings that are in no other split."""
-    narrowed = [f"model.preset={preset}", f"seed={seed}", *FAMILIES[preset]]
+    narrowed = [f"model.preset={preset}", f"seed={seed}", *FAMILIES[preset], *overrides]
     recipe = load_recipe(task, narrowed)
     began = time.perf_counter()
     trained = train(recipe, folder / f"{task}-{preset}-{seed}", overwrite=True)
@@ -65,6 +66,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", default=",".join(FAMILIES))
     parser.add_argument("--tasks", default="copy,reverse")
+    parser.add_argument("--override", action="append", default=[], help="of all; for trials")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -72,7 +74,7 @@ def main() -> None:
         for preset in arguments.only.split(","):
             for task in arguments.tasks.split(","):
                 for seed in range(1, arguments.seeds + 1):
-                    rows.append(run(preset, task, seed, Path(folder)))
+                    rows.append(run(preset, task, seed, Path(folder), arguments.override))
                     row = rows[-1]
                     print(
                         f"{preset:20} {task:8} seed {seed}  exact {row['exact']:6.2f} %  "

@@ -27,7 +27,7 @@ SPECIAL = (
 RATE = 16_000
 
 
-def tokenizer_json() -> dict[str, Any]:
+def tokenizer_json(positions: int = POSITIONS) -> dict[str, Any]:
     """Byte-level BPE with a few merges, Whisper's special tokens, and timestamps."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -42,7 +42,7 @@ def tokenizer_json() -> dict[str, Any]:
     tokenizer.train_from_iterator(texts, trainer)
     parts: dict[str, Any] = json.loads(tokenizer.to_str())
     first = len(parts["model"]["vocab"])
-    times = [f"<|{number * 0.02:.2f}|>" for number in range(POSITIONS + 1)]
+    times = [f"<|{number * 0.02:.2f}|>" for number in range(positions + 1)]
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     parts["added_tokens"] = [
         {"id": first + place, "content": name, **flags, "special": name in SPECIAL}
@@ -57,10 +57,12 @@ def ids(parts: dict[str, Any]) -> dict[str, int]:
     return {token["content"]: token["id"] for token in parts["added_tokens"]}
 
 
-def huggingface_folder(folder: Path, seed: int = 1, bands: int = 80) -> Any:
+def huggingface_folder(
+    folder: Path, seed: int = 1, bands: int = 80, positions: int = POSITIONS, longest: int = 40
+) -> Any:
     """Write a folder of Hugging Face; returns the model of `transformers` itself."""
     transformers = pytest.importorskip("transformers")
-    parts = tokenizer_json()
+    parts = tokenizer_json(positions)
     named = ids(parts)
     size = max(named.values()) + 1
     config = transformers.WhisperConfig(
@@ -73,8 +75,8 @@ def huggingface_folder(folder: Path, seed: int = 1, bands: int = 80) -> Any:
         decoder_layers=3,
         decoder_attention_heads=4,
         decoder_ffn_dim=64,
-        max_source_positions=POSITIONS,
-        max_target_positions=40,
+        max_source_positions=positions,
+        max_target_positions=longest,
         pad_token_id=named["<|endoftext|>"],
         bos_token_id=named["<|endoftext|>"],
         eos_token_id=named["<|endoftext|>"],
@@ -110,8 +112,31 @@ def huggingface_folder(folder: Path, seed: int = 1, bands: int = 80) -> Any:
     model.save_pretrained(folder)
     reported.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(json.dumps(parts), "utf-8")
-    extractor(bands).save_pretrained(folder)
+    extractor(bands, SECONDS * positions / POSITIONS).save_pretrained(folder)
     return model
+
+
+def ctranslate2_folder(folder: Path, model: Any, huggingface: Path) -> None:
+    """The same model as CTranslate2 has it; `huggingface` is the folder that it was saved in."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    spec = ctranslate2.specs.WhisperSpec(2, 2, 3, 4)
+    loader = ctranslate2.converters.transformers.WhisperLoader()
+    loader.set_encoder(spec.encoder, model.model.encoder)
+    loader.set_decoder(spec.decoder, model.model.decoder)
+    loader.set_linear(spec.decoder.projection, model.proj_out)
+    config = json.loads((huggingface / "generation_config.json").read_text("utf-8"))
+    spec.config.suppress_ids = config["suppress_tokens"]
+    spec.config.suppress_ids_begin = config["begin_suppress_tokens"]
+    spec.config.alignment_heads = config["alignment_heads"]
+    parts = tokenizer_json(model.config.max_source_positions)
+    names = sorted(parts["model"]["vocab"], key=parts["model"]["vocab"].__getitem__)
+    spec.register_vocabulary([*names, *ids(parts)])
+    spec.validate()
+    spec.optimize(quantization=None)
+    folder.mkdir()
+    spec.save(str(folder))
+    parts["added_tokens"] = parts["added_tokens"][: len(SPECIAL)]  # no timestamps
+    (folder / "tokenizer.json").write_text(json.dumps(parts), "utf-8")
 
 
 def extractor(bands: int = 80, seconds: float = SECONDS) -> Any:

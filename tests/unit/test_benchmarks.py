@@ -2,40 +2,219 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import lzma
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import forked
 import optional
+import tiny_whisper
+from tiny_declaration import write_declaration
 from tiny_models import SOURCES, tiny
+from tones import write_tones
+from transduce.corpora.location import METADATA, metadata_of
+from transduce.interop.imports.registry import import_model
+from transduce.recipe import load_recipe
+from transduce.storage import write_json
+from transduce.training import train
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("*.py"))
-# What a script needs to run in seconds. MODEL, SOURCE, TARGET and OUT are put in by the test.
-QUICK: dict[str, str] = {
-    "busy.py": "copy --device cpu --seconds 0.2 --warm 0 --override train.batch_tokens=64 "
-    "--out OUT",
-    "checkpointing.py": "--rounds 1 --steps 1 --json OUT",
-    "decode_speed.py": "--quick --device cpu --out OUT --systems ours;float32,hf --only greedy,;1",
-    "engine_speed.py": "MODEL --rounds 1 --lines 4 --beams 1 --quantize float32 --out OUT",
-    "growth.py": "--device cpu --size tiny --tokens 64 --longest 32 --largest 1000 --steps 1 "
-    "--out OUT",
-    "lens_overhead.py": "--size tiny --rounds 1",
-    "optimizer.py": "--files SOURCE TARGET --seconds 1 --seeds 1 --rates 1e-3 --batch-tokens 64",
-    "parity.py": "MODEL --source SOURCE --target TARGET --limit 2 --out OUT",
-    "patience.py": "MODEL --source SOURCE --target TARGET --rounds 1 --json OUT",
-    "recipes.py": "--list",
-    "scale.py": "--pairs 2000",
-    "serve_load.py": "MODEL --sources SOURCE --count 4 --single 2 --clients 2 --seconds 0.5 "
-    "--requests 4 --json OUT",
-    "serving_parts.py": "MODEL --quick --json OUT",
-    "train_speed.py": "--quick --device cpu --kinds synthetic --modes eager --steps 1 --out OUT",
+
+
+@dataclass(frozen=True)
+class Quick:
+    """A script in a size that takes seconds, in a folder that `World` makes."""
+
+    options: str
+    """A tilde stands for a space within a word."""
+    writes: str = "out.json"
+    """What it must leave; empty: nothing."""
+    holds: Sequence[str] = ()
+    """Words that must be in it: what is compared, above all."""
+    world: Sequence[str] = ()
+    """Parts of the world that it needs."""
+    packages: Sequence[str] = ()
+    slow: bool = True
+    """Starts Python several times, or works for more than about two seconds."""
+    variables: str = ""
+    """Of the environment, as NAME=FOLDER."""
+
+
+DATA = "TRANSDUCE_DATA=data"
+QUICK: dict[str, Quick] = {
+    "ablation.py": Quick(
+        "model --data multi30k --pairs 4 --candidates 1 --test-pairs 6",
+        "benchmarks/results/ablation.json",
+        ("whole", "pruned", "affordable"),
+        ("model", "multi30k"),
+        ("matplotlib",),
+        slow=False,
+    ),
+    "alignment.py": Quick(
+        "tones --voices m2 --lines 2 --output out.json",
+        holds=("the Apache licence", "English", "French", "near_words"),
+        world=("tones", "declaration"),
+        packages=("espeakng_loader", "soundfile"),
+        variables=DATA,
+        slow=False,
+    ),
+    "busy.py": Quick(
+        "copy --device cpu --seconds 0.2 --warm 0 --override train.batch_tokens=64 --out out.json",
+        holds=("tokens_per_second",),
+    ),
+    "checkpointing.py": Quick("--quick --rounds 1 --steps 1 --json out.json", holds=("with",)),
+    "decode_speed.py": Quick(
+        "--quick --device cpu --out out.json --systems ours~float32,hf --only greedy,~1",
+        holds=("ours", "hf"),
+        packages=("transformers",),
+    ),
+    "demo.py": Quick(
+        "--seeds 1 --override train.steps=2 --override model.width=16 --override decode.beam=1 "
+        "--override data.test={file:~WORLD/pairs.tsv}",
+        "benchmarks/results/demo.json",
+        ("per", "training"),
+        ("pairs",),
+    ),
+    "engine_speed.py": Quick(
+        "model --rounds 1 --lines 4 --beams 1 --quantize float32 --data multi30k --out out.json",
+        holds=("ours", "hand"),
+        world=("model", "multi30k"),
+        packages=("ctranslate2",),
+    ),
+    "fine_tuning.py": Quick(
+        "--seeds 1 --steps-share 0.001 --device cpu",
+        "benchmarks/results/fine_tuning.json",
+        ("frozen", "adapter", "nothing"),
+    ),
+    "growth.py": Quick(
+        "--device cpu --size tiny --tokens 64 --longest 64 --largest 1000 --steps 1 --out out.json",
+        holds=("ours", "marian", "torch"),
+        packages=("transformers",),
+    ),
+    "inflection.py": Quick(
+        "inflection --language kat --steps 2 --json out.json",
+        holds=("dropout 0.0", "dropout 0.3", "of_seeds"),
+        world=("inflection",),
+        slow=False,
+    ),
+    "language_detection.py": Quick(
+        "languages --folds 2 --only 1 --json out.json",
+        holds=("n-grams", "lingua"),
+        world=("languages",),
+        packages=("lingua",),
+    ),
+    "lens_overhead.py": Quick(
+        "--size tiny --rounds 1", "benchmarks/results/lens_overhead.json", ("gate", "everything")
+    ),
+    "live.py": Quick(
+        "latency live --chunks 160 --limit 2 --threads 1 --device cpu --json out.json",
+        holds=("finish_scores", "first"),
+        world=("live",),
+        packages=("soundfile",),
+        slow=False,
+    ),
+    "live_load.py": Quick(
+        "live live/sound.wav --clients 2 --device cpu --json out.json",
+        holds=("first_partial_after_start", '"broken": []'),
+        world=("live",),
+        packages=("soundfile", "websockets"),
+    ),
+    "optimizer.py": Quick(
+        "--files source target --seconds 1 --seeds 1 --rates 1e-3 --batch-tokens 64 --each 0.1 0.1",
+        "benchmarks/results/optimizer_shakespeare_cpu.json",
+        ("adamw", "muon", "valid"),
+        ("text",),
+    ),
+    "parity.py": Quick(
+        "model --source source --target target --limit 2 --out out.json",
+        holds=("ctranslate2 float32", "ctranslate2 int8", "onnx", "native int8"),
+        world=("model", "text"),
+        packages=("ctranslate2", "onnxruntime"),
+    ),
+    "patience.py": Quick(
+        "model --source source --target target --rounds 1 --json out.json",
+        holds=("patience 1", "no better one possible"),
+        world=("model", "text"),
+        slow=False,
+    ),
+    "reading.py": Quick(
+        "--pairs 200 --rounds 1", "benchmarks/results/reading.json", ("tokenising",), slow=False
+    ),
+    "recipes.py": Quick(
+        "quick --work work --results results",
+        "results/recipes_quick.json",
+        ("tokenised_bleu", "exact"),
+        ("experiment",),
+    ),
+    "scale.py": Quick("--pairs 2000", ""),
+    "serve_load.py": Quick(
+        "model --sources source --count 4 --single 2 --clients 2 --seconds 0.5 --requests 20 "
+        "--json out.json",
+        holds=('"SIGTERM: exit status": 0', '"twice capacity: other": 0'),
+        world=("model", "text"),
+    ),
+    "serving_parts.py": Quick("model --quick --json out.json", world=("model",)),
+    "sound_speed.py": Quick(
+        "tones --device cpu --updates 1 --rounds 1 --limit 2",
+        "benchmarks/results/sound_speed_cpu.json",
+        ("training", "greedy", "searched"),
+        ("tones",),
+        ("soundfile",),
+        slow=False,
+    ),
+    "tokenise.py": Quick(
+        "data",
+        "data/multi30k-tokenised/train.en",
+        ("it &apos;s tea .",),
+        ("untokenised",),
+        ("sacremoses",),
+    ),
+    "toy_tasks.py": Quick(
+        "--only gru-attention --tasks copy --override train.steps=2 --override model.width=8 "
+        "--override validation.limit=2 --out out.json",
+        holds=("gru-attention", "exact"),
+        slow=False,
+    ),
+    "train_speed.py": Quick(
+        "--quick --device cpu --kinds synthetic --modes eager --steps 1 --out out.json",
+        holds=("ours", "marian", "torch"),
+        packages=("transformers",),
+    ),
+    "whisper.py": Quick(
+        "speed --ours whisper-imported --theirs whisper-ctranslate2 --audio sounds.tsv --beam 1 "
+        "--rounds 1 --precisions float32 --json out.json",
+        holds=("transduce", "faster-whisper"),
+        world=("whisper-ctranslate2", "sounds"),
+        packages=("faster_whisper", "av", "soundfile"),
+    ),
+    "whisper_fine_tuning.py": Quick(
+        "whisper --output out.json --steps 1 --recordings 1 --device cpu",
+        holds=("full", "lora", "start"),
+        world=("whisper", "prompts"),
+        packages=("soundfile",),
+        variables=DATA,
+    ),
+    "whisper_profile.py": Quick(
+        "--ours whisper --audio sounds.tsv --device cpu --precision float32 --rounds 1 "
+        "--json out.json",
+        holds=("encoder", "features"),
+        world=("whisper", "sounds"),
+        packages=("soundfile",),
+        slow=False,
+    ),
 }
 PARTS = {
     "alone.py": "train_speed.py",
@@ -48,75 +227,182 @@ PARTS = {
     "whisper_systems.py": "whisper.py",
 }
 """Modules of a script, and the script."""
-NEED_CORPORA = {
-    "ablation.py",
-    "alignment.py",
-    "demo.py",
-    "fine_tuning.py",
-    "language_detection.py",
-    "live.py",
-    "live_load.py",
-    "sound_speed.py",
-    "toy_tasks.py",
-    "inflection.py",
-    "whisper.py",
-    "whisper_fine_tuning.py",
-    "whisper_profile.py",
-}
-"""They train, or need a trained model with its corpus: here they only tell their options."""
-NO_OPTIONS = {"reading.py", "tokenise.py"}
-"""They need a corpus too, and have no options: they are only imported."""
-FAST = {"recipes.py"}
 
 
-def run(folder: Path, name: str, options: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a copy, so that no results of the repository are written over."""
-    if not (folder / "benchmarks").exists():
+class World:
+    """A copy of benchmarks/, so that no results of the repository are written over, and beside it
+    what the scripts read, each part made when a script first needs it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         ignored = shutil.ignore_patterns("results", "__pycache__")
         shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=ignored)
         (folder / "benchmarks" / "results").mkdir()
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    environment |= {"CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", f"benchmarks/{name}", *options],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+        (folder / "docs" / "figures").mkdir(parents=True)
+        (folder / "docs" / "guides").symlink_to(ROOT / "docs" / "guides")
+        for name in ("src", "tools", "LICENSE"):
+            (folder / name).symlink_to(ROOT / name)
+        self.need = cache(self._need)
+
+    def _need(self, part: str) -> None:
+        getattr(self, part.replace("-", "_"))()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+    def run(self, name: str, quick: Quick) -> subprocess.CompletedProcess[str]:
+        for part in quick.world:
+            self.need(part)
+        words = [word.replace("~", " ") for word in quick.options.split()]
+        words = [word.replace("WORLD", str(self.folder)) for word in words]
+        added = dict([quick.variables.split("=")]) if quick.variables else {}
+        if torch.cuda.is_available():
+            added["CUDA_VISIBLE_DEVICES"] = ""
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | added
+        return forked.run(
+            [sys.executable, f"benchmarks/{name}", *words],
+            cwd=self.folder,
+            env=environment,
+            timeout=600,
+        )
+
+    # ------------------------------------------------------------------------------------ text
+
+    def model(self) -> None:
+        tiny().save(self.folder / "model")
+
+    def text(self) -> None:
+        lines = [line for line in SOURCES if line.strip()] * 3
+        for side in ("source", "target"):
+            self.write(side, "".join(f"{line}\n" for line in lines))
+
+    def pairs(self) -> None:
+        self.write("pairs.tsv", "tea\tT IY\ncup\tK AH P\n")
+
+    def multi30k(self) -> None:
+        (self.folder / "multi30k").mkdir()
+        lines = "".join(f"{line}\n" for line in SOURCES if line).encode()
+        for name in ("val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"):
+            for language in ("en", "de"):
+                path = self.folder / "multi30k" / f"{name}.{language}.gz"
+                path.write_bytes(gzip.compress(lines))
+
+    def untokenised(self) -> None:
+        for language in ("en", "de", "fr"):
+            self.write(f"data/multi30k/train.{language}", "It's tea.\n")
+
+    def inflection(self) -> None:
+        rows = "".join(f"{word}\t{word}s\tN;{kind}\n" for word in "abc" for kind in ("PL", "DU"))
+        for name in ("kat_large.train", "kat.dev", "kat.gold"):
+            self.write(f"inflection/{name}", rows)
+
+    def languages(self) -> None:
+        texts = {"eng": "the tea of the uncle is good", "deu_1996": "der Tee des Onkels ist gut"}
+        rows = ["code\tsegment\ttext"]
+        for code, text in texts.items():
+            rows += [f"{code}\ta{article:02}.1\t{text} {article}" for article in range(6)]
+        (self.folder / "languages").mkdir()
+        path = self.folder / "languages" / "paragraphs.tsv.xz"
+        path.write_bytes(lzma.compress("".join(f"{row}\n" for row in rows).encode()))
+
+    def experiment(self) -> None:
+        overrides = "train.steps=1, model.width=8, model.dropout=0.0, validation.limit=2"
+        self.write(
+            "benchmarks/experiments/quick.yaml",
+            f"quick: {{recipe: copy, overrides: [{overrides}], metrics: [exact], "
+            f"also: [tokenised_bleu]}}\n",
+        )
+
+    # ---------------------------------------------------------------------------------- speech
+
+    def tones(self) -> None:
+        self._listener("tones")
+
+    def live(self) -> None:
+        chunked = "chunk: {ms: 160, trained: [40, 320]}"
+        encoder = (
+            f"{{kind: conformer, layers: 1, heads: 2, feed_forward: 16, kernel: 3, {chunked}}}"
+        )
+        self._listener("live", f"model.encoder={encoder}", "audio.normalize=global")
+        shutil.copy(self.folder / "live-sounds/sounds/test0.wav", self.folder / "live/sound.wav")
+
+    def _listener(self, name: str, *overrides: str) -> None:
+        """A model that has learnt next to nothing, with its corpus beside it."""
+        sounds = write_tones(self.folder / f"{name}-sounds", {"train": 12, "valid": 2, "test": 3})
+        small = ["train.steps=2", "train.batch_tokens=300", "decode.beam=2", "model.width=16"]
+        recipe = load_recipe(sounds / "tones.yaml", [*small, *overrides])
+        train(recipe, self.folder / name)
+
+    def declaration(self) -> None:
+        """In English and, as far as the names go, in French."""
+        write_declaration(self.folder / "data")
+        corpus = self.folder / "data" / "udhr"
+        (corpus / METADATA).unlink()
+        for path in corpus.iterdir():
+            text = path.read_text("utf-8").replace("deu_1996", "fra").replace("de-1996", "fr")
+            path.write_text(text.replace("German", "French"), "utf-8")
+        write_json(corpus / METADATA, metadata_of(corpus, name="udhr"))
+
+    def sounds(self) -> None:
+        import soundfile
+
+        rows = []
+        for number, wave in enumerate(tiny_whisper.noises(2)):
+            soundfile.write(self.folder / f"sound{number}.wav", wave, tiny_whisper.RATE)
+            rows.append(f"sound{number}.wav\ttea for uncle\n")
+        self.write("sounds.tsv", "".join(rows))
+
+    def whisper(self) -> None:
+        tiny_whisper.our_model().save(self.folder / "whisper")
+
+    def prompts(self) -> None:
+        self.need("sounds")
+        corpus = self.folder / "data" / "asterisk"
+        (corpus / "sounds").mkdir(parents=True)
+        shutil.copy(self.folder / "sound0.wav", corpus / "sounds" / "one.wav")
+        for split in ("train", "valid", "test"):
+            self.write(f"data/asterisk/{split}.tsv", "path\ttext\nsounds/one.wav\ttea for uncle\n")
+        write_json(corpus / METADATA, metadata_of(corpus, name="asterisk"))
+
+    def whisper_ctranslate2(self) -> None:
+        """A folder of CTranslate2, and what is imported from it."""
+        theirs, folder = self.folder / "whisper-huggingface", self.folder / "whisper-ctranslate2"
+        theirs.mkdir()
+        # faster-whisper knows windows of 30 s and outputs of 448 tokens only.
+        model = tiny_whisper.huggingface_folder(theirs, positions=1500, longest=448)
+        tiny_whisper.ctranslate2_folder(folder, model, theirs)
+        import_model(folder, self.folder / "whisper-imported")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"))
 
 
 def test_every_script_is_listed() -> None:
-    listed = [*QUICK, *PARTS, *NEED_CORPORA, *NO_OPTIONS]
-    assert sorted(listed) == SCRIPTS
-    assert set(PARTS.values()) <= set(QUICK) | NEED_CORPORA
+    assert sorted([*QUICK, *PARTS]) == SCRIPTS
+    assert set(PARTS.values()) <= set(QUICK)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in QUICK]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * QUICK[n].slow) for n in QUICK]
 )
-def test_quick(tmp_path: Path, name: str) -> None:
-    for package in ("transformers", "ctranslate2", "onnxruntime"):
+def test_quick(world: World, name: str) -> None:
+    quick = QUICK[name]
+    for package in quick.packages:
         optional.skip_without(package)
-    tiny().save(tmp_path / "model")
-    lines = [line for line in SOURCES if line.strip()] * 3
-    for side in ("source", "target"):
-        (tmp_path / side).write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    places = {"MODEL": "model", "SOURCE": "source", "TARGET": "target", "OUT": "out.json"}
-    options = [places.get(word, word.replace(";", " ")) for word in QUICK[name].split()]
-    done = run(tmp_path, name, options)
+    made = world.folder / quick.writes
+    if quick.writes:
+        made.unlink(missing_ok=True)
+    done = world.run(name, quick)
     assert done.returncode == 0, done.stdout + done.stderr
-    if "OUT" in QUICK[name]:
-        assert (tmp_path / "out.json").stat().st_size
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(NEED_CORPORA))
-def test_options(tmp_path: Path, name: str) -> None:
-    done = run(tmp_path, name, ["--help"])
-    assert done.returncode == 0, done.stderr
-    assert "usage:" in done.stdout
+    if quick.writes:
+        text = made.read_text("utf-8")
+        assert [word for word in quick.holds if word not in text] == []
+        if made.suffix == ".json":
+            json.loads(text)
 
 
 # ---------------------------------------------------------------------------- missing systems

@@ -107,26 +107,8 @@ def test_language_is_that_of_transformers(both: Both) -> None:
 
 
 def test_folder_of_ctranslate2_has_the_same_weights(both: Both, tmp_path: Path) -> None:
-    ctranslate2 = pytest.importorskip("ctranslate2")
-    spec = ctranslate2.specs.WhisperSpec(2, 2, 3, 4)
-    loader = ctranslate2.converters.transformers.WhisperLoader()
-    loader.set_encoder(spec.encoder, both.theirs.model.encoder)
-    loader.set_decoder(spec.decoder, both.theirs.model.decoder)
-    loader.set_linear(spec.decoder.projection, both.theirs.proj_out)
-    config = json.loads((both.folder / "generation_config.json").read_text())
-    spec.config.suppress_ids = config["suppress_tokens"]
-    spec.config.suppress_ids_begin = config["begin_suppress_tokens"]
-    spec.config.alignment_heads = config["alignment_heads"]
-    parts = tiny_whisper.tokenizer_json()
-    names = sorted(parts["model"]["vocab"], key=parts["model"]["vocab"].__getitem__)
-    spec.register_vocabulary([*names, *both.named])
-    spec.validate()
-    spec.optimize(quantization=None)
     folder = tmp_path / "ctranslate2"
-    folder.mkdir()
-    spec.save(str(folder))
-    parts["added_tokens"] = parts["added_tokens"][: len(tiny_whisper.SPECIAL)]  # no timestamps
-    (folder / "tokenizer.json").write_text(json.dumps(parts), "utf-8")
+    tiny_whisper.ctranslate2_folder(folder, both.theirs, both.folder)
     import_model(folder, tmp_path / "ours")
     found = load(tmp_path / "ours")
     wanted = dict(both.ours.network.named_parameters())
