@@ -45,8 +45,8 @@ def test_a_beam_that_is_greedy(monkeypatch: Patch, tmp_path: Path) -> None:
 def test_tables_that_are_never_shared(monkeypatch: Patch, tmp_path: Path) -> None:
     head = encoder_decoder.output_head
 
-    def apart(embedding: Any, width: int, tie_embeddings: str = "target") -> Any:
-        return head(embedding, width, "none")
+    def apart(embedding: Any, width: int, tie: str = "target", output_bias: bool = True) -> Any:
+        return head(embedding, width, "none", output_bias)
 
     for module in (encoder_decoder, language_model):
         monkeypatch.setattr(module, "output_head", apart)
