@@ -157,7 +157,8 @@ def _special_ids(first: int) -> dict[str, Any]:
 def _generation(model: Transducer, first: int, longest: int) -> dict[str, Any]:
     decode = model.recipe.decode
     # Theirs is one number, ours follows from each source: that of the longest one of training.
-    limit = int(decode.max_ratio * (model.recipe.data.max_length + 1)) + decode.max_extra + 1
+    # Theirs counts the token that an output starts with, ours the one that ends it.
+    limit = int(decode.max_ratio * (model.recipe.data.max_length + 1)) + decode.max_extra
     output = min(limit, longest)
     return {
         **_special_ids(first),

@@ -194,7 +194,7 @@ def write_card(model: Model, folder: Path, architecture: str) -> None:
             f"\nThe maximum length of an output is {ratio} times the tokens of its source, with "
             f"its end token, and {extra} more. The generation config has one number for all: that "
             f"of the longest source of training. To end earlier: `model.generate(**inputs, "
-            f'max_length=int({ratio} * inputs["input_ids"].shape[1]) + {extra + 1})`.'
+            f'max_length=int({ratio} * inputs["input_ids"].shape[1]) + {extra})`.'
         )
     results = _results(model)
     if results:

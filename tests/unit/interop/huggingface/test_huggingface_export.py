@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,32 @@ def test_its_tokenizer_gives_our_ids_and_our_text(
         assert tokenizer(text).input_ids == [*ids, END]
         written = [first + number for number in [BEGIN, *ids, END]]
         assert tokenizer.decode(written, skip_special_tokens=True) == tokens.decode(ids)
+
+
+def test_outputs_that_never_end_are_cut_where_ours_are(tmp_path: Path) -> None:
+    """By the generation config where the source is as long as those of training at most are, and
+    any source by the call that the card tells."""
+    longest = "iroh made tea"
+    splits = {split: {"name": "copy", "split": split} for split in ("train", "valid")}
+    tokens = {"both": {"level": "character"}}
+    data = {**splits, "tokens": tokens, "max_length": len(longest)}
+    model = tiny(tie_embeddings="all", banned=True, data=data)
+    model.network.head.bias.data[END] = -100.0
+    tokenizer, network, _ = loaded(model, tmp_path)
+    ours = {text: model.run([text], beam=1)[0] for text in (longest, "zuko")}
+    assert len(ours["zuko"].tokens) < len(ours[longest].tokens)
+
+    def written(text: str, **settings: Any) -> str:
+        found = network.generate(**tokenizer([text], return_tensors="pt"), num_beams=1, **settings)
+        (reported,) = tokenizer.batch_decode(found, skip_special_tokens=True)
+        return str(reported)
+
+    assert written(longest) == ours[longest].text
+    card = (tmp_path / "README.md").read_text("utf-8")
+    ((ratio, extra),) = re.findall(r"max_length=int\(([\d.]+) \* inputs.*?\) \+ (\d+)\)", card)
+    for text, output in ours.items():
+        length = tokenizer([text], return_tensors="pt").input_ids.shape[1]
+        assert written(text, max_length=int(float(ratio) * length) + int(extra)) == output.text
 
 
 REFUSED = {
