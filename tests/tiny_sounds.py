@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,11 @@ def phone_model(phones: str, *overrides: str) -> SpeechModel:
     return model
 
 
-def tagged_model(*tags: str) -> SpeechModel:
+def tagged_model(*tags: str, overrides: Sequence[str] = ()) -> SpeechModel:
     """One that knows the tags x and y, or others."""
     tokens = Tokens.train(TokensRecipe(level="character"), ["abcde "], tags or ("x", "y"))
     torch.manual_seed(1)
-    model = create(audio_recipe(), tokens, tokens)
+    model = create(audio_recipe(*overrides), tokens, tokens)
     assert isinstance(model, SpeechModel)
     model.network.eval()
     return model

@@ -31,7 +31,7 @@ from transduce.data.audio.read import (
 from transduce.data.audio.silence import cut_at_silences
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded
-from transduce.data.text.tags import without_tags
+from transduce.data.text.tags import known_tags, split_tags, without_tags
 from transduce.decoding.output import Output
 from transduce.decoding.run_lens import Labels
 from transduce.errors import DataError, ModelError
@@ -157,20 +157,27 @@ class AudioInput:
         """
         if isinstance(sources, str | Path | np.ndarray | Tensor):
             raise ModelError("run takes a list of sources; for one of them call the model itself")
-        self.check_tags(tags)
-        found = []
+        tags, found = self.tags_of(tags), []
         for source in sources:
             own, named = self._named(source, rate)
             found.append(self._cut(named, (*tags, *own)))
         return found
 
-    def check_tags(self, tags: Sequence[str]) -> None:
-        """Raise ModelError for a tag that the model has not."""
-        known = self.model.source_tokens.tags
-        for tag in tags:
-            if tag not in known:
+    def tags_of(self, tags: Sequence[str]) -> tuple[str, ...]:
+        """Tags as the model knows them; several may be in one, as in "V;PST".
+
+        Raises ModelError for a tag that it has not.
+        """
+        known, found = self.model.source_tokens.tags, []
+        for given in tags:
+            several = known_tags(given, known)
+            if several is None:
+                parts = split_tags(given) or [given]
+                strange = next((tag for tag in parts if known_tags(tag, known) is None), given)
                 there = f"its tags are {', '.join(known)}" if known else "it was trained without"
-                raise ModelError(f"the model has no tag {tag}; {there}")
+                raise ModelError(f"the model has no tag {strange}; {there}")
+            found += several
+        return tuple(found)
 
     def _named(self, source: AudioSource, rate: int | None) -> tuple[list[str], str]:
         """The tags that a source begins with, and the rest of it: a name, or an AudioSegment."""
@@ -282,8 +289,7 @@ class AudioInput:
         known = list(self.model.source_tokens.tags)
         if not known:
             return CallContext()
-        self.check_tags(call.tags)
-        return CallContext(tags=tuple(known.index(tag) for tag in call.tags))
+        return CallContext(tags=tuple(known.index(tag) for tag in self.tags_of(call.tags)))
 
 
 def groups(recordings: Sequence[SegmentedRecording]) -> Iterator[Group]:

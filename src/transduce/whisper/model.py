@@ -74,11 +74,12 @@ def _prompted(context: CallContext) -> PromptContext:
 class WhisperInput(AudioInput):
     """Recordings that are not cut beforehand, and whose tags are languages."""
 
-    def check_tags(self, tags: Sequence[str]) -> None:
+    def tags_of(self, tags: Sequence[str]) -> tuple[str, ...]:
         assert isinstance(self.model, WhisperModel)
         for tag in tags:
             if tag.strip("|") not in self.model.prompt_tokens.languages:
                 raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
+        return tuple(tags)
 
     def cut_at_silences(self, recording: SegmentedRecording, *_: Any) -> None:
         """Timestamps say where the next window begins."""

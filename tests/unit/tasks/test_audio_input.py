@@ -14,6 +14,7 @@ import torch
 from tiny_sounds import audio_model, tagged_model
 from tones import RATE, tones
 from transduce import load
+from transduce.alignment.emissions import ctc_emissions
 from transduce.decoding.speech.confidence import Calibration
 from transduce.errors import ModelError
 from transduce.tasks import SpeechModel
@@ -99,6 +100,28 @@ def test_tags_change_what_is_heard_and_leave_nothing_behind() -> None:
         model.run([samples], rate=RATE, tags=["z"])
     with pytest.raises(ModelError, match="has no tag z; it was trained without"):
         audio_model().run([samples], rate=RATE, tags=["z"])
+
+
+def test_several_tags_in_one_are_split_as_those_of_text(tmp_path: Path) -> None:
+    """`V;PST` is two tags; what is in brackets belongs to one."""
+    features = "ABL(PL;PSS(2,PL))"
+    model, samples = tagged_model("N", features), tones("ab c")
+    soundfile.write(tmp_path / "one.wav", samples, RATE)
+    asked: dict[str, Any] = {"rate": RATE}
+    (apart,) = model.run([samples], tags=["N", features], **asked)
+    for tags in ([f"N;{features}"], [f"N {features}"], [f"N|{features}"]):
+        assert model.run([samples], tags=tags, **asked)[0].score == apart.score
+        given, wanted = (
+            model.score([samples], ["ab c"], tags=each, **asked)[0].log_probability
+            for each in (tags, ["N", features])
+        )
+        assert given == wanted
+        found, expected = (
+            ctc_emissions(model, tmp_path / "one.wav", each) for each in (tags, ["N", features])
+        )
+        assert torch.equal(found, expected)
+    with pytest.raises(ModelError, match=r"has no tag DAT\(PL\); its tags are ABL.*, N"):
+        model.run([samples], tags=["N;DAT(PL)"], **asked)
 
 
 def test_a_reranker_hears_the_tags_of_its_own_vocabulary() -> None:

@@ -126,8 +126,8 @@ class StreamingRecogniser(LiveRecogniser):
     # ------------------------------------------------------------------------------- sessions
 
     def session(self, rate: int | None = None, tags: Sequence[str] = ()) -> StreamingSession:
-        self.model.recordings.check_tags(tags)
-        return StreamingSession(self, self.rate if rate is None else rate, tags)
+        rate = self.rate if rate is None else rate
+        return StreamingSession(self, rate, self.model.recordings.tags_of(tags))
 
     def open(self) -> int:
         with self._inference():

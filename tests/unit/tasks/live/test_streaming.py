@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fixtures.make_models import MODELS, in_noise
-from tiny_sounds import audio_model, audio_recipe, noise
+from tiny_sounds import audio_model, audio_recipe, noise, tagged_model
 from transduce.data.audio.corpus import to_int16
 from transduce.errors import ModelError
 from transduce.tasks import SpeechModel
@@ -35,10 +35,14 @@ def model() -> SpeechModel:
 @cache
 def untrained(positions: str = "rotary") -> SpeechModel:
     """One whose text changes all the time."""
+    return audio_model(*streaming_recipe(positions))
+
+
+def streaming_recipe(positions: str = "rotary") -> tuple[str, str]:
     chunk = "chunk: {ms: 160, trained: [40, 320]}"
     kind = f"{{kind: transformer, layers: 1, heads: 2, feed_forward: 32, positions: {positions}, "
     more = "max_positions: 90, " if positions == "learned" else ""
-    return audio_model("audio.normalize=global", f"model.encoder={kind}{more}{chunk}}}")
+    return "audio.normalize=global", f"model.encoder={kind}{more}{chunk}}}"
 
 
 @cache
@@ -185,6 +189,17 @@ def test_the_decoder_can_be_left_out_and_chunks_chosen() -> None:
     for settings in ({"ctc_weight": 1.0, "chunk_ms": 640}, {"chunk_ms": 160, "skip_blank": 1.0}):
         found = fed(model().live(RATE, **settings), spoken()[:16_000], 4000)
         assert finals(found) == TEXTS[:2]
+
+
+def test_several_tags_in_one() -> None:
+    model = tagged_model("x", "y", overrides=streaming_recipe())
+    apart, joined = (
+        fed(model.live(RATE, tags=tags), spoken()[:8000], 4000) for tags in (["x", "y"], ["x;y"])
+    )
+    assert joined == apart
+    assert model.live(RATE, tags=["x;y"]).tags == ("x", "y")
+    with pytest.raises(ModelError, match="has no tag z; its tags are x, y"):
+        model.live(RATE, tags=["x;z"])
 
 
 @pytest.mark.parametrize(
