@@ -87,7 +87,9 @@ def alone(wanted: dict[str, Any]) -> dict[str, Any]:
 def measure(wanted: dict[str, Any]) -> dict[str, Any]:
     """CPU seconds of an update, and MiB, in this process."""
     torch.set_num_threads(wanted["threads"])
-    settings = SETTINGS.model_copy(update={"checkpoint_activations": wanted["active"]})
+    # Validated, so that a key that has been renamed is not taken for nothing.
+    asked = SETTINGS.model_dump() | {"checkpoint_activations": wanted["active"]}
+    settings = type(SETTINGS).model_validate(asked)
     cpu, precision = torch.device("cpu"), PRECISIONS["float32"]
     tiny = ours(SIZES["tiny"], cpu, precision, settings)  # loads libraries
     tiny.step(synthetic(SIZES["tiny"], 2, 8))

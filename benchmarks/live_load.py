@@ -157,6 +157,8 @@ def main() -> None:
     finally:
         server.terminate()
         server.wait(30)
+    if len(found["broken"]) == asked.clients:
+        sys.exit(f"Not measured: every session broke off: {found['broken'][0]}")
     print(json.dumps(found, indent=2))
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=2) + "\n", "utf-8")

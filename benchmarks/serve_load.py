@@ -116,6 +116,12 @@ class Serving:
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
 
+    def close(self) -> None:
+        """End it, where something has failed before it was told to end."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
     def loop_seconds(self) -> float:
         """CPU time of the main thread: the event loop, which is all but the engine.
 
@@ -191,6 +197,23 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     served = Serving(options.model, "--max-wait", str(options.wait), "--device", options.device)
     if options.cores:
         os.sched_setaffinity(0, others)
+    try:
+        await under_load(options, served, bodies, found, single, (offline, as_many, in_processes))
+    finally:
+        served.close()
+    return found
+
+
+async def under_load(
+    options: argparse.Namespace,
+    served: Serving,
+    bodies: list[bytes],
+    found: dict[str, Any],
+    single: list[float],
+    rates: tuple[float, float, float],
+) -> None:
+    """What the server does; `rates` are those of model.run: at once, as many, in processes."""
+    offline, as_many, in_processes = rates
     await closed_loop(served.port, bodies, options.clients)
     answers, _ = await closed_loop(served.port, bodies[: options.single], 1)
     found["p50 offline ms"] = median_ms(single)
@@ -233,7 +256,6 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     found["SIGTERM: answered"] = sum(one.status == 200 for one in answers)
     found["SIGTERM: lost"] = sum(one.status not in (0, 200) for one in answers)
     found["SIGTERM: exit status"] = await asyncio.to_thread(served.process.wait)
-    return found
 
 
 def _numbers(text: str) -> list[int]:
