@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 import sys
 import warnings
 from typing import TextIO
@@ -12,6 +13,8 @@ import typer
 
 from transduce.errors import TransduceError, TransduceWarning
 
+# What the loader says of a shared library for which there is no memory.
+NOT_MAPPED = re.compile("failed to map segment|cannot allocate memory", re.IGNORECASE)
 WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -27,6 +30,11 @@ def user_message(error: BaseException) -> str | None:
         return f"standard output cannot be written: {error.strerror}"
     if type(error).__name__ == "PanicException":  # a panic of a Rust library; not an Exception
         return f"a library has failed on this input: {' '.join(str(error).split())}"
+    if isinstance(error, ImportError) and NOT_MAPPED.search(str(error)):
+        return (
+            "there is not enough memory to load the libraries that this needs, such as torch: end "
+            "other programs, or raise the limit of the shell (ulimit -v)"
+        )
     if isinstance(error, MemoryError):
         return (
             "there is not enough memory; try a smaller train.batch_tokens, or data.streaming=true"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -110,6 +114,54 @@ def test_too_little_memory_says_what_to_try(
 
     monkeypatch.setattr("transduce.cli.printing.shipped", greedy)
     assert "train.batch_tokens" in sentence(transduce("recipes"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "libtorch_cpu.so: failed to map segment from shared object",
+        "Importing failed.\n\nOriginal error was: libblas.so: cannot allocate memory\n",
+    ],
+)
+def test_too_little_memory_for_the_libraries(
+    transduce: Transduce, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    def unloaded() -> dict[str, str]:
+        raise ImportError(said)
+
+    monkeypatch.setattr("transduce.cli.printing.shipped", unloaded)
+    assert "not enough memory to load" in sentence(transduce("recipes"))
+
+
+def test_a_library_that_is_missing_is_no_matter_of_memory(
+    transduce: Transduce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unloaded() -> dict[str, str]:
+        raise ImportError("No module named torch")
+
+    monkeypatch.setattr("transduce.cli.printing.shipped", unloaded)
+    with pytest.raises(ImportError):
+        transduce("recipes")
+
+
+@pytest.mark.slow  # starts a Python of its own
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
+def test_an_import_with_a_real_limit_of_memory(tmp_path: Path) -> None:
+    limited = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, (2 << 27, 2 << 27)); "
+        "runpy.run_module('transduce', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", limited, "import", ".", "--output", str(tmp_path / "ours")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("transduce: there is not enough memory to load")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c(transduce: Transduce, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,15 @@ def import_model(
     try:
         found = find_format(path)
         model = found.read(path)
+        _check_finite(model, path)
+        if is_hub_address(source):  # the folder of a snapshot is called as its commit
+            name = parse_address(str(source)).repository.rpartition("/")[2]
+            model.recipe = model.recipe.model_copy(update={"name": name})
+        set_languages(model, *languages)
+        with replaced_folder(output) as folder:
+            model.save(folder)
+            if model.imported is not None:
+                write_origin(folder, model.imported, path)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -92,15 +101,6 @@ def import_model(
             f"there is not enough memory to import {path}: end other programs, or use a machine "
             f"with more memory"
         ) from None
-    _check_finite(model, path)
-    if is_hub_address(source):  # the folder of a snapshot is called as its commit
-        name = parse_address(str(source)).repository.rpartition("/")[2]
-        model.recipe = model.recipe.model_copy(update={"name": name})
-    set_languages(model, *languages)
-    with replaced_folder(output) as folder:
-        model.save(folder)
-        if model.imported is not None:
-            write_origin(folder, model.imported, path)
     return model, found.NAME
 
 

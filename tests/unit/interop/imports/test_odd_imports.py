@@ -10,7 +10,7 @@ import pytest
 import odd_imports
 import optional
 from transduce.errors import ModelError, TransduceError
-from transduce.interop.imports import g2p_en
+from transduce.interop.imports import g2p_en, registry
 from transduce.interop.imports.registry import import_model
 
 optional.skip_without("transformers")
@@ -52,13 +52,23 @@ def test_refused(whole: dict[str, Path], tmp_path: Path, case: odd_imports.Case)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: no memory")])
+@pytest.mark.parametrize("when", ["read", "checked", "saved"])
 def test_memory_that_runs_out(
-    whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    whole: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    when: str,
 ) -> None:
-    def exhausted(path: Path) -> None:
+    def exhausted(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(g2p_en, "_read_arrays", exhausted)
+    module, name = {
+        "read": (g2p_en, "_read_arrays"),
+        "checked": (registry, "_check_finite"),
+        "saved": (registry, "write_origin"),
+    }[when]
+    monkeypatch.setattr(module, name, exhausted)
     with pytest.raises(ModelError, match="not enough memory to import"):
         import_model(whole["g2p_en"], tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
+    assert list(tmp_path.iterdir()) == []
