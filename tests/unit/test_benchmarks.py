@@ -426,9 +426,9 @@ def test_a_peer_that_is_missing_is_a_failure(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("scripts")
-def test_the_judge_of_alignments() -> None:
+def test_what_is_counted_of_alignments() -> None:
     """What alignment.py counts: the quick run has a model that finds no line."""
-    from alignment import Truth, reranker
+    from alignment import Truth, evaluate
 
     from transduce.alignment.align import Aligned, Utterance
     from transduce.data.audio.intervals import Interval
@@ -442,7 +442,7 @@ def test_the_judge_of_alignments() -> None:
     )
     spans = [(1.0, 2.0), (3.0, 4.05), (5.0, 6.0), None]
     starts: list[dict[int, float]] = [{0: 1.0, 1: 1.7}, {0: 3.0, 1: 3.5}, {0: 5.0}, {}]
-    row = reranker(Aligned(Path("one.wav"), 60.0, found), Truth(spans, starts), [True] * 4)
+    row = evaluate(Aligned(Path("one.wav"), 60.0, found), Truth(spans, starts), [True] * 4)
     assert (row["boundaries"], row["near_starts"], row["near_ends"], row["near"]) == (6, 2, 1, 3)
     assert (row["words"], row["near_words"]) == (5, 1)
     assert (row["left_out"], row["left_out_found"], row["read_missed"]) == (1, 1, 1)

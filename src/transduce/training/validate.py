@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from transduce.decoding.output import Output
+from transduce.decoding.speech.confidence import Calibration
 from transduce.evaluation.loss import loss_and_tokens
 from transduce.evaluation.perplexity import metrics_of
 from transduce.evaluation.score import Answer, score
@@ -75,5 +76,5 @@ def _answers(
     if isinstance(model, AudioInputModel):
         sure = [output.confidence for output in outputs if output.text]
         parts_of_all = ranks.all_gather([value for value in sure if value is not None])
-        model.calibrate([value for part in parts_of_all for value in part])
+        model.calibration = Calibration.of([value for part in parts_of_all for value in part])
     return answers, 100 * sum(count for (count,) in warned) / max(len(answers), 1)

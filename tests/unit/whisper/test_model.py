@@ -266,7 +266,7 @@ def test_score_and_stream_agree_with_run(model: WhisperModel) -> None:
 def test_lens_sees_the_prompt_too(model: WhisperModel) -> None:
     with model.lens("decoder.*.cross_attention") as seen:
         run(model, [WAVES[0]], language="fr", timestamps=False)
-    (one,) = seen.seen
+    (one,) = seen.entries
     assert one.target_tokens[:3] == ["<|fr|>", "<|transcribe|>", "<|notimestamps|>"]
     for weights in one.weights.values():
         assert weights.shape[1] == len(one.target_tokens)
