@@ -175,6 +175,7 @@ QUICK: dict[str, Quick] = {
         ("soundfile",),
         slow=False,
     ),
+    "to_quality.py": Quick("--quick --device cpu --out out.json"),
     "tokenise.py": Quick(
         "data",
         "data/multi30k-tokenised/train.en",
