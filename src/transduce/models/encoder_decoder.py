@@ -257,22 +257,24 @@ def hooked_step(
 def packs_all(network: TrainableNetwork, longest: int) -> bool:
     """Whether all parts take sequences laid one after the other.
 
-    Recurrent networks go along each sequence, convolutions across borders, and not every attention
-    has a kernel for this. A changed network is asked nothing of the kind, and hooks would not be
-    called when a recorded pass is replayed.
+    Recurrent networks go along each sequence, most convolutions across borders, and not every
+    attention has a kernel for this. A changed network is asked nothing of the kind, and hooks would
+    not be called when a recorded pass is replayed.
     """
-    convolutions = (ConformerEncoder, ConvolutionalEncoder, ConvolutionalDecoder)
     along = (
         RecurrentEncoder,
         RecurrentDecoder,
         RegisteredEncoder,
         RegisteredDecoder,
-        *convolutions,
+        ConvolutionalEncoder,
+        ConvolutionalDecoder,
     )
+    conformers = [part for part in network.children() if isinstance(part, ConformerEncoder)]
     if (
         not network.as_built
         or is_watched(network.modules())
         or any(isinstance(part, along) for part in network.children())
+        or not all(conformer.packs for conformer in conformers)
     ):
         return False
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]

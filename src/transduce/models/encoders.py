@@ -15,6 +15,7 @@ from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.chunks import Chunked, ChunkSizes
 from transduce.nn.conformer import ConformerBlock
+from transduce.nn.depthwise import Borders
 from transduce.nn.masks import Mask, real_positions
 from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.recurrent.cells import State
@@ -135,16 +136,23 @@ class ConformerEncoder(Checkpointed, Chunked):
     def stack(self) -> Sequence[ConformerBlock]:
         return cast("Sequence[ConformerBlock]", self.blocks)
 
+    @property
+    def packs(self) -> bool:
+        """Whether it takes packed sequences."""
+        return self.chunk_sizes is None and all(block.packs for block in self.stack)
+
     def forward(
         self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None, chunk: int | None = None
     ) -> EncoderOutput:
         """chunk: of so many states; None: whole sequences."""
-        real_BS = None
-        if mask is not None:
+        real_BS = borders = None
+        if mask is not None and mask.segments is not None:
+            borders = Borders.of(mask.segments, x_BSD.shape[1])
+        elif mask is not None:
             real_BS = real_positions(lengths_B, x_BSD.shape[1], x_BSD.device)
         visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device, chunk)
         for block in self.blocks:
-            x_BSD = self.run(block, x_BSD, visible, real_BS)
+            x_BSD = self.run(block, x_BSD, visible, real_BS, borders)
         return EncoderOutput(x_BSD, lengths_B, mask)
 
     def finished(self, x_BTD: Tensor) -> Tensor:

@@ -5,9 +5,6 @@ Gulati et al. 2020, https://arxiv.org/abs/2005.08100.
 
 from __future__ import annotations
 
-import os
-import platform
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -17,17 +14,13 @@ from torch import Tensor, nn
 
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
+from transduce.nn.depthwise import Borders, DepthwiseConvolution
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary, Sinusoidal
-from transduce.nn.residual import normalise
+from transduce.nn.residual import ResidualStream, normalise
 from transduce.nn.transformer import BlockCache, FeedForward, Residual, Resumed, build_norm
 from transduce.nn.watchable import Watchable
-
-ARM = platform.machine() in ("aarch64", "arm64")
-_TURN = [threading.Lock()]
-if hasattr(os, "register_at_fork"):  # while a thread of the parent has its turn, perhaps
-    os.register_at_fork(after_in_child=lambda: _TURN.__setitem__(0, threading.Lock()))
 
 
 class MaskedBatchNorm(nn.Module):
@@ -71,20 +64,6 @@ class MaskedBatchNorm(nn.Module):
         return mean_D, variance_D
 
 
-class DepthwiseConvolution(nn.Conv1d):
-    """A depthwise convolution that several threads may call at once.
-
-    On ARM CPUs the kernel that torch 2.13 takes for it (oneDNN's, by the Arm Compute Library) gives
-    wrong numbers while two threads are in it: there, one waits for the other.
-    """
-
-    def forward(self, x_BDS: Tensor) -> Tensor:
-        if not ARM or x_BDS.device.type != "cpu":
-            return super().forward(x_BDS)
-        with _TURN[0]:
-            return super().forward(x_BDS)
-
-
 class Convolution(Watchable):
     """Conformer convolution module W_2 silu(norm(depthwise(glu(W_1 x)))): Gulati et al. 2020,
     section 2.2.
@@ -107,20 +86,24 @@ class Convolution(Watchable):
             raise ValueError(f'The norm of a convolution must be "layer" or "batch", not "{norm}".')
         self.expand = nn.Linear(width, 2 * width)
         self.past = kernel - 1 if causal else 0
-        padding = 0 if causal else kernel // 2
-        self.depthwise = DepthwiseConvolution(width, width, kernel, padding=padding, groups=width)
+        self.depthwise = DepthwiseConvolution(width, kernel, causal)
         self.norm = MaskedBatchNorm(width) if norm == "batch" else build_norm("layer", width)
         self.contract = nn.Linear(width, width)
 
-    def forward(self, x_BSD: Tensor, real_BS: Tensor | None = None) -> Tensor:
-        """x_BSD to the same shape; padding frames (real_BS false) count as zero."""
+    @property
+    def packs(self) -> bool:
+        """Whether it takes packed sequences: a batch norm would count what they are filled with."""
+        return not isinstance(self.norm, MaskedBatchNorm)
+
+    def forward(
+        self, x_BSD: Tensor, real_BS: Tensor | None = None, borders: Borders | None = None
+    ) -> Tensor:
+        """x_BSD to the same shape; padding frames (real_BS false) count as zero, and so do those
+        beyond the borders of packed sequences."""
         x_BSD = F.glu(linear(x_BSD, self.expand.weight, self.expand.bias))
         if real_BS is not None:
             x_BSD = x_BSD.masked_fill(~real_BS[..., None], 0.0)  # zero padding
-        if self.past:
-            x_BSD = F.pad(x_BSD, (0, 0, self.past, 0))
-        x_BSD = self.depthwise(x_BSD.mT).mT
-        return self._output(x_BSD, real_BS)
+        return self._output(self.depthwise(x_BSD, borders), real_BS)
 
     def resume(self, x_BTD: Tensor, past_BPD: Tensor) -> tuple[Tensor, Tensor]:
         """The frames that follow the P last ones, of a causal convolution; also those to give with
@@ -128,13 +111,13 @@ class Convolution(Watchable):
         x_BTD = F.glu(linear(x_BTD, self.expand.weight, self.expand.bias))
         x_BSD = torch.cat((past_BPD, x_BTD), dim=1)
         kept_BPD = x_BSD[:, x_BSD.shape[1] - self.past :]
-        return self._output(self.depthwise(x_BSD.mT).mT), kept_BPD
+        return self._output(self.depthwise.valid(x_BSD)), kept_BPD
 
     def _output(self, x_BSD: Tensor, real_BS: Tensor | None = None) -> Tensor:
         if isinstance(self.norm, MaskedBatchNorm):
             x_BSD = self.norm(x_BSD, real_BS)
         else:
-            x_BSD = self.norm(x_BSD)
+            x_BSD = normalise(self.norm, x_BSD, half=True)
         return self.gated(linear(F.silu(x_BSD), self.contract.weight, self.contract.bias))
 
 
@@ -204,23 +187,39 @@ class ConformerBlock(nn.Module):
         self.last_feed_forward_residual = build_residual()
         self.norm = build_norm(norm, width)
 
+    @property
+    def packs(self) -> bool:
+        """Whether the block takes packed sequences."""
+        relative = isinstance(self.self_attention, RelativeAttention)
+        return self.convolution.packs and not relative
+
     def forward(
-        self, x_BSD: Tensor, mask: Mask | None = None, real_BS: Tensor | None = None
+        self,
+        x_BSD: Tensor,
+        mask: Mask | None = None,
+        real_BS: Tensor | None = None,
+        borders: Borders | None = None,
     ) -> Tensor:
         """x_BSD to the same shape.
 
         `mask` says which frames each frame may attend to, `real_BS` which frames are not padding.
-        Raises ValueError for packed sequences: the convolution would run across their borders.
+        `borders` are those of the mask's packed sequences, for a caller with many blocks. Raises
+        ValueError for packed sequences where the block `packs` none.
         """
         if mask is not None and mask.segments is not None:
-            raise ValueError(
-                "A Conformer block takes no packed sequences: pad them, one in each row."
-            )
-        x_BSD = self.first_feed_forward_residual(x_BSD, _half(self.first_feed_forward))
-        x_BSD = self.self_attention_residual(x_BSD, partial(self.self_attention, mask=mask))
-        x_BSD = self.convolution_residual(x_BSD, partial(self.convolution, real_BS=real_BS))
-        x_BSD = self.last_feed_forward_residual(x_BSD, _half(self.last_feed_forward))
-        return normalise(self.norm, x_BSD, half=False)
+            if not self.packs:
+                raise ValueError(
+                    "A Conformer block with relative positions or batch norm takes no packed "
+                    "sequences: pad them, one in each row."
+                )
+            borders = borders or Borders.of(mask.segments, x_BSD.shape[1])
+        convolve = partial(self.convolution, real_BS=real_BS, borders=borders)
+        stream = ResidualStream(x_BSD)
+        stream = self.first_feed_forward_residual(stream, _half(self.first_feed_forward))
+        stream = self.self_attention_residual(stream, partial(self.self_attention, mask=mask))
+        stream = self.convolution_residual(stream, convolve)
+        stream = self.last_feed_forward_residual(stream, _half(self.last_feed_forward))
+        return normalise(self.norm, stream, half=False)
 
     def resume(
         self, x_BTD: Tensor, block_cache: BlockCache, visible_BTS: Tensor

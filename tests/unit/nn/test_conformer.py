@@ -15,9 +15,9 @@ from transduce.nn.attention.relative import RelativeAttention, by_key
 from transduce.nn.conformer import (
     ConformerBlock,
     Convolution,
-    DepthwiseConvolution,
     MaskedBatchNorm,
 )
+from transduce.nn.depthwise import Borders, DepthwiseConvolution
 from transduce.nn.masks import Mask, Segments, padding, window
 from transduce.nn.positions import Rotary, Sinusoidal
 
@@ -267,8 +267,11 @@ def test_mistakes_are_reported() -> None:
     with pytest.raises(ValueError, match="no keys of another"):
         relative(torch.randn(1, 2, WIDTH), torch.randn(1, 2, WIDTH))
     offsets = torch.tensor([0, 2], dtype=torch.int32)
-    with pytest.raises(ValueError, match="no packed sequences"):
-        block()(torch.randn(1, 2, WIDTH), Mask(segments=Segments(offsets, offsets, 2)))
+    packed = Mask(segments=Segments(offsets, offsets, 2))
+    for unable in (block("relative"), block("rotary", convolution_norm="batch")):
+        assert not unable.packs
+        with pytest.raises(ValueError, match="no packed sequences"):
+            unable(torch.randn(1, 2, WIDTH), packed)
 
 
 def test_a_frozen_batch_norm_keeps_its_statistics() -> None:
@@ -285,15 +288,46 @@ def test_a_frozen_batch_norm_keeps_its_statistics() -> None:
 
 def test_threads_may_convolve_at_once() -> None:
     """On ARM, torch's own kernel gives other numbers while two threads are in it."""
-    layers = [DepthwiseConvolution(16, 16, 5, padding=2, groups=16) for _ in range(2)]
-    x_BDS = torch.randn(2, 16, 40)
+    layers = [DepthwiseConvolution(16, 5) for _ in range(2)]
+    x_BSD = torch.randn(2, 40, 16)
 
     def outputs(_: int) -> list[Tensor]:
         with torch.inference_mode():
-            return [layer(x_BDS) for layer in layers * 20]
+            return [layer(x_BSD) for layer in layers * 20]
 
     expected = outputs(0)
     with ThreadPoolExecutor(8) as threads:
         for found in threads.map(outputs, range(64)):
-            for one_BDS, other_BDS in zip(found, expected, strict=True):
-                torch.testing.assert_close(one_BDS, other_BDS)
+            for one_BSD, other_BSD in zip(found, expected, strict=True):
+                torch.testing.assert_close(one_BSD, other_BSD)
+
+
+# -------------------------------------------------------------------------- packed sequences
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("positions", ["rotary", "none"])
+def test_packed_sequences_do_not_see_each_other(positions: str, causal: bool) -> None:
+    """Outputs and gradients are those of each sequence alone; one of them is empty."""
+    part = block(positions, causal=causal)
+    lengths = [7, 1, 0, 4]
+    rows = [torch.randn(1, n, WIDTH, dtype=torch.float64) for n in lengths]
+    offsets = F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()
+    assert part.packs
+    together_1SD = part(torch.cat(rows, 1), Mask(segments=Segments(offsets, offsets, 7)))
+    alone_1SD = torch.cat([part(row) for row in rows if row.shape[1]], 1)
+    torch.testing.assert_close(together_1SD, alone_1SD)
+    weights = list(part.parameters())
+    mine, theirs = (
+        torch.autograd.grad((y_1SD * alone_1SD.detach()).square().sum(), weights)
+        for y_1SD in (together_1SD, alone_1SD)
+    )
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_borders_of_packed_sequences() -> None:
+    offsets = torch.tensor([0, 2, 2, 5], dtype=torch.int32)
+    borders = Borders.of(Segments(offsets, offsets, 3), 5)
+    assert borders.start_S.tolist() == [0, 0, 2, 2, 2]
+    assert borders.end_S.tolist() == [2, 2, 5, 5, 5]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from transduce.nn.attention.attention import fused_attention, masked_softmax
 from transduce.nn.attention.short import fits, short_attention
+from transduce.nn.depthwise import Borders, DepthwiseConvolution
 from transduce.nn.embedding.tokens import embedded
 from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.linear import linear
@@ -334,3 +335,30 @@ def test_cross_entropy(vocabulary: int, half: bool) -> None:
         assert mine.grad is not None
         assert theirs.grad is not None
         assert apart(mine.grad, theirs.grad) < (1e-2 if half else 1e-3)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("causal_one", [False, True])
+@pytest.mark.parametrize(("width", "taps"), [(384, 7), (144, 15), (70, 31)])
+def test_depthwise_convolution(width: int, taps: int, causal_one: bool, packed: bool) -> None:
+    torch.manual_seed(0)
+    part = DepthwiseConvolution(width, taps, causal_one).cuda()
+    borders = None
+    x = torch.randn(9, 83, width, device="cuda")
+    if packed:
+        offsets = offsets_of(lengths_of(60, 40))
+        x = torch.randn(1, int(offsets[-1]), width, device="cuda")
+        borders = Borders.of(Segments(offsets, offsets, 40), x.shape[1])
+    half = x.bfloat16().requires_grad_()
+    exact = half.detach().double().requires_grad_()
+    grad = torch.randn_like(x)
+    found = part(half, borders)
+    assert found.dtype == torch.float32
+    mine = torch.autograd.grad(found, [half, *part.parameters()], grad)
+    part.double()
+    wanted = part(exact, borders)
+    theirs = torch.autograd.grad(wanted, [exact, *part.parameters()], grad.double())
+    assert apart(found, wanted) < 1e-5
+    for one, other, limit in zip(mine, theirs, (4e-3, 1e-5, 1e-5), strict=True):
+        assert one.shape == other.shape
+        assert apart(one, other) < limit

@@ -14,6 +14,7 @@ from functools import cache
 from types import SimpleNamespace
 
 from transduce.nn.triton.attention import attention_kernels
+from transduce.nn.triton.depthwise import depthwise_kernels
 from transduce.nn.triton.linear import product_kernels
 from transduce.nn.triton.loss import loss_kernels
 from transduce.nn.triton.residual import residual_kernels
@@ -31,6 +32,7 @@ def kernels() -> SimpleNamespace:
         **attention_kernels(),
         **step_kernels(),
         **product_kernels(),
+        **depthwise_kernels(),
         **residual_kernels(),
     )
 

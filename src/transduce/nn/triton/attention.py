@@ -50,7 +50,7 @@ def attention_kernels() -> dict[str, Any]:
         at = (tl.program_id(0) * BLOCK + t[:, None]) * BLOCK + t[None, :]
         return tl.where(tl.rand(tl.load(seed), at) >= dropout, 1.0 / (1.0 - dropout), 0.0)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["T", "S"])
     def attention(
         q_ptr, k_ptr, v_ptr, q_offsets, k_offsets, seed, out_ptr,
         q_row, k_row, H, T, S, scale, dropout,
@@ -71,7 +71,7 @@ def attention_kernels() -> dict[str, Any]:
             out = tl.dot(p.to(v.dtype), v)
             store_tile(out_ptr + (q_start * H + h) * K, H * K, t, T, out, K)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["T", "S"])
     def attention_backward(
         q_ptr, k_ptr, v_ptr, q_offsets, k_offsets, seed,
         grad_ptr, dq_ptr, dk_ptr, dv_ptr, q_sums, k_sums, v_sums,

@@ -66,7 +66,7 @@ def product_kernels() -> dict[str, Any]:
         to = y_ptr + row[:, None].to(tl.int64) * outputs + column[None, :]
         tl.store(to, y.to(y_ptr.dtype.element_ty), mask=known[:, None] & there[None, :])
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["rows", "count"])
     def column_sums(
         grad_ptr, y_ptr, gated_ptr, shares, done, sums, rows, width, count,
         GATED: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, SPLITS: tl.constexpr,

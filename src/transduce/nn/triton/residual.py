@@ -29,7 +29,7 @@ def residual_kernels() -> dict[str, Any]:
         random = tl.reshape(tl.join(tl.join(r0, r1), tl.join(r2, r3)), (ROWS, BLOCK))
         return tl.where(random >= dropout, 1.0 / (1.0 - dropout), 0.0)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["rows"])
     def embed(
         tokens, table, positions, places, seed, x_ptr, rows, width, scale, dropout,
         POSITIONS: tl.constexpr, DROPS: tl.constexpr, EARLY: tl.constexpr,
@@ -50,7 +50,7 @@ def residual_kernels() -> dict[str, Any]:
             x *= kept_tile(seed, first, dropout, ROWS, BLOCK)
         tl.store(x_ptr + row[:, None].to(tl.int64) * width + place[None, :], x, mask=inside)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["rows"])
     def embed_backward(
         grad_ptr, seed, by_rows, rows, width, scale, dropout,
         DROPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
@@ -64,7 +64,7 @@ def residual_kernels() -> dict[str, Any]:
             grad *= kept_tile(seed, first, dropout, ROWS, BLOCK)
         tl.store(by_rows + at, grad, mask=inside)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["rows"])
     def norm(
         x_ptr, change_ptr, seed, sum_ptr, weight, bias, y_ptr, mean_ptr, spread_ptr,
         rows, width, eps, dropout,
@@ -99,7 +99,7 @@ def residual_kernels() -> dict[str, Any]:
             y += b[None, :]
         tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["rows", "programs"])
     def norm_backward(
         grad_ptr, kept_ptr, x_ptr, seed, weight, mean_ptr, spread_ptr, dx_ptr, dchange_ptr,
         shares, rows, programs, width, dropout,

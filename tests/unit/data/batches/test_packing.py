@@ -63,22 +63,23 @@ def test_few_shapes_come_of_many_batches() -> None:
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "learned", "fourier", "none"])
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("encoder", ["pre", "post", "conformer"])
 def test_the_loss_and_its_gradients_are_those_of_the_padded_batch(
-    positions: str, norm_position: str
+    positions: str, encoder: str
 ) -> None:
-    side = {
-        "layers": 2,
-        "heads": 2,
-        "feed_forward": 32,
-        "positions": positions,
-        "norm_position": norm_position,
-    }
-    shape = {"width": 16, "dropout": 0.0, "encoder": side, "decoder": side}
+    side = {"layers": 2, "heads": 2, "feed_forward": 32, "positions": positions}
+    reads = {**side, "norm_position": encoder}
+    writes = reads
+    if encoder == "conformer":
+        if positions not in ("sinusoidal", "rotary", "none"):
+            pytest.skip("a Conformer has no such positions")
+        reads, writes = {**side, "kind": "conformer", "kernel": 5}, side
+    shape = {"width": 16, "dropout": 0.0, "encoder": reads, "decoder": writes}
     torch.manual_seed(1)
     network = build(recipe.Model.model_validate(shape), Vocabulary(12, 12)).double()
     batch = collate([[5, 6, 7], [6], [9, 9, 4, 5, 7, 8], []], [[8, 9], [7, 8, 9, 10, 4], [], [4]])
     assert batch.target_BT is not None
+    assert network.packs(8)
     found = []
     for loss in (
         network.loss(batch.source_BS, batch.source_lengths_B, batch.target_BT, 0.1),
