@@ -93,6 +93,7 @@ def quick() -> dict[str, Race]:
 def race_alone(race: Race, seed: int, device: str) -> None:
     """Train, score once, and print what was found."""
     from transduce.evaluation.evaluate import evaluate_folder
+    from transduce.evaluation.metrics import HIGHER_IS_BETTER as METRICS
     from transduce.recipe import load_recipe
     from transduce.training import train
 
@@ -102,7 +103,8 @@ def race_alone(race: Race, seed: int, device: str) -> None:
         folder = Path(place)
         trained = train(load_recipe(race.recipe, overrides), folder)
         _mark("trained")
-        evaluation = evaluate_folder(trained.model, folder, split=race.set)
+        asked_for = _plain(race) if _plain(race) in METRICS else None
+        evaluation = evaluate_folder(trained.model, folder, split=race.set, metrics=asked_for)
         score = _score(race, trained.model, evaluation)
         _mark("scored", score=score, updates=trained.state.step, machine=_machine(device))
 
@@ -111,10 +113,15 @@ def _mark(what: str, **metadata: Any) -> None:
     print(MARK, json.dumps({"what": what, **metadata}), file=sys.stderr, flush=True)
 
 
+def _plain(race: Race) -> str:
+    """The metric that is measured."""
+    return race.metric.removeprefix("100 - ").removeprefix("mean ")
+
+
 def _score(race: Race, model: Any, evaluation: Any) -> float:
-    name = race.metric.removeprefix("100 - ")
-    if name.startswith("mean "):
-        value = evaluation.mean[name.removeprefix("mean ")].value
+    name = _plain(race)
+    if "mean " in race.metric:
+        value = evaluation.mean[name].value
     elif name in evaluation.metrics:
         value = evaluation.metrics[name].value
     else:

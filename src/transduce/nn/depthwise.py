@@ -71,9 +71,9 @@ class DepthwiseConvolution(nn.Conv1d):
         """Without zeros around, or so many on either side: [B, S - kernel + 1 + 2 · around, D]."""
         how = {"padding": around, "groups": self.groups}
         if not ARM or x_BSD.device.type != "cpu":
-            return F.conv1d(x_BSD.mT, self.weight, self.bias, **how).mT  # type: ignore[arg-type]
+            return F.conv1d(x_BSD.mT, self.weight, self.bias, **how).mT
         with _TURN[0]:
-            return F.conv1d(x_BSD.mT, self.weight, self.bias, **how).mT  # type: ignore[arg-type]
+            return F.conv1d(x_BSD.mT, self.weight, self.bias, **how).mT
 
     def _packed(self, x_1SD: Tensor, borders: Borders) -> Tensor:
         S = x_1SD.shape[1]

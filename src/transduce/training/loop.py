@@ -249,6 +249,8 @@ class Run:
         state.step += 1
         state.position = portion.position
         self._count_out_of_memory()
+        while self.update.notices:
+            self.progress.print_line(self.update.notices.pop(0))
         seconds = time.perf_counter() - began
         state.seconds += seconds
         window = state.window

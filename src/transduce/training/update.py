@@ -59,6 +59,8 @@ class Update:
     """Follows the weights at every `apply`."""
     objective: Callable[[Batch], Loss] | None = None
     """The loss of a batch that is where the network is; None: the network's own."""
+    notices: list[str] = field(default_factory=list, init=False)
+    """What a user should know, and was not told yet."""
     _weights: list[Tensor] = field(default_factory=list, init=False)
     _casts: CastCopies | None = field(default=None, init=False)
     """bfloat16 copies of the weights, on a GPU."""
@@ -201,13 +203,22 @@ class Update:
 
 class Replayed:
     """Work on tensors that stay the same: the first calls run it, then it is captured as a CUDA
-    graph, and replayed by all further calls.
+    graph, and replayed by all further calls. If it cannot be captured, all calls run it.
     """
 
-    def __init__(self, work: Callable[[], Any], warm_up: int = WARM_UP, pool: Any = None) -> None:
-        """pool: of memory, which graphs share that run one after the other."""
-        self.work, self.warm_up, self.pool = work, warm_up, pool
+    def __init__(
+        self,
+        work: Callable[[], Any],
+        failed: Callable[[Exception], None],
+        warm_up: int = WARM_UP,
+        pool: Any = None,
+    ) -> None:
+        """failed: is told why the work cannot be captured. pool: of memory, which graphs share that
+        run one after the other.
+        """
+        self.work, self.failed, self.warm_up, self.pool = work, failed, warm_up, pool
         self.graph: torch.cuda.CUDAGraph | None = None
+        self._captures = True
         self._result: Any = None
 
     def __call__(self) -> Any:
@@ -215,16 +226,39 @@ class Replayed:
         if self.warm_up:
             self.warm_up -= 1
             return self.work()
+        if self.graph is None and self._captures:
+            self._captures = False
+            try:
+                self.graph = self._capture()
+            except RuntimeError as error:
+                _end_failed_capture()
+                if out_of_memory(error):
+                    raise
+                self.failed(error)
         if self.graph is None:
-            graph = torch.cuda.CUDAGraph()
-            torch.cuda.synchronize()
-            # thread_local: another thread may pin memory meanwhile. Capturing computes nothing.
-            how = torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local")
-            with _no_garbage_collection(), how:
-                self._result = self.work()
-            self.graph = graph
+            return self.work()
         self.graph.replay()
         return self._result
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        # thread_local: another thread may pin memory meanwhile. Capturing computes nothing.
+        how = torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local")
+        with _no_garbage_collection(), how:
+            self._result = self.work()
+        return graph
+
+
+def _end_failed_capture() -> None:
+    """torch's random generator still waits for the end of the capture, and draws nothing until
+    then: it goes on with a state of its own."""
+    if not torch.cuda.is_available():
+        return
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    other = torch.Generator(generator.device)
+    other.manual_seed(torch.initial_seed() + 1)
+    generator.graphsafe_set_state(other.graphsafe_get_state())
 
 
 @contextmanager
@@ -260,6 +294,9 @@ class CapturedUpdate(Update):
     _packable: dict[int, bool] = field(default_factory=dict)
     _pool: Any = None
     """Graphs run one after the other, so they share one memory pool."""
+    _used: int = 0
+    """The weights with a gradient in this update, a bit for each: an optimizer leaves others alone,
+    and does not let them decay."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -269,17 +306,37 @@ class CapturedUpdate(Update):
             weight.grad = gradient
         self._total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self._rates = [torch.zeros((), device=self.device) for _ in self.optimizer.param_groups]
-        self._captured_mean = Replayed(lambda: Update._mean(self, self._total, 1.0))
-        self._captured_step = Replayed(lambda: Update._step(self))
+        self._all = (1 << len(self._weights)) - 1
+        self._captures = True
+        self._captured_mean = Replayed(
+            lambda: Update._mean(self, self._total, 1.0), self._not_captured
+        )
+        self._captured_steps: dict[int, Replayed] = {}
         self._longest = longest_row(self.network)
         self._empty = True
         """Whether the next pass is the first of its update."""
 
+    def _not_captured(self, error: Exception) -> None:
+        """Go on without graphs of passes: what kept one from being captured is in others too."""
+        if self._captures:
+            while isinstance(error.__context__, Exception):  # closing the capture fails, too
+                error = error.__context__
+            reason = " ".join(str(error).split("\n")[0].split())
+            self.notices.append(
+                f"Updates run without CUDA graphs from here on, which is slower: a pass could not "
+                f"be captured ({reason})."
+            )
+        self._captures = False
+        self._graphs.clear()
+
     def zero_gradients(self) -> None:
         self._empty = True  # no need to write zeros: the next pass overwrites the gradients
+        self._used = 0
 
     def all_reduce(self, total: Tensor) -> None:
         self._zero()
+        if self.ranks.count > 1:  # others may have used other weights
+            self._used = self._all
         super().all_reduce(total)
 
     def _zero(self) -> None:
@@ -301,12 +358,29 @@ class CapturedUpdate(Update):
 
     def _step(self) -> None:
         if not self._skips_by_itself:  # it asks whether to skip, which a graph cannot
-            super()._step()
+            with self._only_used():
+                super()._step()
             return
-        with rates_on_device(self.optimizer, self._rates):
-            self._captured_step()
+        if self._used not in self._captured_steps:
+            step = Replayed(lambda: Update._step(self), self._not_captured)
+            self._captured_steps[self._used] = step
+        with self._only_used(), rates_on_device(self.optimizer, self._rates):
+            self._captured_steps[self._used]()
         # Which a replay does not: others see that weights changed.
         increment_version(self._weights)
+
+    @contextmanager
+    def _only_used(self) -> Iterator[None]:
+        """Within, weights without a gradient have none, rather than zeros."""
+        pairs = list(zip(self._weights, self._gradients, strict=True))
+        unused = [pair for bit, pair in enumerate(pairs) if not self._used >> bit & 1]
+        for weight, _ in unused:
+            weight.grad = None
+        try:
+            yield
+        finally:
+            for weight, gradient in unused:
+                weight.grad = gradient
 
     def lay_out(self, batch: Batch) -> Packed | Batch:
         inputs: Packed | Batch | None = None
@@ -330,15 +404,19 @@ class CapturedUpdate(Update):
         captured = self._graphs.get(kind)
         if captured is None:
             self._seen[kind] += 1
-            if self._seen[kind] < 2 or len(self._graphs) >= MAX_GRAPHS:
+            if not self._captures or self._seen[kind] < 2 or len(self._graphs) >= MAX_GRAPHS:
                 tensors = inputs.tensors().items()
                 moved = {n: tensor.to(self.device, non_blocking=True) for n, tensor in tensors}
-                return self._backward(inputs.with_tensors(moved))
+                sums, used = self._backward(inputs.with_tensors(moved))
+                self._used |= used
+                return sums
             captured = self._graphs[kind] = self._capture(inputs)
         for name, tensor in inputs.tensors().items():
             captured.inputs[name].copy_(tensor, non_blocking=True)
-        loss: Tensor = captured.replayed()
+        loss: Tensor
+        loss, used = captured.replayed()
         self._empty = False
+        self._used |= used
         return loss.clone()
 
     def padding_share(self, batch: Batch) -> float:
@@ -350,7 +428,8 @@ class CapturedUpdate(Update):
             self._packable[longest] = self.network.packs(longest)
         return self._packable[longest]
 
-    def _backward(self, inputs: Packed | Batch) -> Tensor:
+    def _backward(self, inputs: Packed | Batch) -> tuple[Tensor, int]:
+        """Adds the gradients of a pass; its sums, and the weights that have a gradient, as bits."""
         settings = self.settings
         with self._casting(), self._autocast():
             if isinstance(inputs, Packed):
@@ -358,27 +437,32 @@ class CapturedUpdate(Update):
                 loss = self.network.packed_loss(inputs, *how)
             else:
                 loss = self.loss(inputs)
-        found = torch.autograd.grad(
-            loss.total, self._weights, allow_unused=True, materialize_grads=True
-        )
+        found = torch.autograd.grad(loss.total, self._weights, allow_unused=True)
+        pairs: list[tuple[Tensor, Tensor | None]] = list(zip(self._gradients, found, strict=True))
+        known = [(mine, new) for mine, new in pairs if new is not None]
+        own, others = [mine for mine, _ in known], [new for _, new in known]
         if self._empty:
-            copy_all(self._gradients, found)
+            copy_all(own, others)
+            for mine, new in pairs:
+                if new is None:
+                    mine.zero_()
         else:
-            add_all(self._gradients, found)
+            add_all(own, others)
         self._empty = False
-        return sums_of(loss)
+        used = sum(1 << bit for bit, (_, new) in enumerate(pairs) if new is not None)
+        return sums_of(loss), used
 
     def _capture(self, inputs: Packed | Batch) -> _CapturedPass:
         """A pass on inputs of this shape, not captured yet: the first call does it."""
         empty = {n: torch.empty_like(t, device=self.device) for n, t in inputs.tensors().items()}
         still, first = inputs.with_tensors(empty), self._empty
 
-        def work() -> Tensor:
+        def work() -> tuple[Tensor, int]:
             self._empty = first
             return self._backward(still)
 
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        replayed = Replayed(work, warm_up=0, pool=self._pool)
+        replayed = Replayed(work, self._not_captured, warm_up=0, pool=self._pool)
         return _CapturedPass(replayed, empty, list(self.network.buffers()))
 
 

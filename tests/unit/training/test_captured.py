@@ -7,6 +7,7 @@ says so. On a CPU a test can forbid it too, and compare.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -370,6 +371,103 @@ def test_audio_with_a_limited_number_of_positions_is_not_filled_up() -> None:
     assert "positions" in str(why_not_captured(on_gpu(network), Train()))
 
 
+# ----------------------------------------------------------------------------- without a GPU
+
+
+class FailingCapture:
+    """In place of torch.cuda.graph: as if the work waited for the device."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
+
+    def __exit__(self, *_: object) -> None:
+        raise AssertionError("it was not entered")
+
+
+@pytest.fixture
+def no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU in place of a GPU, on which nothing can be captured."""
+    if torch.cuda.is_available():
+        pytest.skip("stands in for a GPU")
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "graph", FailingCapture)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+
+
+def updates_of(unused: bool = False) -> tuple[Update, Update]:
+    """Two updates of equal networks; with a matrix that no pass uses."""
+    made = []
+    for kind in (Update, CapturedUpdate):
+        network = encoder_decoder("lstm")
+        if unused:
+            network.head.spare = nn.Linear(3, 3)  # type: ignore[union-attr]
+            nn.init.ones_(network.head.spare.weight)  # type: ignore[union-attr]
+        settings = Train(lr=0.1, weight_decay=0.5, ema=0.9, clip_norm=1.0)
+        average = MovingAverage(network, 0.9)
+        parts = (network.train(), build_optimizer(network, settings), settings, torch.float32)
+        made.append(kind(*parts, average=average))
+    return made[0], made[1]
+
+
+@pytest.mark.usefixtures("no_capture")
+def test_what_cannot_be_captured_runs_as_it_is_and_says_so_once() -> None:
+    plain, captured = updates_of()
+    for n in range(8):
+        batches = [pairs(5, n % 2), pairs(5, 3)]
+        one, other = plain(batches), captured(batches)
+        assert_same([torch.stack(one)], [torch.stack(other)], 1e-5)
+        plain.apply()
+        captured.apply()
+    for one, other in zip(plain._weights, captured._weights, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    (said,) = captured.notices
+    assert "without CUDA graphs" in said
+    assert "(operation not permitted when stream is capturing)" in said
+
+
+@pytest.mark.usefixtures("no_capture")
+def test_weights_without_a_gradient_do_not_decay() -> None:
+    for update in updates_of(unused=True):
+        spare = update.network.head.spare.weight  # type: ignore[union-attr]
+        for n in range(6):
+            before = update._weights[0].detach().clone()
+            update([pairs(5, n % 2), pairs(5, 3)])
+            update.apply()
+            assert not torch.equal(before, update._weights[0])
+        assert torch.equal(spare, torch.ones_like(spare))
+
+
+@pytest.mark.usefixtures("no_capture")
+def test_a_gradient_of_an_earlier_update_is_not_applied_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A weight that only some batches use: in other updates it stays as it is."""
+    for update in updates_of(unused=True):
+        spare = update.network.head.spare.weight  # type: ignore[union-attr]
+        loss = update.loss
+
+        def with_spare(batch: Batch, loss: Any = loss, spare: Tensor = spare) -> Any:
+            found = loss(batch)
+            if len(batch.source_BS) > 3:
+                return found._replace(total=found.total + spare.sum())
+            return found
+
+        monkeypatch.setattr(update, "loss", with_spare)
+        values = []
+        for rows in (5, 2, 5, 2):
+            update([pairs(rows)])
+            update.apply()
+            values.append(float(spare[0, 0].detach()))
+        assert values[0] != 1.0
+        assert values[1] == values[0] != values[2] == values[3]
+
+
 # ------------------------------------------------------------------------------------ on a GPU
 
 
@@ -447,6 +545,8 @@ def test_replayed_steps_are_the_same_updates(optimizer: str) -> None:
                 update._weights[0].grad.fill_(torch.nan)  # type: ignore[union-attr]
             set_learning_rate(update.optimizer, 0.01 / (step + 1))
             average.set_step(step + 1)
+            if isinstance(update, CapturedUpdate):
+                update._used = update._all
             total = torch.tensor([5.0, 4.0, 3.0], dtype=torch.float64, device="cuda")
             passed = update._mean(total, 1.0)
             assert int(passed.tokens) == 3
@@ -457,7 +557,7 @@ def test_replayed_steps_are_the_same_updates(optimizer: str) -> None:
         assert float(update.skip) == 0.0
         made.append([*network.parameters(), *average.weights.values()])
         if isinstance(update, CapturedUpdate):
-            assert update._captured_step.graph is not None
+            assert update._captured_steps[update._all].graph is not None
             assert update._captured_mean.graph is not None
     for eager, replayed in zip(*made, strict=True):
         torch.testing.assert_close(eager, replayed, rtol=1e-5, atol=1e-6)
@@ -512,3 +612,31 @@ def test_language_models_of_any_kind_are_captured() -> None:
         found.append(float(captured([batch])[0]))
         captured.zero_gradients()
     assert found == pytest.approx([float(plain([batch])[0])] * 3, rel=1e-3)
+
+
+@needs_gpu
+def test_a_pass_that_waits_for_the_gpu_is_not_captured() -> None:
+    """And dropout still draws, whose generator was in the capture that failed."""
+    network = encoder_decoder("lstm", dropout=0.3).cuda().train()
+    settings = Train(ema=0.9)
+    update = CapturedUpdate(network, build_optimizer(network, settings), settings, torch.bfloat16)
+    loss = update.loss
+    waits = [False]
+
+    def waiting(batch: Batch) -> Any:
+        found = loss(batch)
+        if waits[0]:
+            found.total.item()
+        return found
+
+    update.loss = waiting  # type: ignore[method-assign]
+    losses = []
+    for n in range(12):
+        waits[0] = n > 5  # graphs of one shape are there already
+        batch = pairs(9, 3, longest=20) if waits[0] else pairs(5, 1)
+        losses.append(float(update([batch])[0]))
+        update.apply()
+    assert len(set(losses)) == 12
+    (said,) = update.notices
+    assert "capturing" in said
+    assert update._captured_steps[update._all].graph is not None
