@@ -49,6 +49,14 @@ HEADER = (
     "whether TSV and CSV begin with a line of column names; default: yes where a column is named, "
     "else decided by the first lines, with a message"
 )
+SPLIT_TEXT = (
+    "read only this part of each file, such as 0-90% or 90-100%, by position, so that it stays "
+    "running text; of lines that are apart, a hash of the line decides"
+)
+SPLIT_AUDIO = (
+    "read only this part of the recordings, such as 0-80%, 80-90% or 90-100%; a hash of the audio "
+    "path as the table has it decides, so that utterances of one file are in the same part"
+)
 FORMAT = "format of the file; default: by the end of its name"
 WEIGHT = "in a list of training corpora: how often its pairs are drawn, compared with the others'"
 
@@ -171,6 +179,7 @@ class Text(Section):
         description="joined: one running text, cut into blocks; apart: each line is a document of "
         "its own that ends with the end token",
     )
+    split: Part | None = Field(None, description=SPLIT_TEXT)
     limit: PositiveInt | None = Field(None, description="read only the first N lines")
 
     @property
@@ -212,12 +221,20 @@ class Recordings(Section):
         None, description="a tag for every recording, such as its language; in use: --tag"
     )
     weight: PositiveFloat = Field(1.0, description=WEIGHT)
+    split: Part | None = Field(None, description=SPLIT_AUDIO)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
-def files_of(corpus: ParallelFiles | Columns) -> list[object]:
+FilesWithParts = ParallelFiles | Columns | Text | Recordings
+"""Corpora of files, of which a part may be read."""
+
+
+def files_of(corpus: FilesWithParts) -> list[object]:
     """The files that a corpus names, to compare them with those of another."""
-    named = [corpus.source, corpus.target] if isinstance(corpus, ParallelFiles) else [corpus.file]
+    if isinstance(corpus, ParallelFiles):
+        named = [corpus.source, corpus.target]
+    else:
+        named = [corpus.text if isinstance(corpus, Text) else corpus.file]
     return [[one] if isinstance(one, str) else one for one in named]
 
 

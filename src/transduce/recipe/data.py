@@ -8,12 +8,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from transduce.recipe.corpus import (
-    Columns,
     Corpus,
     File,
+    FilesWithParts,
     Mixture,
     Named,
-    ParallelFiles,
     files_of,
     percentages,
 )
@@ -164,7 +163,7 @@ class Data(Section):
             (name, part)
             for name, corpus in given.items()
             for part in (corpus.of if isinstance(corpus, Mixture) else [corpus])
-            if isinstance(part, Columns | ParallelFiles)
+            if isinstance(part, FilesWithParts)
         ]
         for (name, one), (other, two) in combinations(parts, 2):
             if name == other or files_of(one) != files_of(two) or one.split == two.split is None:

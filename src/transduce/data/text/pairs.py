@@ -5,7 +5,7 @@ hub.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
@@ -37,6 +37,7 @@ from transduce.recipe import (
 from transduce.storage import expanded
 
 EXAMPLES = 5
+CUT = 1000  # characters of a line of running text that is cut where a part of the text ends
 
 # Line separators of str.splitlines and many editors; here only \n and \r\n end a line, otherwise
 # the two sides would get out of step.
@@ -206,9 +207,9 @@ def read_pairs(
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
         pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
-    part = getattr(corpus, "split", None) if isinstance(corpus, Columns | ParallelFiles) else None
-    if part is not None:
-        pairs = _part_of(pairs, part)
+    if isinstance(corpus, Columns | ParallelFiles) and corpus.split is not None:
+        inside = in_part(corpus.split)
+        pairs = (pair for pair in pairs if inside(pair.source))
     read, has_sources, running = 0, not isinstance(corpus, Text), is_running(corpus)
     for pair in pairs:
         if has_sources and not pair.source.strip():
@@ -230,14 +231,17 @@ def read_pairs(
             return
 
 
-def _part_of(pairs: Iterable[Pair], part: str) -> Iterator[Pair]:
-    """The pairs whose source is in a part of the corpus, such as 80-90%; tags do not matter."""
+def in_part(part: str) -> Callable[[str], bool]:
+    """Whether a text is in a part of its corpus, such as 80-90%: a hash decides, on every machine
+    alike. Tags before a source do not matter."""
     first, last = (round(Fraction(str(end)) / 100 * 2**64) for end in percentages(part))
-    for pair in pairs:
-        source = composed(pair.source.strip()).encode("utf-8", "surrogatepass")
-        place = int.from_bytes(blake2b(source, digest_size=8).digest(), "little")
-        if first <= place < last:
-            yield pair
+
+    def inside(text: str) -> bool:
+        known = composed(text.strip()).encode("utf-8", "surrogatepass")
+        place = int.from_bytes(blake2b(known, digest_size=8).digest(), "little")
+        return first <= place < last
+
+    return inside
 
 
 def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
@@ -384,8 +388,38 @@ def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]
 
 def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
     for name in find_files(corpus.text, folder):
-        for line, text in enumerate(read_lines(name, folder, breaks=corpus.running), start=1):
+        lines: Iterable[tuple[int, str]]
+        lines = enumerate(read_lines(name, folder, breaks=corpus.running), start=1)
+        if corpus.split is not None and corpus.running:
+            lines = _stretch(lines, _characters(name, folder), corpus.split)
+        elif corpus.split is not None:
+            inside = in_part(corpus.split)
+            lines = ((number, text) for number, text in lines if inside(text))
+        for line, text in lines:
             yield Pair("", text, name, line)
+
+
+def _characters(name: str, folder: str | None) -> int:
+    return sum(map(len, read_lines(name, folder, breaks=True)))
+
+
+def _stretch(lines: Iterable[tuple[int, str]], size: int, part: str) -> Iterator[tuple[int, str]]:
+    """The part of a running text of so many characters.
+
+    A line is in the part in which it begins; a long one is cut at the border, as some texts are one
+    line.
+    """
+    first, last = (round(Fraction(str(end)) / 100 * size) for end in percentages(part))
+    begin = 0
+    for number, text in lines:
+        end = begin + len(text)
+        if len(text) > CUT:
+            text = text[max(first - begin, 0) : max(last - begin, 0)]
+            if text:
+                yield number, text
+        elif first <= begin < last:
+            yield number, text
+        begin = end
 
 
 def _column_pairs(corpus: Columns, folder: str | None, counts: ReadingCounts) -> Iterator[Pair]:
@@ -413,6 +447,7 @@ def _recording_pairs(
     wanted = [corpus.audio, corpus.target]
     optional = [corpus.transcript, corpus.start, corpus.end, corpus.group, corpus.tags]
     wanted += [column for column in optional if column is not None]
+    inside = in_part(corpus.split or "0-100%")
     for name in find_files(corpus.file, folder):
         beside = locate(name, folder).absolute().parent
         rows = read_rows(
@@ -425,6 +460,8 @@ def _recording_pairs(
             end = _seconds(next(rest), name, line) if corpus.end is not None else None
             group = "" if corpus.group is None else next(rest)
             tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
+            if not inside(audio):
+                continue
             file = beside / expanded(audio)
             source = place_of(file, start, end) if audio.strip() else ""
             pair = Pair(source, target, name, line, transcript=transcript, group=group)

@@ -8,7 +8,7 @@ import pytest
 
 from transduce.data.text.pairs import Pair, check_files, read_pairs
 from transduce.errors import DataError, RecipeError
-from transduce.recipe import Columns, Corpus, ParallelFiles, parse_recipe
+from transduce.recipe import Columns, Corpus, ParallelFiles, Recordings, Text, parse_recipe
 
 PARTS = ("0-80%", "80-90%", "90-100%")
 
@@ -138,3 +138,51 @@ def test_a_word_without_a_tag_is_named(tmp_path: Path) -> None:
         pairs_of(Columns(file="a.conll"), tmp_path)
     (tmp_path / "b.conll").write_text("two words\tB-X\nof\tO\n", encoding="utf-8")
     assert pairs_of(Columns(file="b.conll"), tmp_path)[0].source == "two_words of"
+
+
+def test_running_text_is_split_by_position_without_loss(tmp_path: Path) -> None:
+    lines = [f"line {n} of the play\n" for n in range(500)]
+    (tmp_path / "play.txt").write_text("".join(lines), encoding="utf-8")
+    long = "".join(f"{n} words without an end " for n in range(2000))
+    (tmp_path / "one.txt").write_text(long, encoding="utf-8")
+    for name, whole in (("play.txt", "".join(lines)), ("one.txt", long)):
+        parts = [
+            "".join(pair.target for pair in pairs_of(Text(text=name, split=part), tmp_path))
+            for part in PARTS
+        ]
+        assert "".join(parts) == whole
+        assert [round(10 * len(part) / len(whole)) for part in parts] == [8, 1, 1]
+    apart = [
+        {
+            pair.target
+            for pair in pairs_of(Text(text="play.txt", lines="apart", split=part), tmp_path)
+        }
+        for part in PARTS
+    ]
+    assert sum(map(len, apart)) == len(apart[0] | apart[1] | apart[2]) == 500
+    assert 30 < len(apart[2]) < 80
+
+
+def test_recordings_are_split_by_their_path_in_the_table(tmp_path: Path) -> None:
+    places = []
+    for folder in ("here", "there"):  # the same on another machine
+        (tmp_path / folder).mkdir()
+        rows = "".join(f"clips/{n // 2}.wav\ttext {n}\n" for n in range(400))
+        (tmp_path / folder / "list.tsv").write_text(rows, encoding="utf-8")
+        parts = [
+            pairs_of(Recordings(file="list.tsv", audio=0, target=1, split=part), tmp_path / folder)
+            for part in PARTS
+        ]
+        assert sorted(pair.line for part in parts for pair in part) == list(range(1, 401))
+        places.append([[pair.line for pair in part] for part in parts])
+        assert all(line + 1 in places[-1][2] for line in places[-1][2] if line % 2)
+    assert places[0] == places[1]
+    assert places[0][2][:4] == [7, 8, 23, 24]
+
+
+@pytest.mark.parametrize("corpus", ["text: a.txt", "file: a.tsv, audio: 0"])
+def test_parts_of_texts_and_recordings_must_not_overlap(corpus: str) -> None:
+    task = "task: continue\n" if "text" in corpus else ""
+    text = f"{task}data: {{train: {{{corpus}, split: 0-80%}}, valid: {{{corpus}, split: 70-100%}}}}"
+    with pytest.raises(RecipeError, match=r"overlaps data.train"):
+        parse_recipe(text, "my.yaml", Path())
