@@ -27,7 +27,7 @@ LAYERS = [
     ["hub"],
     ["corpora"],
     ["data"],
-    ["synthesis"],
+    ["synthesis", "automatic"],
     ["models"],
     ["runtime"],
     ["decoding"],

@@ -30,6 +30,7 @@ from transduce.cli.commands.convert.publish import publish
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
 from transduce.cli.commands.look import look
+from transduce.cli.commands.new import new
 from transduce.cli.commands.options import expanded
 from transduce.cli.commands.prompts import prompts
 from transduce.cli.commands.recipes import check, recipes
@@ -52,6 +53,7 @@ app = typer.Typer(
 
 for command in (
     demo,
+    new,
     train,
     run,
     batch,

@@ -287,11 +287,9 @@ def _check_is_no_data(path: Path, raw: bytes) -> None:
     suffix = Path(path.name.removesuffix(".gz").removesuffix(".xz")).suffix
     is_recipe = suffix in (".yaml", ".yml")
     if suffix in DATA or (not is_recipe and b"\t" in raw.split(b"\n", 1)[0]):
-        said = "" if suffix in DATA else ", format: tsv"
         raise RecipeError(
-            f"{path} is data, not a recipe; write a recipe that names it (data: {{train: {{file: "
-            f"{path.name}{said}, split: 0-90%}}, valid: {{file: {path.name}{said}, split: "
-            f"90-100%}}}}) and give that: transduce train my.yaml"
+            f"{path} is data, not a recipe; `transduce train {path}` chooses a recipe for it, and "
+            f"`transduce new {path} > my.yaml` writes one"
         )
 
 

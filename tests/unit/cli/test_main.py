@@ -15,7 +15,8 @@ from command_line import Transduce, sentence
 from transduce.cli import main as cli
 
 COMMANDS = [
-    *("demo", "train", "run", "batch", "back-translate", "score", "look", "prompts", "evaluate"),
+    *("demo", "new", "train", "run", "batch", "back-translate", "score", "look", "prompts"),
+    "evaluate",
     *(
         "compare",
         "ablate",
@@ -74,7 +75,7 @@ def test_version(transduce: Transduce) -> None:
         (["run", "x", "--nbst", "3"], "No such option: --nbst; did you mean --nbest?"),
         (["run", "x", "--quiet"], "No such option: --quiet; see transduce run --help"),
         (["train", "x", "--set", "a.b=3"], "--set; a key of the recipe is set by its name alone:"),
-        (["check", "."], ". is a folder without a run in it; give a recipe file"),
+        (["check", "."], "is a folder without a run in it, and neither recordings"),
         (["run", "x", "--beam", "many"], "'--beam': it must be a valid integer; see transduce run"),
         (["train", "pronounce", "--train.lr=3"], "overrides have no dashes: train.lr=..."),
         (["train", "pronounce", "train.lr"], "'train.lr' is not of the form train.lr=3e-4"),

@@ -473,10 +473,9 @@ def test_the_example_of_the_page_is_valid() -> None:
 @pytest.mark.parametrize("name", ["mine.tsv", "mine.csv.gz", "mine.trn", "mine.jsonl"])
 def test_data_in_place_of_a_recipe(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("a\tb\n" * 100_000, encoding="utf-8")  # also a large one
-    with pytest.raises(RecipeError, match=r"is data, not a recipe; write a recipe") as found:
+    with pytest.raises(RecipeError, match=r"is data, not a recipe; `transduce train") as found:
         load_recipe(tmp_path / name)
-    assert "transduce train my.yaml" in str(found.value)
-    assert ("format: tsv" in str(found.value)) == (name == "mine.trn")
+    assert f"transduce new {tmp_path / name} > my.yaml" in str(found.value)
     (tmp_path / "my.yaml").write_text("data:\t{}\n", encoding="utf-8")
     with pytest.raises(RecipeError, match=r"there is a tab|not valid YAML|data"):
         load_recipe(tmp_path / "my.yaml")

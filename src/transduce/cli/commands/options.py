@@ -28,11 +28,20 @@ def model_folder(place: str) -> Path:
 
 
 RecipeArgument = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A YAML file, or the name of a shipped recipe; or data of your own: a table, a text, "
+        "two parallel files, a folder.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE...", help="Overrides, e.g. train.lr=3e-4 model.width=256."),
+]
+Minutes = Annotated[
+    float | None,
+    typer.Option(min=0.05, help="Minutes of training; of a recipe, train.minutes."),
 ]
 DataOverrides = Annotated[
     list[str] | None,

@@ -25,7 +25,8 @@ def recipes(
 
 
 def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
-    """Validate a recipe and inspect its data before training."""
+    """Validate a recipe and inspect its data before training; or say what a file is."""
+    from transduce.cli.own_file import chosen_for, data_files, print_found, recipe_of
     from transduce.cli.printing import print_diagnosis
     from transduce.data.doctor.check import examine
     from transduce.hardware import pick_device
@@ -34,7 +35,13 @@ def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
     from transduce.tasks.model_size import check_trainable
     from transduce.tasks.transduce import kind_of
 
-    chosen = load_recipe(recipe, overrides or [])
+    paths, rest = data_files(recipe, overrides or [])
+    if paths:
+        found, choice, rest = chosen_for(paths, rest, None)
+        print_found(found, choice)
+        chosen = recipe_of(found, choice, rest)
+    else:
+        chosen = load_recipe(recipe, rest)
     memory = free_memory(pick_device(chosen.train.device))
     if not chosen.train.fsdp:  # the number of processes is unknown here
         check_trainable(kind_of(chosen), chosen, memory)

@@ -1,0 +1,497 @@
+"""Choose the settings for a file: parts, tokens, network, training, metrics and decoding.
+
+The networks and what they were measured by are in `plans.py`. The rules are here, one function
+each, in the order in which a recipe has them; each value comes with its reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from transduce.automatic.found import MAX_LETTERS, Found, Lengths, Side
+from transduce.automatic.machine import Machine
+from transduce.automatic.plans import BATCHES, DROPOUT, PLANS, Plan
+from transduce.data.text.pairs import in_part
+
+MINUTES = 10.0
+SPENT = 0.85  # of the minutes on updates; the rest are start-up and validation
+ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be taken
+HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
+FEWEST_HELD_OUT = 5
+TOKENS_OF_WORD = 1.4  # subwords, in the mean
+RECIPE_TASKS = {
+    "text to text": "transduce",
+    "text to label": "classify",
+    "words to tags": "tag",
+    "language model": "continue",
+    "audio to text": "transduce",
+    "audio to label": "classify",
+}
+
+
+@dataclass
+class Choice:
+    """The values of a recipe, in its order, and the reason of each."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """By dotted key."""
+    about: list[str] = field(default_factory=list)
+    """What was chosen, in a few lines."""
+
+    def set(self, key: str, value: Any, why: str = "") -> None:
+        *path, last = key.split(".")
+        inner = self.values
+        for step in path:
+            inner = inner.setdefault(step, {})
+        inner[last] = value
+        if why:
+            self.reasons[key] = why
+
+    def get(self, key: str) -> Any:
+        found: Any = self.values
+        for step in key.split("."):
+            found = found.get(step) if isinstance(found, dict) else None
+        return found
+
+
+def choose(found: Found, machine: Machine, minutes: float = MINUTES) -> Choice:
+    """The recipe for what was found, on a machine, for so many minutes of training."""
+    choice = Choice()
+    choice.set("name", found.name, "the run directory is runs/NAME")
+    choice.set("task", RECIPE_TASKS[found.task], f"{found.task}, by what is in the file")
+    choice.set("seed", 1, "another gives another model: together they are an ensemble")
+    _parts(choice, found)
+    _tokens(choice, found, machine)
+    _audio_rate(choice, found)
+    timed = _plan(choice, found, machine, minutes)
+    _model(choice, found, timed)
+    _train(choice, found, timed, minutes)
+    _validation(choice, found, timed, machine)
+    _decoding(choice, found)
+    choice.about = _about(choice, found, timed, machine, minutes)
+    return choice
+
+
+# ----------------------------------------------------------------------------------- the parts
+
+
+def _parts(choice: Choice, found: Found) -> None:
+    """Train, valid and test: files that are there, else parts by a hash of the source."""
+    missing = [part for part in ("valid", "test") if part not in found.corpora]
+    own = dict(found.corpora)
+    if "valid" not in own or not own:
+        share = _share(found, len(missing))
+        ends = _ends(share, missing)
+        train = found.corpora["train"]
+        own["train"] = {**train, "split": ends["train"]}
+        for part in missing:
+            own[part] = {**train, "split": ends[part]}
+            if found.rows * share / 100 > 2 * HELD_OUT and found.task != "language model":
+                own[part]["limit"] = HELD_OUT
+    for part in ("train", "valid", "test"):
+        if part not in own:
+            continue
+        why = ""
+        if part == "train" and "split" in own[part]:
+            why = (
+                "by position, the end held out"
+                if found.task == "language model"
+                else "by a hash of the source: the same everywhere, no source in two parts"
+            )
+        elif part in found.corpora and part != "train":
+            why = "found beside the training file"
+        choice.set(f"data.{part}", own[part], why)
+    if found.alternatives >= 0.01 and found.task == "text to text":
+        several = f"{100 * found.alternatives:.0f} % of the sources have several targets"
+        choice.set("data.multiple_references", True, f"{several}: any of them is right")
+
+
+def _share(found: Found, parts: int) -> float:
+    """Per cent of each part that is held out: much of a small set, little of a large one."""
+    count = found.sources
+    if found.task == "language model":
+        return 10.0 if count < 2_000_000 else 5.0 if count < 20_000_000 else 1.0
+    share = 15.0 if count < 300 else 10.0 if count < 5000 else 5.0
+    if count * share / 100 > HELD_OUT:
+        share = max(round(100 * HELD_OUT / count, 3), 0.02)
+    # A hash may leave a small part empty.
+    while found.examples and share < 25:
+        ends = _ends(share, ["valid", "test"][:parts])
+        counts = [
+            sum(map(in_part(part), found.examples))
+            for name, part in ends.items()
+            if name != "train"
+        ]
+        if min(counts, default=FEWEST_HELD_OUT) >= FEWEST_HELD_OUT:
+            break
+        share += 2.5
+    return share
+
+
+def _ends(share: float, parts: list[str]) -> dict[str, str]:
+    borders = [0.0, *(100 - share * (len(parts) - n) for n in range(len(parts))), 100.0]
+    texts = [f"{border:.3f}".rstrip("0").rstrip(".") for border in borders]
+    names = ["train", *parts]
+    return {name: f"{texts[n]}-{texts[n + 1]}%" for n, name in enumerate(names)}
+
+
+# ---------------------------------------------------------------------------------- the tokens
+
+
+def family_of(found: Found) -> str:
+    """The key of PLANS: text to text is words or sentences."""
+    if found.task != "text to text":
+        return found.task
+    assert found.source is not None
+    return "words" if _level(found, found.source) != "subword" else "sentences"
+
+
+def _level(found: Found, side: Side) -> str:
+    """Letters for words and for little text, subwords else; symbols where white space has them."""
+    if side.is_symbols:
+        return "symbol"
+    if side.is_words or (found.rows < 1000 and side.characters.maximum <= 120):
+        return "character"
+    return "subword"
+
+
+def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
+    source, target = found.source, found.target
+    if found.task == "words to tags":
+        assert source is not None
+        size = max(1000, min(50_000, 2 * source.pieces))
+        choice.set("data.tokens.source", {"size": size}, "every word, so that each has its letters")
+    elif found.task == "text to label":
+        assert source is not None
+        choice.set("data.tokens.source", *_source_of_labels(source))
+    elif found.task == "language model":
+        choice.set("data.tokens.both", *_one_text(found, target))
+    elif found.task == "audio to text":
+        symbols = target.is_symbols
+        level = {"level": "symbol" if symbols else "character"}
+        why = "phones" if symbols else "letters: CTC needs targets shorter than the sound's states"
+        choice.set("data.tokens.both", level, why)
+    elif found.task == "text to text":
+        assert source is not None
+        _two_sides(choice, found, source, target, machine)
+    choice.set("data.max_length", *_max_length(choice, found))
+    if found.task == "text to label":
+        choice.set("data.overlong", "truncate", "the beginning of a long text says enough")
+
+
+def _source_of_labels(source: Side) -> tuple[dict[str, Any], str]:
+    if source.is_words or _is_unspaced(source):
+        return {"level": "character"}, "short words: their letters and letter n-grams"
+    return (
+        {"level": "word", "size": 30_000, "lowercase": True},
+        "words, as in imdb-pairs; capitals say little of a label",
+    )
+
+
+def _is_unspaced(side: Side) -> bool:
+    """Whether words are not separated: a piece between spaces is a clause."""
+    return side.piece_length > 12
+
+
+def _one_text(found: Found, side: Side) -> tuple[dict[str, Any], str]:
+    if found.rows < 2e7 and len(side.letters) <= MAX_LETTERS:
+        return {"level": "character"}, "letters: little text for subwords (recipe shakespeare)"
+    size = max(8000, 2 * len(side.letters))
+    return {"level": "subword", "size": size}, "subwords: much text, or many different characters"
+
+
+def _two_sides(choice: Choice, found: Found, source: Side, target: Side, machine: Machine) -> None:
+    levels = [_level(found, side) for side in (source, target)]
+    if "subword" in levels and "symbol" not in levels:
+        levels = ["subword", "subword"]
+    sides = [
+        _side(found, side, level, machine)
+        for side, level in zip((source, target), levels, strict=True)
+    ]
+    known = target.letters & source.letters
+    shared = len(known) >= 0.8 * len(target.letters)
+    if levels[0] == levels[1] and levels[0] != "symbol" and shared:
+        choice.set(
+            "data.tokens.both", sides[0], f"{_why(levels[0])}; both sides use the same letters"
+        )
+        return
+    choice.set("data.tokens.source", sides[0], _why(levels[0]))
+    choice.set("data.tokens.target", sides[1], _why(levels[1]))
+
+
+def _why(level: str) -> str:
+    return {
+        "character": "words: their letters",
+        "symbol": "symbols, separated by spaces",
+        "subword": "sentences: subwords",
+    }[level]
+
+
+def _side(found: Found, side: Side, level: str, machine: Machine) -> dict[str, Any]:
+    tokens: dict[str, Any] = {"level": level}
+    if level == "character" and side is found.source and "Hangul" in side.scripts:
+        tokens["normalize"] = "nfd"  # syllables into letters, as in sigmorphon
+    if level == "subword":
+        tokens["size"] = _vocabulary(found, side, machine)
+    return tokens
+
+
+def _vocabulary(found: Found, side: Side, machine: Machine) -> int:
+    """10,000 subwords for 29,000 pairs did well (multi30k), 4,000 on a CPU for their speed."""
+    sizes = ((3000, 1000), (10_000, 2000), (20_000, 4000), (100_000, 10_000), (1_000_000, 16_000))
+    size = next((size for rows, size in sizes if found.rows < rows), 32_000)
+    if machine.device == "cpu":
+        size = min(size, 4000)
+    return max(size, 2 * len(side.letters))
+
+
+def _max_length(choice: Choice, found: Found) -> tuple[int, str]:
+    if found.sound is not None:
+        frames = min(-(-found.sound.seconds.greatest // 100) * 110, 3000)
+        return max(frames, 100), "frames of 10 ms; longer recordings are skipped"
+    if found.task == "language model":
+        return 256, "the length of the blocks that the text is cut into"
+    assert found.source is not None
+    if found.task == "text to label":
+        words = choice.get("data.tokens.source.level") == "word"
+        longest = found.source.words.greatest if words else found.source.characters.greatest
+        return min(max(32, _round_up(longest)), 1000), "longer texts are cut"
+    if found.task == "words to tags":
+        return min(max(32, _round_up(found.source.words.greatest)), 512), "all sentences"
+    longest = max(lengths.greatest for lengths in _sizes(choice, found))
+    # Some words have many subwords, and rows that were not looked at may be longer.
+    capacity = 2 if not found.whole or family_of(found) == "sentences" else 1
+    return min(max(32, _round_up(capacity * longest + 10)), 512), "all pairs, with their tags"
+
+
+def _round_up(number: float) -> int:
+    return -(-int(number) // 16) * 16
+
+
+# ---------------------------------------------------------------------------------- the network
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A plan, fitted to a training set and the time."""
+
+    plan: Plan
+    batch: int
+    updates: int
+    """That it should get."""
+    possible: int
+    """That the time allows, about."""
+    passes: float
+    """Over the training set, of the updates that it gets."""
+
+    @property
+    def expected(self) -> int:
+        return max(min(self.updates, self.possible), 1)
+
+
+def _audio_rate(choice: Choice, found: Found) -> None:
+    if found.sound is None:
+        return
+    rate = 16_000 if found.sound.rate >= 16_000 else max(found.sound.rate, 8000)
+    choice.set("audio.sample_rate", rate, f"the recordings have {found.sound.rate:,} Hz")
+
+
+def training_tokens(choice: Choice, found: Found) -> float:
+    """Tokens of the longer side in a pass over the training set, about."""
+    split = choice.get("data.train.split")
+    share = float(split.partition("-")[2].rstrip("%")) / 100 if split else 1.0
+    if found.sound is not None:
+        return share * found.sound.minutes * 6000
+    if found.task == "language model":
+        return share * found.rows / (1 if choice.get("data.tokens.both.level") != "subword" else 4)
+    return share * found.rows * max(lengths.median + 1 for lengths in _sizes(choice, found))
+
+
+def _sizes(choice: Choice, found: Found) -> list[Lengths]:
+    """Lengths of both sides in tokens, about."""
+    assert found.source is not None
+    sizes = []
+    for side, name in ((found.source, "source"), (found.target, "target")):
+        level = choice.get(f"data.tokens.{name}.level") or choice.get("data.tokens.both.level")
+        if level == "character":
+            sizes.append(side.characters)
+        elif level == "subword":
+            sizes.append(side.words.times(TOKENS_OF_WORD))
+        else:
+            sizes.append(side.words)
+    return sizes
+
+
+def _fit(plan: Plan, tokens: float, machine: Machine, minutes: float) -> Timed:
+    minimum, maximum = plan.batch
+    batch = int(min(max(minimum, tokens / BATCHES), maximum))
+    batch = max(64, batch // 64 * 64)
+    fewest, enough = plan.updates
+    updates = round(min(max(fewest, plan.passes * tokens / batch), enough), -1)
+    # On a GPU a smaller batch saves less than its share.
+    share = batch / maximum if machine.device == "cpu" else 0.3 + 0.7 * batch / maximum
+    seconds = plan.seconds[machine.device] * share / machine.speed
+    possible = int(SPENT * 60 * minutes / seconds)
+    expected = max(min(updates, possible), 1)
+    return Timed(plan, batch, int(updates), possible, expected * batch / max(tokens, 1))
+
+
+def _plan(choice: Choice, found: Found, machine: Machine, minutes: float) -> Timed:
+    """The largest plan for so many rows that gets enough updates in the time; else the smallest."""
+    family = family_of(found)
+    size = found.sound.minutes if found.sound is not None else found.rows
+    fitting = [plan for plan in PLANS[family] if plan.rows[0] <= size < plan.rows[1]]
+    tokens = training_tokens(choice, found)
+    for plan in reversed(fitting):
+        timed = _fit(plan, tokens, machine, minutes)
+        if timed.possible >= ENOUGH * timed.updates:
+            return timed
+    return _fit(fitting[0], tokens, machine, minutes)
+
+
+def _model(choice: Choice, found: Found, timed: Timed) -> None:
+    plan = timed.plan
+    for number, (key, value) in enumerate(plan.model.items()):
+        why = f"{plan.name} ({plan.evidence})" if number == 0 else plan.like
+        choice.set(f"model.{key}", value, why)
+    if plan.dropout is None:
+        dropout = next(value for passes, value in DROPOUT if timed.passes < passes)
+        why = f"each row is seen about {timed.passes:.0f} times"
+        choice.set("model.dropout", dropout, why)
+    else:
+        choice.set("model.dropout", plan.dropout, plan.like)
+    if found.task in ("text to text", "audio to text"):
+        both = choice.get("data.tokens.both") is not None and found.sound is None
+        tied = "all" if both else "target" if family_of(found) == "sentences" else "none"
+        why = {"all": "one vocabulary for both sides", "none": "few tokens: little to share"}
+        choice.set("model.tie_embeddings", tied, why.get(tied, "input and output of the decoder"))
+    if found.task == "text to label" and choice.get("data.tokens.source.level") == "character":
+        choice.set("model.ngrams", {"max_n": 5, "size": 500_000}, "of letters")
+    if found.task == "words to tags" and found.source is not None:
+        words = max(found.source.repeated, 10)
+        choice.set(
+            "model.characters",
+            {**plan.model["characters"], "words": words},
+            "words seen once have their letters alone, as unknown words do",
+        )
+    for key, value in plan.audio.items():
+        choice.set(f"audio.{key}", value, plan.like)
+    if choice.get("audio.sample_rate") == 8000 and choice.get("audio.mel_bands") == 80:
+        choice.set("audio.mel_bands", 40, "8 kHz has no higher bands")
+
+
+def _train(choice: Choice, found: Found, timed: Timed, minutes: float) -> None:
+    why = f"about {timed.updates * timed.passes / timed.expected:.0f} passes over the training set"
+    choice.set("train.steps", timed.updates, why)
+    whole = int(minutes) if minutes == int(minutes) else minutes
+    choice.set("train.minutes", whole, "training ends here if it has not ended before")
+    choice.set("train.batch_tokens", timed.batch, "a pass has at least a few batches")
+    choice.set("train.schedule", "cosine", "ends with the updates or the minutes")
+    warmup = round(timed.plan.warmup * timed.expected)
+    choice.set("train.warmup", warmup, f"{100 * timed.plan.warmup:.0f} % of the updates")
+    for key, value in timed.plan.train.items():
+        choice.set(f"train.{key}", value, timed.plan.like)
+    choice.set("train.log_every", min(max(timed.expected // 40, 1), 100), "about forty lines")
+    if found.rows > 20_000_000 and found.sound is None and found.task != "language model":
+        choice.set("data.streaming", True, "more rows than should be kept on disk twice")
+
+
+# ------------------------------------------------------------------- validation, metrics, decoding
+
+
+METRICS = {
+    "words": ["exact", "cer"],
+    "phones": ["exact", "per"],
+    "sentences": ["bleu", "chrf"],
+    "text to label": ["accuracy", "f1", "calibration"],
+    "words to tags": ["accuracy", "known", "unknown", "f1"],
+    "language model": ["bits_per_character", "perplexity"],
+    "audio to text": ["cer", "wer"],
+    "audio to label": ["accuracy", "f1", "calibration"],
+}
+
+
+METRICS_ARE = {
+    "exact": "whole outputs that are right",
+    "bleu": "n-grams of words",
+    "chrf": "n-grams of characters: words have no spaces between them",
+    "accuracy": "labels that are right",
+    "bits_per_character": "how well the next letter is predicted",
+    "cer": "characters that are wrong",
+    "per": "phones that are wrong",
+}
+
+
+def _metrics(choice: Choice, found: Found) -> list[str]:
+    family = family_of(found)
+    if family == "words" and choice.get("data.tokens.target.level") == "symbol":
+        family = "phones"
+    if family == "sentences" and _is_unspaced(found.target):
+        return ["chrf", "bleu"]
+    if family == "audio to text" and found.target.is_symbols:
+        return ["per"]
+    return METRICS[family]
+
+
+def _validation(choice: Choice, found: Found, timed: Timed, machine: Machine) -> None:
+    metrics = _metrics(choice, found)
+    choice.set("validation.every", max(timed.expected // 8, 10), "about eight times")
+    if found.task != "language model":
+        limit = 500 if machine.device == "cpu" and found.task in ("text to text",) else None
+        choice.set("validation.limit", limit, "decoding takes time" if limit else "all of it")
+    loss = found.task == "language model"
+    choice.set("validation.metric", "loss" if loss else metrics[0], "decides the best checkpoint")
+    choice.set("metrics", metrics, METRICS_ARE.get(metrics[0], ""))
+
+
+def _decoding(choice: Choice, found: Found) -> None:
+    if found.task == "text to text" and found.source is not None:
+        beam = 4 if family_of(found) == "words" else 5
+        choice.set("decode.beam", beam, "a little better than greedy search")
+        sizes = _sizes(choice, found)
+        ratio = sizes[1].maximum / max(sizes[0].median, 1)
+        if ratio > 2:
+            choice.set("decode.max_ratio", round(min(1.5 * ratio, 50.0), 1), "targets are longer")
+    elif found.task == "audio to text":
+        choice.set("decode.beam", 4, "as in asterisk")
+        choice.set("decode.ctc_weight", 0.3, "as in mboshi: CTC keeps the decoder from loops")
+        choice.set("decode.length_penalty", 0.0, "as in mboshi")
+        choice.set("decode.max_ratio", 1.0, "a token for each encoder state at most")
+    elif found.task == "language model":
+        choice.set("decode.beam", 1, "the likeliest text is a dull one: --sample")
+        choice.set("decode.max_extra", 300, "tokens generated after a prompt")
+
+
+# -------------------------------------------------------------------------------------- in words
+
+
+def _about(
+    choice: Choice, found: Found, timed: Timed, machine: Machine, minutes: float
+) -> list[str]:
+    parts = []
+    for part in ("train", "valid", "test"):
+        corpus = choice.get(f"data.{part}")
+        if corpus is not None:
+            name = corpus.get("file") or corpus.get("text") or corpus.get("source")
+            parts.append(f"{part} {corpus.get('split', name)}")
+    how = " by position" if found.task == "language model" else " by a hash of the source"
+    split = "split" in choice.get("data.train")
+    tokens = {
+        side: choice.get(f"data.tokens.{side}.level") for side in ("both", "source", "target")
+    }
+    levels = ", ".join(
+        f"{level}s of {side}" if side != "both" else f"{level}s, one vocabulary"
+        for side, level in tokens.items()
+        if level is not None
+    )
+    unit = "frames" if found.sound is not None else "tokens"
+    time = f"up to {timed.updates:,} updates of {timed.batch:,} {unit}"
+    if timed.possible < timed.updates:
+        time = f"about {timed.possible:,} updates of {timed.batch:,} {unit} in {minutes:g} minutes"
+    return [
+        f"Task: {found.task}. Parts: {', '.join(parts)}{how if split else ''}.",
+        f"Model: {timed.plan.name}{f'; {levels}' if levels else ''}.",
+        f"Training: {time}, on {machine.words}.",
+    ]

@@ -1,0 +1,255 @@
+"""The columns of a table: what is in each, and which of them are source, target and tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from transduce.data.text.header import NUMBER, IdWatch
+from transduce.data.text.tags import split_tags
+from transduce.errors import DataError
+
+MAX_LABELS = 1000
+SHORT_LABEL = 40  # characters, in the mean
+OF_EACH_LABEL = 5  # rows of a label, in the mean; 20 where there are SOME rows
+SOME = 400
+SHOWN = 5000  # values that are looked at one by one
+MAX_TAGS = 1000
+_SOUND = ".wav .flac .mp3 .ogg .opus .m4a .aac .aif .aiff .sph .webm .wma"
+_SPLITS = "train training valid validation val dev devel development test eval"
+# Names of columns, as whole words; the first that fits is taken.
+_SOURCES = (
+    "source src input lemma grapheme graphemes spelling word words question query prompt document "
+    "article review sentence text title"
+)
+_TARGETS = (
+    "target tgt trg output label labels class category sentiment intent form inflected phoneme "
+    "phonemes phones pronunciation ipa transliteration translation answer response summary "
+    "reference rating stars"
+)
+_TRANSCRIPTS = "text transcript transcription sentence target label class translation"
+SOUND_ENDINGS = tuple(_SOUND.split())
+SPLITS = frozenset(_SPLITS.split())
+SOURCES, TARGETS, TRANSCRIPTS = _SOURCES.split(), _TARGETS.split(), _TRANSCRIPTS.split()
+LABELS = frozenset(("label", "labels", "class", "category", "sentiment", "intent"))
+TAGS = frozenset(("tag", "tags", "feature", "features", "feats"))
+LANGUAGES = frozenset(("language", "lang", "locale", "dialect"))
+
+Kind = Literal["empty", "audio", "split", "id", "tags", "number", "label", "text"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, and what is in it."""
+
+    place: int
+    name: str | None
+    kind: Kind
+    distinct: int
+    filled: int
+    numeric: bool
+    """Whether all values are numbers."""
+
+    @property
+    def key(self) -> int | str:
+        """How a recipe names it."""
+        return self.place if self.name is None else self.name
+
+    @property
+    def title(self) -> str:
+        return f"column {self.place}" if self.name is None else self.name
+
+    def named(self, names: Sequence[str] | frozenset[str]) -> bool:
+        return any(word in names for word in _words(self.name))
+
+
+def _words(name: str | None) -> list[str]:
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name or "").lower()
+    return re.findall(r"[^\W\d_]+", spaced)
+
+
+def column_of(place: int, name: str | None, cells: Sequence[str]) -> Column:
+    values = [cell.strip() for cell in cells if cell.strip()]
+    distinct = len(set(values))
+    numeric = all(NUMBER.fullmatch(value) for value in values[:SHOWN])
+    return Column(place, name, _kind(name, values, distinct), distinct, len(values), numeric)
+
+
+def _kind(name: str | None, values: Sequence[str], distinct: int) -> Kind:
+    """What the values of a column are."""
+    count, words = len(values), _words(name)
+    if not count:
+        return "empty"
+    if 10 * sum(value.lower().endswith(SOUND_ENDINGS) for value in values) >= 8 * count:
+        return "audio"
+    if {value.lower() for value in values[:SHOWN]} <= SPLITS and (distinct > 1 or "split" in words):
+        return "split"
+    watch = IdWatch()
+    for value in values[: IdWatch.MOST]:
+        watch.add(value)
+    id_name = bool(words) and words[-1] in ("id", "ids", "idx", "uuid", "guid", "key", "index")
+    if watch.found or (id_name and distinct == count):
+        return "id"
+    shown = values[:SHOWN]
+    parts = {tag for value in shown for tag in split_tags(value)}
+    several = sum(";" in value or "|" in value for value in shown)
+    spaced = any(" " in value for value in shown)
+    if len(parts) <= MAX_TAGS and not spaced:
+        if 2 * several >= len(shown) and 4 * len(parts) <= len(shown) + 40:
+            return "tags"
+        if (TAGS | LANGUAGES) & set(words) and 2 * distinct <= count:
+            return "tags"
+    length = sum(map(len, shown)) / len(shown)
+    each = OF_EACH_LABEL if count < SOME else 4 * OF_EACH_LABEL
+    few = 1 < distinct <= min(MAX_LABELS, max(2, count // each))
+    if few and length <= SHORT_LABEL:
+        return "label"
+    if all(NUMBER.fullmatch(value) for value in shown):
+        return "number"
+    return "text"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what."""
+
+    source: Column
+    target: Column
+    tags: Column | None = None
+    start: Column | None = None
+    end: Column | None = None
+
+
+def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) -> Roles:
+    """Source, target and tags: as the person says, by names, by what is in the columns."""
+    given = {
+        role: _asked(path, columns, hints[role])
+        for role in ("source", "target", "tags", "audio")
+        if hints.get(role) is not None
+    }
+    taken = list(given.values())
+    free = [one for one in columns if one not in taken and one.kind not in ("empty", "id", "split")]
+    tags = given.get("tags") or next((one for one in free if one.kind == "tags"), None)
+    if tags is not None and "tags" not in given and _is_needed(tags, free, given):
+        tags = None  # a table of a text and its tags: they are the target
+    free = [one for one in free if one is not tags]
+    sound = given.get("audio") or next((one for one in free if one.kind == "audio"), None)
+    if sound is not None:
+        target = given.get("target") or _transcript(free)
+        if target is None:
+            raise DataError(
+                f"{path.name} has audio files in {sound.title} and no column of their text or "
+                f"label beside it; there are: {_listed(columns)}"
+            )
+        times = [_by_name(free, names) for names in (["start", "begin"], ["end", "stop"])]
+        both = all(time is not None and time.kind in ("number", "label") for time in times)
+        start, end = times if both else (None, None)
+        return Roles(sound, target, tags, start, end)
+    source, target = given.get("source"), given.get("target")
+    if source is None:
+        source = _by_name([one for one in free if one is not target], SOURCES)
+        source = source if source is not None and source.kind == "text" else None
+    if target is None:
+        target = _by_name([one for one in free if one is not source], TARGETS)
+    left = [one for one in free if one not in (source, target)]
+    texts = [one for one in left if one.kind == "text"]
+    labels = [one for one in left if one.kind == "label"]
+    if source is None and target is None and len(left) == 2:
+        source, target = left
+        if source.kind == "label" and target.kind == "text" and tags is None:
+            source, target = target, source  # label first, as in many collections
+    source = source or next(iter([*texts, *(one for one in left if one.kind == "number")]), None)
+    left = [one for one in left if one is not source]
+    texts = [one for one in texts if one is not source]
+    # Numbers beside labels or texts are often scores.
+    words = [one for one in labels if not one.numeric]
+    order = [*texts, *words] if tags is not None else [*words, *texts]
+    target = target or next(iter([*order, *left]), None)
+    if target is None and source is not None and tags is not None and "tags" not in given:
+        target, tags = tags, None
+    empty = next((one for one in columns if one.kind == "empty"), None)
+    if target is None and empty is not None:
+        raise DataError(
+            f"{path.name}: {empty.title} is empty in every row, and there is no other target; fill "
+            f"it in, or name another column: data.train.target=NAME"
+        )
+    if source is None or target is None or (source.numeric and len(columns) > 2):
+        raise DataError(
+            f"{path.name}: no column is a text to learn from ({_listed(columns)}); give a table "
+            f"with a source and a target, or name them: data.train.source=NAME "
+            f"data.train.target=NAME"
+        )
+    return Roles(source, target, tags)
+
+
+def _is_needed(tags: Column, free: Sequence[Column], given: Mapping[str, Column]) -> bool:
+    """Whether a column of tags is the only one that can be a target."""
+    others = [one for one in free if one is not tags and one.kind != "number"]
+    return len(others) + len({"source", "target"} & set(given)) < 2
+
+
+def _asked(path: Path, columns: Sequence[Column], asked: Any) -> Column:
+    for column in columns:
+        if asked in (column.name, column.place) or str(asked) == column.name:
+            return column
+    raise DataError(f"{path.name}: there is no column {asked}; there are: {_listed(columns)}")
+
+
+def _by_name(columns: Sequence[Column], names: Sequence[str]) -> Column | None:
+    for name in names:
+        for column in columns:
+            if name in _words(column.name):
+                return column
+    return None
+
+
+def _transcript(columns: Sequence[Column]) -> Column | None:
+    fitting = [one for one in columns if one.kind in ("text", "label")]
+    texts = [one for one in fitting if one.kind == "text"]
+    return _by_name(fitting, TRANSCRIPTS) or next(iter([*texts, *fitting]), None)
+
+
+MEANING = {
+    "empty": "empty",
+    "audio": "audio files",
+    "split": "parts",
+    "id": "ids",
+    "tags": "tags",
+    "number": "numbers",
+    "label": "labels",
+    "text": "text",
+}
+
+
+def _listed(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{one.title}: {MEANING[one.kind]}" for one in columns)
+
+
+def left_out(columns: Sequence[Column], roles: Roles) -> list[str]:
+    """A sentence about columns that are not used, and how to use them."""
+    used = (roles.source, roles.target, roles.tags, roles.start, roles.end)
+    rest = [one for one in columns if one not in used]
+    if not rest:
+        return []
+    key = rest[-1].key
+    return [f"Not used: {_listed(rest)} (to use one: data.train.target={key})."]
+
+
+def format_by_name(path: Path) -> str:
+    bare = Path(path.name.removesuffix(".gz").removesuffix(".xz"))
+    return bare.suffix.removeprefix(".")
+
+
+def run_name(path: Path) -> str:
+    """The name of a run: that of the file, without endings and the word train."""
+    bare = path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(".xz")
+    bare = bare if path.is_dir() else Path(bare).stem or bare
+    kept = [
+        part
+        for part in re.split(r"[._\-\s]+", bare)
+        if part and part.lower() not in SPLITS | {"trn"}
+    ]
+    return "-".join(kept)[:60] or path.absolute().parent.name or "model"

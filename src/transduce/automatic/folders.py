@@ -1,0 +1,162 @@
+"""A folder: sound with a table, with a text beside each file, or with a folder for each label; text
+with a folder for each label; or files of a training, a validation and a test set.
+
+Where no table is there, one is written into the folder, so that the recipe can name it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from transduce.automatic.columns import SOUND_ENDINGS, run_name
+from transduce.automatic.found import Found
+from transduce.automatic.pairs import pairs_found
+from transduce.automatic.siblings import TRAIN
+from transduce.automatic.sound import sounds_found
+from transduce.errors import DataError
+from transduce.storage import write_text
+
+LIST = "transduce-list.tsv"
+"""The table that is written into a folder without one; it is made anew each time."""
+TEXT_ENDINGS = (".txt", ".lab", ".trn", ".transcript")
+MAX_FILES = 200_000
+DEEPEST = 4  # folders within each other
+TABLE_ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
+LONGEST_TEXT = 1 << 20  # bytes of a file that is the text of a row
+
+
+def inspect_folder(folder: Path) -> Found | Path:
+    """What a folder holds, or the file of it that is to be looked at. Raises DataError."""
+    files = list(islice(_files(folder), MAX_FILES))
+    sounds = [file for file in files if file.suffix.lower() in SOUND_ENDINGS]
+    tables = [file for file in files if file.parent == folder and _is_table(file)]
+    training = _training(tables or [file for file in files if file.parent == folder])
+    if training is not None and (not sounds or training in tables):
+        return training
+    if not sounds:
+        return _texts(folder, files)
+    if len(tables) == 1:
+        return tables[0]
+    if len(tables) > 1:
+        names = ", ".join(table.name for table in tables[:5])
+        raise DataError(f"{folder} has several tables ({names}); give the one that is meant")
+    texts = _texts_beside(sounds)
+    if 2 * len(texts) >= len(sounds):
+        rows = [(str(sound.relative_to(folder)), text) for sound, text in texts.items()]
+        without = len(sounds) - len(texts)
+        return _listed(folder, rows, "a text beside each file", "text", without)
+    labels = {sound: sound.relative_to(folder).parts[:-1] for sound in sounds}
+    if all(labels.values()) and len({parts[-1] for parts in labels.values()}) > 1:
+        rows = [(str(sound.relative_to(folder)), parts[-1]) for sound, parts in labels.items()]
+        return _listed(folder, rows, "a folder for each label", "label", 0)
+    raise DataError(
+        f"{folder} has {len(sounds):,} recordings and nothing that says what is in them; put a "
+        f"table with the columns path and text there, a .txt with the same name beside each, or "
+        f"each label's recordings in a folder of its own"
+    )
+
+
+def _files(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
+    """The files below a folder, in the same order everywhere; hidden ones are left out."""
+    try:
+        entries = sorted(folder.iterdir(), key=lambda path: path.name)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror or error}") from None
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name == LIST:
+            continue
+        if entry.is_dir():
+            if depth and not entry.is_symlink():
+                yield from _files(entry, depth - 1)
+        elif entry.is_file():
+            yield entry
+
+
+def _is_table(file: Path) -> bool:
+    bare = file.name.removesuffix(".gz").removesuffix(".xz")
+    return bare.endswith(TABLE_ENDINGS)
+
+
+def _training(files: list[Path]) -> Path | None:
+    """The file of the training set, if its name says so."""
+    named = [file for file in files if set(re.split(r"[._\-]", file.name.lower())) & set(TRAIN)]
+    if len(named) == 2 and not any(map(_is_table, named)):
+        return None
+    return named[0] if len(named) == 1 else None
+
+
+def _texts_beside(sounds: list[Path]) -> dict[Path, str]:
+    found = {}
+    for sound in sounds:
+        for ending in TEXT_ENDINGS:
+            beside = sound.with_suffix(ending)
+            if beside.is_file():
+                found[sound] = _one_line(beside)
+                break
+    return found
+
+
+def _one_line(file: Path) -> str:
+    """The text of a file as a cell of a table."""
+    with file.open("rb") as opened:
+        raw = opened.read(LONGEST_TEXT)
+    try:
+        return " ".join(raw.decode("utf-8-sig").split())
+    except UnicodeDecodeError:
+        raise DataError(f"{file} is not UTF-8; convert it, for example with iconv") from None
+
+
+def _listed(
+    folder: Path, rows: list[tuple[str, str]], how: str, column: str, without: int
+) -> Found:
+    corpus = {"file": LIST, "audio": "path", "target": column}
+    _write(folder, ["path", column], rows)
+    warnings = []
+    if without:
+        warnings.append(f"{without:,} recordings have no text beside them; they are left out")
+    return sounds_found(
+        folder,
+        corpus,
+        rows,
+        total=len(rows),
+        whole=True,
+        seen=[f"{folder.name}: recordings with {how}; they are listed in {folder / LIST}."],
+        warnings=warnings,
+        task="audio to label" if column == "label" else "audio to text",
+        others={},
+    )
+
+
+def _texts(folder: Path, files: list[Path]) -> Found:
+    """A folder of texts for each label."""
+    texts = [file for file in files if file.suffix == ".txt" and file.parent != folder]
+    labels = {file.parent.name for file in texts}
+    if len(texts) < len(files) / 2 or len(labels) < 2:
+        names = ", ".join(file.name for file in files[:5]) or "nothing"
+        raise DataError(
+            f"{folder} is a folder without a run in it, and neither recordings nor a training set "
+            f"(there is: {names}); give a file of data, a recipe file or a run directory"
+        )
+    rows = [(_one_line(file), file.parent.name) for file in texts]
+    _write(folder, ["text", "label"], rows)
+    return pairs_found(
+        folder / LIST,
+        {"file": LIST, "source": "text", "target": "label"},
+        [(text, label, "") for text, label in rows],
+        total=len(rows),
+        whole=True,
+        seen=[f"{folder.name}: a folder of texts for each label; all are in {folder / LIST}."],
+        task="text to label",
+        others={},
+        name=run_name(folder),
+    )
+
+
+def _write(folder: Path, header: list[str], rows: list[tuple[str, str]]) -> None:
+    for cell in (cell for row in rows for cell in row if "\t" in cell or "\n" in cell):
+        raise DataError(f"{folder}: {cell!r} has a tab or a line break in its name; rename it")
+    lines = ["\t".join(row) for row in [tuple(header), *rows]]
+    write_text(folder / LIST, "\n".join(lines) + "\n")

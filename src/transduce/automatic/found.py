@@ -1,0 +1,159 @@
+"""What was found in a file: its task, its parts, and statistics of both sides."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+Task = Literal[
+    "text to text", "text to label", "words to tags", "language model", "audio to text",
+    "audio to label",
+]  # fmt: skip
+FEW_PIECES = 400  # distinct symbols, such as phones: more of them are words
+SHORT_PIECE = 4.0  # mean characters of a symbol
+REPEATED = 10  # how often a symbol occurs in the mean: words repeat less
+MAX_LETTERS = 400  # of an alphabet; more are syllables or ideographs
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Median, 95th percentile and maximum."""
+
+    median: int
+    maximum: int
+    greatest: int
+
+    @classmethod
+    def of(cls, sizes: Iterable[int]) -> Lengths:
+        ordered = sorted(sizes) or [0]
+        last = len(ordered) - 1
+        return cls(ordered[last // 2], ordered[last * 95 // 100], ordered[-1])
+
+    def times(self, factor: float) -> Lengths:
+        """So many times as long."""
+        return Lengths(
+            *(round(factor * size) for size in (self.median, self.maximum, self.greatest))
+        )
+
+
+@dataclass(frozen=True)
+class Side:
+    """Statistics of the sources, or of the targets."""
+
+    characters: Lengths
+    words: Lengths
+    letters: frozenset[str]
+    """All characters but white space."""
+    scripts: tuple[str, ...]
+    """Scripts of at least a tenth of the letters, the most frequent first: Latin."""
+    pieces: int
+    """Different pieces between white space."""
+    piece_length: float
+    """Mean characters of a piece."""
+    frequency: float
+    """How often a piece occurs in the mean."""
+    repeated: int
+    """Pieces that occur more than once."""
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Side:
+        split = [text.split() for text in texts]
+        counts = Counter(piece for pieces in split for piece in pieces)
+        letters = Counter(sign for piece, n in counts.items() for sign in piece * min(n, 3))
+        total = sum(counts.values())
+        characters = sum(len(piece) * n for piece, n in counts.items())
+        return cls(
+            Lengths.of(len(text.strip()) for text in texts),
+            Lengths.of(map(len, split)),
+            frozenset(letters),
+            _scripts(letters),
+            len(counts),
+            characters / max(total, 1),
+            total / max(len(counts), 1),
+            sum(n > 1 for n in counts.values()),
+        )
+
+    @property
+    def is_symbols(self) -> bool:
+        """Whether white space separates symbols of a small set, such as phones."""
+        return (
+            self.words.median >= 2
+            and self.pieces <= FEW_PIECES
+            and self.piece_length <= SHORT_PIECE
+            and self.frequency >= REPEATED
+        )
+
+    @property
+    def is_words(self) -> bool:
+        """Whether most texts are a word or two."""
+        return self.words.median <= 2 and self.words.maximum <= 3 and self.characters.maximum <= 60
+
+    @property
+    def script(self) -> str:
+        return " and ".join(self.scripts[:2]) or "no letters"
+
+
+def _scripts(letters: Counter[str]) -> tuple[str, ...]:
+    counts: Counter[str] = Counter()
+    for letter, count in letters.items():
+        if name := script_of(letter):
+            counts[name] += count
+    whole = sum(counts.values())
+    return tuple(name for name, count in counts.most_common() if 10 * count >= whole)
+
+
+@cache
+def script_of(letter: str) -> str:
+    """The script of a letter by its Unicode name; empty for other signs."""
+    if not letter.isalpha():
+        return ""
+    first = unicodedata.name(letter, "").split(" ")[0]
+    return {"MODIFIER": "", "CJK": "Han", "FULLWIDTH": "Latin"}.get(first, first.capitalize())
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Statistics of recordings, of a sample of them."""
+
+    seconds: Lengths
+    minutes: float
+    """Of all recordings, estimated."""
+    rate: int
+    """The usual sampling rate."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found, and why: everything that settings are chosen by."""
+
+    task: Task
+    name: str
+    """A name for the run."""
+    folder: Path
+    """Where the names of files start."""
+    corpora: dict[str, dict[str, Any]]
+    """The corpora as a recipe has them: train, and valid and test where files of them are there."""
+    rows: int
+    sources: int
+    """Different sources; where `whole` is false, both are estimates."""
+    whole: bool
+    """Whether all rows were looked at."""
+    source: Side | None
+    target: Side
+    labels: int = 0
+    """Different labels; 0: targets are text."""
+    tags: int = 0
+    """Different tags; 0: none."""
+    alternatives: float = 0.0
+    """Share of the sources that have several targets."""
+    sound: Sound | None = None
+    seen: list[str] = field(default_factory=list)
+    """What was found, in sentences."""
+    warnings: list[str] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
+    """Different sources, all of them where they are few: by these, the parts are counted."""

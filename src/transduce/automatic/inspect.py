@@ -1,0 +1,408 @@
+"""What a file is: its format, columns and task, and the files of its validation and test sets.
+
+One place decides each of them, by rules that a person can follow; what was decided is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from transduce.automatic.columns import (
+    LABELS,
+    SHOWN,
+    SOUND_ENDINGS,
+    Column,
+    Roles,
+    column_of,
+    format_by_name,
+    left_out,
+    roles_of,
+    run_name,
+)
+from transduce.automatic.folders import inspect_folder
+from transduce.automatic.found import Found, Side, Task
+from transduce.automatic.pairs import FEWEST, pairs_found
+from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
+from transduce.automatic.siblings import siblings
+from transduce.automatic.sound import recordings
+from transduce.data.text.conll import read_conll
+from transduce.data.text.conllu import COLUMNS, Sentence, read_sentences
+from transduce.errors import DataError
+
+TABLES = ("tsv", "csv", "jsonl", "parquet")
+
+
+def inspect(paths: Sequence[Path], hints: Mapping[str, Any] | None = None) -> Found:
+    """What the files of a person are: one file, two parallel files, or a folder.
+
+    hints: what the person says of it, by the keys task, source, target, tags, audio, header and
+    format. Raises DataError with a sentence that says what was seen and what to give instead.
+    """
+    known = dict(hints or {})
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"there is no file {path}; correct the name")
+    if len(paths) == 2:
+        return _parallel(*paths)
+    if len(paths) != 1:
+        raise DataError(
+            f"{len(paths)} files are given; give one table, or two files of which line n of one "
+            f"belongs to line n of the other (test and validation files beside them are found by "
+            f"their names)"
+        )
+    path = paths[0].absolute()
+    if path.is_dir():
+        found = inspect_folder(path)
+        return found if isinstance(found, Found) else _inspect_file(found, known)
+    return _inspect_file(path, known)
+
+
+def _inspect_file(path: Path, hints: Mapping[str, Any]) -> Found:
+    """What one file is."""
+    kind = str(hints.get("format") or format_of(path))
+    if kind in TABLES:
+        return _table(path, kind, hints)
+    if kind in ("conllu", "conll"):
+        return _tagged_words(path, kind, hints)
+    return _running_text(path)
+
+
+# ---------------------------------------------------------------------------------- the format
+
+
+def format_of(path: Path) -> str:
+    """tsv, csv, jsonl, parquet, conllu, conll or text: by the name, else by the first lines."""
+    bare = Path(path.name.removesuffix(".gz").removesuffix(".xz"))
+    ending = bare.suffix.lower().removeprefix(".")
+    if ending in ("tsv", "jsonl", "parquet", "conllu", "conll"):
+        return ending
+    if ending == "ndjson":
+        return "jsonl"
+    if ending in ("iob", "iob2", "bio"):
+        return "conll"
+    if path.suffix.lower() in SOUND_ENDINGS:
+        raise DataError(
+            f"{path.name} is one recording; give the folder that it is in, or a table that lists "
+            f"recordings and their transcripts"
+        )
+    lines = sample_lines(path).lines[:2000]
+    if ending == "csv":
+        _check_commas(path, lines)
+        return "csv"
+    filled = [line for line in lines if line.strip()]
+    if not filled:
+        raise DataError(f"{path.name} has only empty lines; give a file with text")
+    if filled[0].lstrip().startswith(("{", "[")) and ending in ("json", "txt", ""):
+        return "jsonl"
+    if _looks_like_conll(lines):
+        numbered = all(line.count("\t") == 9 for line in filled if not line.startswith("#"))
+        return "conllu" if numbered else "conll"
+    tabs = sum("\t" in line for line in filled)
+    return "tsv" if 10 * tabs >= 9 * len(filled) else "text"
+
+
+def _check_commas(path: Path, lines: Sequence[str]) -> None:
+    """Raise DataError for CSV of another separator, as some programs write it."""
+    first = [line for line in lines if line.strip()][:100]
+    for sign, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if first and all(sign in line for line in first) and not all("," in one for one in first):
+            raise DataError(
+                f"{path.name} is separated by {name}, not by commas; save it with commas, or with "
+                f"tabs as {path.stem}.tsv"
+            )
+
+
+def _looks_like_conll(lines: Sequence[str]) -> bool:
+    """Whether lines have as many columns each, and empty lines end sentences."""
+    filled = [line for line in lines if line.strip() and not line.startswith(("#", "-DOCSTART-"))]
+    empty = sum(not line.strip() for line in lines[:-1])
+    if not empty or len(filled) < 2 * empty:
+        return False
+    widths = {len(line.split("\t") if "\t" in line else line.split()) for line in filled}
+    return len(widths) == 1 and 2 <= widths.pop() <= 10
+
+
+# --------------------------------------------------------------------------------------- tables
+
+
+def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
+    table = sample_table(path, kind, hints.get("header"))
+    if table.width == 1:
+        if kind == "tsv" and _looks_like_conll(sample_lines(path).lines[:2000]):
+            return _tagged_words(path, "conll", hints)
+        separator = {"tsv": "tabs", "csv": "commas"}.get(kind, "")
+        raise DataError(
+            f"{path.name} has one column{f' (separated by {separator})' if separator else ''}; "
+            f"give a table with a source and a target in each row, or running text in a file "
+            f"whose name ends in .txt"
+        )
+    columns = [
+        column_of(place, None if table.names is None else table.names[place], table.column(place))
+        for place in range(table.width)
+    ]
+    roles = roles_of(path, columns, hints)
+    if roles.source.kind == "audio":
+        return recordings(path, table, columns, roles, hints)
+    return _pairs(path, table, columns, roles, hints)
+
+
+# ---------------------------------------------------------------------------- text and its task
+
+
+def _pairs(
+    path: Path, table: Table, columns: Sequence[Column], roles: Roles, hints: Mapping[str, Any]
+) -> Found:
+    corpus: dict[str, Any] = {"file": path.name}
+    if format_by_name(path) != table.format:
+        corpus["format"] = table.format
+    corpus |= {"source": roles.source.key, "target": roles.target.key}
+    if roles.tags is not None:
+        corpus["tags"] = roles.tags.key
+    if table.names is None and table.format in ("tsv", "csv"):
+        corpus["header"] = False
+    what = f"{table.format.upper()} with {len(columns)} columns"
+    what += ", a header" if table.names is not None and table.format in ("tsv", "csv") else ""
+    rows = [
+        (
+            row[roles.source.place].strip(),
+            row[roles.target.place].strip(),
+            "" if roles.tags is None else row[roles.tags.place].strip(),
+        )
+        for row in table.rows
+    ]
+    aim = f"{roles.source.title} → {roles.target.title}"
+    if roles.tags is not None:
+        aim += f", with the tags of {roles.tags.title}"
+    seen = [f"{path.name}: {what}: {aim}.", *left_out(columns, roles)]
+    return pairs_found(
+        path,
+        corpus,
+        rows,
+        total=table.total,
+        whole=table.whole,
+        seen=seen,
+        warnings=list(table.notes),
+        task=_task_of(path, roles, rows, hints),
+    )
+
+
+def _task_of(
+    path: Path, roles: Roles, rows: Sequence[tuple[str, str, str]], hints: Mapping[str, Any]
+) -> Task:
+    """By what the person says, else by the targets: labels, a tag for each word, or text."""
+    asked = hints.get("task")
+    named: dict[str, Task] = {
+        "classify": "text to label",
+        "tag": "words to tags",
+        "transduce": "text to text",
+    }
+    target = roles.target
+    is_label = target.kind == "label"
+    labelled = asked == "classify" or (asked is None and target.named(LABELS))
+    if labelled and target.distinct == 1:
+        raise DataError(
+            f"{path.name}: {target.title} has one value in {target.filled:,} rows, so there is "
+            f"nothing to learn; give rows of at least two labels"
+        )
+    if labelled and not is_label:
+        raise DataError(
+            f"{path.name}: {target.title} has {target.distinct:,} different values in "
+            f"{target.filled:,} rows, so they are no labels, which repeat; give a column of labels "
+            f"(data.train.target=NAME), or task=transduce to learn to write these texts"
+        )
+    if asked == "continue":
+        raise DataError(
+            f"{path.name} is a table; a language model learns from running text, in a file whose "
+            f"name ends in .txt"
+        )
+    if asked is not None and asked not in named:
+        raise DataError(f"task is {asked}; for a table it must be one of {', '.join(named)}")
+    if asked is not None:
+        return named[asked]
+    if is_label:
+        return "text to label"
+    return "words to tags" if _are_aligned(rows) else "text to text"
+
+
+def _are_aligned(rows: Sequence[tuple[str, str, str]]) -> bool:
+    """Whether each word has a tag: as many of them in every row, and few different ones."""
+    shown = [(source.split(), target.split()) for source, target, tag in rows[:SHOWN]]
+    if any(len(source) != len(target) for source, target in shown):
+        return False
+    words = {word for source, _ in shown for word in source}
+    tags = {tag for _, target in shown for tag in target}
+    several = sum(len(source) > 1 for source, _ in shown)
+    return 2 * several >= len(shown) and len(tags) <= 200 and 5 * len(tags) <= len(words)
+
+
+# ----------------------------------------------------------------------------------- other files
+
+
+def _parallel(first: Path, second: Path) -> Found:
+    """Two files of which line n of one belongs to line n of the other."""
+    first, second = first.absolute(), second.absolute()
+    for path in (first, second):
+        if path.is_dir() or format_by_name(path) in (*TABLES, "conllu", "conll"):
+            raise DataError(
+                f"{path.name} is {'a folder' if path.is_dir() else 'a table'}; of two files, line "
+                f"n of one must belong to line n of the other: give plain text files, or one table"
+            )
+    samples = [sample_lines(path) for path in (first, second)]
+    if all(sample.whole for sample in samples) and samples[0].total != samples[1].total:
+        raise DataError(
+            f"{first.name} has {samples[0].total:,} lines and {second.name} has "
+            f"{samples[1].total:,}; line n of one must belong to line n of the other, so make them "
+            f"equal"
+        )
+    whole = all(sample.whole for sample in samples)
+    # Stretches of two files do not belong together: of large ones, the beginning.
+    sides = [sample.lines[: sample.first] for sample in samples]
+    rows = [
+        (source.strip(), target.strip(), "")
+        for source, target in (
+            zip_longest(*sides, fillvalue="") if whole else zip(*sides, strict=False)
+        )
+    ]
+    if second.parent == first.parent:
+        names = (first.name, second.name)
+        others = siblings(first, {"source": first.name, "target": second.name})
+    else:
+        names, others = (str(first), str(second)), {}
+    corpus = {"source": names[0], "target": names[1]}
+    target = second.name
+    seen = [f"{first.name} and {target}: two files, line by line."]
+    return pairs_found(
+        first,
+        corpus,
+        rows,
+        total=samples[0].total,
+        whole=whole,
+        seen=seen,
+        task="text to text",
+        others=others,
+        name=run_name(first.with_name(f"{first.name.split('.')[0]}-{_languages(first, second)}.x")),
+    )
+
+
+def _languages(first: Path, second: Path) -> str:
+    return "-".join(format_by_name(path) for path in (first, second)).strip("-")
+
+
+def _tagged_words(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
+    """CoNLL-U or CoNLL: a tag for each word."""
+    sample = sample_lines(path)
+    lines = sample.lines[: sample.first] if not sample.whole else sample.lines
+    corpus: dict[str, Any] = {"file": path.name}
+    if format_by_name(path) != kind:
+        corpus["format"] = kind
+    if kind == "conllu":
+        sentences = list(read_sentences(lines, path.name))
+        asked = str(hints.get("target") or "")
+        filled = [column for column in ("upos", "xpos") if _is_filled(sentences, column)]
+        if not asked and not filled:
+            raise DataError(
+                f"{path.name}: some words have neither upos nor xpos; fill them in, or name "
+                f"another column: data.train.target=NAME"
+            )
+        if asked and asked not in COLUMNS:
+            raise DataError(
+                f"{path.name}: there is no column {asked}; there are: {', '.join(COLUMNS)}"
+            )
+        column: Any = asked or filled[0]
+        rows = [
+            (" ".join(one.column("form")), " ".join(one.column(column)), "") for one in sentences
+        ]
+    else:
+        width = _width_of_conll(lines)
+        column = hints.get("target", width - 1)
+        wanted = [int(hints.get("source", 0)), int(column)]
+        rows = [(cells[0], cells[1], "") for _, cells in read_conll(lines, path.name, wanted)]
+    corpus |= {"target": column}
+    total = round(len(rows) * sample.total / max(len(lines), 1))
+    title = f"column {column}" if kind == "conll" else column
+    seen = [
+        f"{path.name}: {'CoNLL-U' if kind == 'conllu' else 'CoNLL'}, a word in each line: words → "
+        f"{title}."
+    ]
+    task: Task = "words to tags"
+    return pairs_found(path, corpus, rows, total=total, whole=sample.whole, seen=seen, task=task)
+
+
+def _is_filled(sentences: Sequence[Sentence], column: str) -> bool:
+    try:
+        return all(sentence.column(column) for sentence in sentences)
+    except DataError:
+        return False
+
+
+def _width_of_conll(lines: Sequence[str]) -> int:
+    for line in lines:
+        if line.strip() and not line.startswith(("#", "-DOCSTART-")):
+            return len(line.split("\t") if "\t" in line else line.split())
+    return 2
+
+
+MIN_TEXT = 2000  # characters
+
+
+def _running_text(path: Path) -> Found:
+    """Text for a language model."""
+    sample = sample_lines(path)
+    labelled = sum(line.startswith("__label__") for line in sample.lines[:1000])
+    if 2 * labelled > len(sample.lines[:1000]):
+        raise DataError(
+            f"{path.name} is in fastText's form (__label__X text); write a table instead: "
+            f"sed 's/^__label__\\([^ ]*\\) /\\1\\t/' {path.name} > {path.stem}.tsv"
+        )
+    _check_separated(path, sample)
+    size = sum(map(len, sample.lines)) + len(sample.lines)
+    if sample.whole and size < MIN_TEXT:
+        raise DataError(
+            f"{path.name} is running text of {size:,} characters, too little for a language model; "
+            f"give at least {MIN_TEXT:,}, or a table with a source and a target in each row, "
+            f"separated by a tab"
+        )
+    characters = size if sample.whole else round(size * sample.total / len(sample.lines))
+    side = Side.of([line for line in sample.lines if line.strip()] or [""])
+    about = "" if sample.whole else "about "
+    corpus = {"text": path.name}
+    return Found(
+        "language model",
+        run_name(path),
+        path.parent,
+        {"train": corpus, **siblings(path, corpus)},
+        rows=characters,
+        sources=characters,
+        whole=sample.whole,
+        source=None,
+        target=side,
+        seen=[
+            f"{path.name}: running text, no columns: a language model.",
+            f"{about.capitalize()}{characters:,} characters in {about}{sample.total:,} lines, in "
+            f"{side.script}.",
+        ],
+    )
+
+
+def _check_separated(path: Path, sample: Lines) -> None:
+    """Raise DataError for a table of another separator, or with lines of several."""
+    filled = [line for line in sample.lines[:2000] if line.strip()]
+    tabs = sum("\t" in line for line in filled)
+    if 2 * tabs >= len(filled):
+        place = next(
+            n for n, line in enumerate(sample.lines, 1) if line.strip() and "\t" not in line
+        )
+        raise DataError(
+            f"{path.name}:{place}: the line has no tab, and {tabs:,} of {len(filled):,} have one; "
+            f"separate source and target by a tab in every line"
+        )
+    for sign, name in ((" ||| ", "|||"), ("|", "bars"), (";", "semicolons")):
+        counts = {line.count(sign) for line in filled}
+        if len(filled) >= FEWEST and len(counts) == 1 and 0 not in counts:
+            raise DataError(
+                f"{path.name}: every line has {counts.pop()} of {sign.strip()}: if {name} separate "
+                f"columns, write tabs instead, and name it {path.stem}.tsv"
+            )

@@ -1,0 +1,136 @@
+"""Statistics of pairs of source and target, and checks that there is something to learn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transduce.automatic.columns import SHOWN, run_name
+from transduce.automatic.found import Found, Side, Task
+from transduce.automatic.siblings import siblings
+from transduce.data.text.tags import split_tags
+from transduce.errors import DataError
+
+FEWEST = 40  # different sources: fewer cannot be split into train, valid and test
+
+
+def pairs_found(
+    path: Path,
+    corpus: dict[str, Any],
+    rows: Sequence[tuple[str, str, str]],
+    *,
+    total: int,
+    whole: bool,
+    seen: list[str],
+    task: Task,
+    warnings: list[str] | None = None,
+    others: dict[str, dict[str, Any]] | None = None,
+    name: str | None = None,
+) -> Found:
+    """Statistics of pairs: source, target and tags of each row."""
+    warnings = list(warnings or [])
+    both = [row for row in rows if row[0] and row[1]]
+    _check_filled(path, rows, both)
+    tagged = {(source, tags) for source, _, tags in both}
+    distinct = len({source for source, _, _ in both})
+    _check_enough(path, distinct, len(both), whole)
+    different = set(both)
+    copies = sum(source == target for source, target, _ in different)
+    if copies == len(different):
+        raise DataError(
+            f"{path.name}: source and target are the same in every row; give a table in which they "
+            f"differ, or name other columns: data.train.source=NAME data.train.target=NAME"
+        )
+    if 2 * copies >= len(different) and task == "text to text":
+        warnings.append(
+            f"source and target are the same in {100 * copies // len(different)} % of the rows; "
+            f"is a column the wrong one? Name others with data.train.target=NAME"
+        )
+    factor = total / max(len(rows), 1)
+    source = Side.of([source for source, _, _ in both])
+    target = Side.of([target for _, target, _ in both])
+    alternatives = Counter((source, tags) for source, _, tags in different)
+    several = sum(count > 1 for count in alternatives.values()) / len(tagged)
+    labels: Counter[str] = Counter()
+    if task == "text to label":
+        labels = Counter(target for _, target, _ in both)
+    elif task == "words to tags":
+        labels = Counter(tag for _, target, _ in both for tag in target.split())
+    several_tags = {tag for _, _, tags in both for tag in split_tags(tags)}
+    return Found(
+        task,
+        name or run_name(path),
+        path.parent,
+        {"train": corpus, **(others if others is not None else siblings(path, corpus))},
+        rows=round(total * len(both) / max(len(rows), 1)),
+        sources=round(distinct * (factor if not whole else 1)),
+        whole=whole,
+        source=source,
+        target=target,
+        labels=len(labels),
+        tags=len(several_tags),
+        alternatives=several,
+        examples=sorted({source for source, _, _ in both})[:SHOWN] if whole else [],
+        seen=[*seen, *_about(both, different, labels, source, target, task, total, whole)],
+        warnings=warnings,
+    )
+
+
+def _check_filled(path: Path, rows: Sequence[Any], both: Sequence[Any]) -> None:
+    empty = [sum(not row[side] for row in rows) for side in (0, 1)]
+    for side, name in ((1, "target"), (0, "source")):
+        if 2 * empty[side] >= len(rows):
+            raise DataError(
+                f"{path.name}: the {name} is empty in {empty[side]:,} of {len(rows):,} rows; fill "
+                f"it in, or name another column: data.train.{name}=NAME"
+            )
+    if not both:
+        raise DataError(f"{path.name} has no row with a source and a target; correct the file")
+
+
+def _check_enough(path: Path, distinct: int, rows: int, whole: bool) -> None:
+    if whole and distinct < FEWEST:
+        repeated = f" ({rows:,} rows)" if rows > distinct else ""
+        raise DataError(
+            f"{path.name} has {distinct:,} different sources{repeated}, too few to learn from and "
+            f"to measure; give at least {FEWEST}, and rather hundreds"
+        )
+
+
+def _about(
+    both: Sequence[tuple[str, str, str]],
+    different: set[tuple[str, str, str]],
+    labels: Counter[str],
+    source: Side,
+    target: Side,
+    task: Task,
+    total: int,
+    whole: bool,
+) -> list[str]:
+    """Sizes, scripts, lengths and repetitions, in a line or two."""
+    about = "" if whole else "about "
+    sizes = f"{about}{total:,} rows; source in {source.script}, {_length(source)}"
+    if task == "text to label":
+        shares = ", ".join(
+            f"{label} {100 * n / len(both):.0f} %" for label, n in labels.most_common(4)
+        )
+        sizes += f"; {len(labels)} labels ({shares}{', …' if len(labels) > 4 else ''})"
+    elif task == "words to tags":
+        sizes += f"; {len(labels)} tags"
+    else:
+        sizes += f"; target in {target.script}, {_length(target)}"
+    repeated = len(both) - len(different)
+    found = [f"{sizes[0].upper()}{sizes[1:]}."]
+    if repeated:
+        found.append(f"{100 * repeated / len(both):.1f} % of the rows repeat another exactly.")
+    return found
+
+
+def _length(side: Side) -> str:
+    if side.words.median > 2:
+        return f"{side.words.median} words in the median, {side.words.greatest:,} at most"
+    return (
+        f"{side.characters.median} characters in the median, {side.characters.greatest:,} at most"
+    )

@@ -1,0 +1,338 @@
+"""The plans: networks and training settings by task and size, each with what it was measured by.
+
+Everything here comes from recipes that were trained and scored (docs/results.md); where a value was
+not measured for such a case, its evidence says so. `choose.py` picks a plan and fits it to a file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A network and how it is trained."""
+
+    name: str
+    """In words: a small Transformer."""
+    evidence: str
+    """Where its settings were measured, and what they reached."""
+    model: dict[str, Any]
+    train: dict[str, Any]
+    batch: tuple[int, int]
+    """Least and most tokens of a batch: a small training set is seen in about BATCHES of them."""
+    seconds: dict[str, float]
+    """Of an update with the largest batch: on one core of a Neoverse-N1, and on an H200."""
+    updates: tuple[int, int]
+    """Fewest and most that paid."""
+    passes: int
+    """Passes over the training set that paid, between these."""
+    warmup: float
+    """Share of the updates."""
+    dropout: float | None = None
+    """None: by the passes, see DROPOUT."""
+    rows: tuple[float, float] = (0, float("inf"))
+    """For training sets of so many rows (of audio, minutes; of text, characters)."""
+    audio: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def like(self) -> str:
+        """Why a value of it was taken, in short."""
+        named = re.match(r"recipes? ([\w-]+)", self.evidence)
+        return f"as in {named[1]}" if named else self.name
+
+
+BATCHES = 16  # of a pass over a small training set
+
+# Dropout by passes over the training set. pronounce has 0.0 with 3 passes, sigmorphon-small 0.1
+# with 5; inflection of Georgian with 11: 56.5 % without, 61.0 % with 0.3 and twice the width.
+DROPOUT = ((4, 0.0), (8, 0.1), (float("inf"), 0.3))
+
+# Words: letters in, letters or phones out.
+RECURRENT = Plan(
+    "a recurrent network with attention",
+    "recipe sigmorphon-small: 23.3 % of words wrong after 6 minutes on one core",
+    {"preset": "gru-attention", "width": 128, "decoder": {"context": "output"}},
+    {"lr": 4e-3, "label_smoothing": 0.1},
+    batch=(128, 512),
+    seconds={"cpu": 0.082, "cuda": 0.012},
+    updates=(800, 6000),
+    passes=60,
+    warmup=0.06,
+)
+CONFORMER = Plan(
+    "a Conformer encoder, a Transformer decoder, R-Drop",
+    "recipes sigmorphon and cmudict: 14.1 % and 22.0 % of words wrong, a Transformer 0.6 more",
+    {
+        "width": 256,
+        "encoder": {
+            "kind": "conformer", "layers": 4, "heads": 4, "feed_forward": 512, "kernel": 7,
+            "positions": "sinusoidal",
+        },
+        "decoder": {"layers": 4, "heads": 4, "feed_forward": 1024},
+    },
+    {"lr": 1e-3, "label_smoothing": 0.1, "r_drop": 3.0, "ema": 0.999},
+    batch=(1024, 8192),
+    seconds={"cpu": 25.0, "cuda": 0.03},
+    updates=(2000, 10_000),
+    passes=150,
+    warmup=0.1,
+    dropout=0.3,
+)  # fmt: skip
+
+# Sentences: subwords in, subwords out.
+TINY = Plan(
+    "a small Transformer",
+    "recipe multi30k-en-de-small: 28.6 BLEU after 8 minutes on one core",
+    {
+        "preset": "transformer-tiny",
+        "encoder": {"feed_forward": 256},
+        "decoder": {"feed_forward": 256},
+    },
+    {"lr": 4e-3, "label_smoothing": 0.1},
+    batch=(256, 1024),
+    seconds={"cpu": 0.306, "cuda": 0.008},
+    updates=(1000, 8000),
+    passes=40,
+    warmup=0.1,
+)
+SMALL = Plan(
+    "a Transformer of 4 + 4 layers, R-Drop",
+    "recipe multi30k-en-de: 40.7 BLEU with 29,000 pairs",
+    {
+        "width": 256,
+        "encoder": {"layers": 4, "heads": 4, "feed_forward": 512},
+        "decoder": {"layers": 4, "heads": 4, "feed_forward": 512},
+    },
+    {"lr": 2.5e-3, "label_smoothing": 0.1, "r_drop": 3.0, "ema": 0.999},
+    batch=(1024, 4096),
+    seconds={"cpu": 19.0, "cuda": 0.012},
+    updates=(2000, 8000),
+    passes=80,
+    warmup=0.25,
+    dropout=0.3,
+    rows=(0, 300_000),
+)
+BASE = Plan(
+    "the base Transformer",
+    "Vaswani et al. 2017; its speed is of benchmarks/train_speed.py, its quality was not measured "
+    "here",
+    {"preset": "transformer-base"},
+    {"lr": 1e-3, "label_smoothing": 0.1, "ema": 0.999},
+    batch=(8192, 24_576),
+    seconds={"cpu": 300.0, "cuda": 0.032},
+    updates=(8000, 100_000),
+    passes=20,
+    warmup=0.1,
+    dropout=0.1,
+    rows=(300_000, float("inf")),
+)
+
+# Labels of texts.
+BAG = Plan(
+    "averaged embeddings of words and word pairs (as fastText)",
+    "recipe imdb-pairs: 89.6 % right, an LSTM 87.5 %, a Transformer 87.8 %",
+    {
+        "width": 32,
+        "encoder": {"kind": "pooled"},
+        "pooling": "mean",
+        "ngrams": {"max_n": 2, "size": 500_000},
+        "word_dropout": 0.3,
+    },
+    {
+        "lr": 5e-3, "betas": [0.9, 0.999], "weight_decay": 0.0, "label_smoothing": 0.0,
+        "clip_norm": 0.0,
+    },
+    batch=(512, 8192),
+    seconds={"cpu": 0.07, "cuda": 0.008},
+    updates=(600, 8000),
+    passes=5,
+    warmup=0.0,
+    dropout=0.0,
+)  # fmt: skip
+
+# A tag for each word.
+TAGGER = Plan(
+    "an LSTM over words and their letters",
+    "recipe ewt-small: 94.5 % right after 5 minutes on one core",
+    {
+        "width": 160,
+        "encoder": {"kind": "recurrent", "cell": "lstm"},
+        "characters": {"kind": "lstm", "width": 64},
+        "word_dropout": 0.1,
+    },
+    {"lr": 4e-3, "label_smoothing": 0.0, "ema": 0.99},
+    batch=(128, 512),
+    seconds={"cpu": 0.106, "cuda": 0.02},
+    updates=(400, 4000),
+    passes=10,
+    warmup=0.03,
+    dropout=0.4,
+)
+WIDE_TAGGER = Plan(
+    "two layers of LSTMs over words and their letters",
+    "recipe ewt-tagger: 95.1 % right",
+    {
+        "width": 384,
+        "encoder": {"kind": "recurrent", "cell": "lstm", "layers": 2},
+        "characters": {"kind": "lstm", "width": 128},
+        "word_dropout": 0.1,
+    },
+    {"lr": 3e-3, "label_smoothing": 0.0, "ema": 0.995},
+    batch=(256, 1024),
+    seconds={"cpu": 0.9, "cuda": 0.03},
+    updates=(800, 8000),
+    passes=25,
+    warmup=0.04,
+    dropout=0.5,
+)
+
+# Running text.
+SMALL_LANGUAGE_MODEL = Plan(
+    "a small Transformer of letters",
+    "recipe shakespeare-small",
+    {
+        "width": 128,
+        "decoder": {"layers": 4, "heads": 4, "feed_forward": 512, "positions": "rotary"},
+    },
+    {"lr": 2e-3, "betas": [0.9, 0.99], "label_smoothing": 0.0},
+    batch=(256, 512),
+    seconds={"cpu": 0.1, "cuda": 0.006},
+    updates=(500, 8000),
+    passes=10,
+    warmup=0.03,
+)
+LANGUAGE_MODEL = Plan(
+    "a Transformer of 6 layers",
+    "recipe shakespeare: 1.415 nats a letter, nanoGPT 1.470",
+    {
+        "width": 384,
+        "decoder": {
+            "layers": 6, "heads": 6, "feed_forward": 1536, "activation": "gelu",
+            "positions": "rotary", "attention_dropout": 0.2,
+        },
+    },
+    {
+        "lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1, "label_smoothing": 0.0,
+        "r_drop": 1.0, "ema": 0.998,
+    },
+    batch=(4096, 16_384),
+    seconds={"cpu": 70.0, "cuda": 0.036},
+    updates=(1000, 3000),
+    passes=50,
+    warmup=0.04,
+    dropout=0.3,
+    rows=(0, 2e7),
+)  # fmt: skip
+LARGE_LANGUAGE_MODEL = Plan(
+    "a Transformer of 8 layers over subwords",
+    "the language model of film reviews in docs/training.md (Muon: 4.25 nats, AdamW 4.53)",
+    {
+        "width": 512,
+        "decoder": {
+            "layers": 8, "heads": 8, "feed_forward": 2048, "activation": "gelu",
+            "positions": "rotary",
+        },
+    },
+    {"lr": 8e-3, "optimizer": "muon", "weight_decay": 0.1, "label_smoothing": 0.0},
+    batch=(16_384, 32_768),
+    seconds={"cpu": 400.0, "cuda": 0.037},
+    updates=(2000, 50_000),
+    passes=10,
+    warmup=0.05,
+    dropout=0.1,
+    rows=(2e7, float("inf")),
+)  # fmt: skip
+
+# Sound.
+SMALL_SPEECH = Plan(
+    "a small Conformer with CTC",
+    "recipe asterisk: 28.5 % of characters wrong from 24 minutes of one speaker",
+    {
+        "width": 128,
+        "ctc_weight": 0.5,
+        "encoder": {
+            "kind": "conformer", "layers": 3, "heads": 4, "feed_forward": 256, "kernel": 15,
+            "positions": "sinusoidal",
+        },
+        "decoder": {"layers": 1, "heads": 4, "feed_forward": 256},
+    },
+    {"lr": 2e-3},
+    batch=(1000, 2000),
+    seconds={"cpu": 0.25, "cuda": 0.025},
+    updates=(1000, 6000),
+    passes=40,
+    warmup=0.1,
+    dropout=0.1,
+    audio={
+        "mel_bands": 40,
+        "channels": 32,
+        "speed_perturbation": [0.9, 1.0, 1.1],
+        "spec_augment": {"time_mask_frames": 40, "frequency_mask_bands": 8},
+    },
+)  # fmt: skip
+SPEECH = Plan(
+    "a Conformer with CTC, R-Drop",
+    "recipe mboshi: 15.0 % of characters wrong from 4 hours",
+    {
+        "width": 144,
+        "ctc_weight": 0.5,
+        "encoder": {
+            "kind": "conformer", "layers": 6, "heads": 4, "feed_forward": 576, "kernel": 15,
+            "positions": "sinusoidal",
+        },
+        "decoder": {"layers": 1, "heads": 4, "feed_forward": 576},
+    },
+    {"lr": 2e-3, "label_smoothing": 0.1, "r_drop": 1.0, "average": {"of": "best", "count": 5}},
+    batch=(8000, 24_000),
+    seconds={"cpu": 15.0, "cuda": 0.08},
+    updates=(1500, 4000),
+    passes=30,
+    warmup=0.5,  # with a fifth, one seed in three did not learn to attend
+    dropout=0.1,
+    rows=(60, float("inf")),
+    audio={
+        "mel_bands": 80,
+        "channels": 64,
+        "speed_perturbation": [0.9, 1.0, 1.1],
+        "spec_augment": {"time_mask_frames": 40, "time_mask_share": 0.1},
+    },
+)  # fmt: skip
+SOUND_LABELS = Plan(
+    "a small Conformer, its states averaged",
+    "recipe digits",
+    {
+        "width": 64,
+        "pooling": "mean",
+        "encoder": {"kind": "conformer", "layers": 2, "heads": 4, "feed_forward": 128, "kernel": 7},
+    },
+    {"lr": 2e-3},
+    batch=(750, 1500),
+    seconds={"cpu": 0.08, "cuda": 0.015},
+    updates=(600, 4000),
+    passes=30,
+    warmup=0.1,
+    dropout=0.1,
+    audio={
+        "mel_bands": 40,
+        "channels": 16,
+        "speed_perturbation": [0.9, 1.0, 1.1],
+        "spec_augment": {
+            "time_masks": 1, "time_mask_frames": 10, "time_mask_share": 0.2,
+            "frequency_masks": 1, "frequency_mask_bands": 6,
+        },
+    },
+)  # fmt: skip
+
+# By what is learnt, from the smallest to the largest: the largest that the time allows is taken.
+PLANS: dict[str, tuple[Plan, ...]] = {
+    "words": (RECURRENT, CONFORMER),
+    "sentences": (TINY, SMALL, BASE),
+    "text to label": (BAG,),
+    "words to tags": (TAGGER, WIDE_TAGGER),
+    "language model": (SMALL_LANGUAGE_MODEL, LANGUAGE_MODEL, LARGE_LANGUAGE_MODEL),
+    "audio to text": (SMALL_SPEECH, SPEECH),
+    "audio to label": (SOUND_LABELS,),
+}

@@ -1,0 +1,224 @@
+"""A bounded sample of a file: all of a small one, of a large one its beginning and stretches of it.
+
+Fifty rows and fifty million take about the same time: nothing here reads more than a few megabytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transduce.data.text.columns import without_header
+from transduce.data.text.csv_rows import csv_records
+from transduce.data.text.files import read_lines
+from transduce.errors import DataError
+
+WHOLE = 1 << 24  # bytes of a file that is read whole; of a larger one, as many of its beginning
+STRETCHES = 16  # places of a larger file that are read besides: it may be sorted
+STRETCH = 1 << 18  # bytes of each
+MEASURED = 1 << 22  # bytes of a compressed file by which its size is estimated
+MAX_ROWS = 100_000  # rows of a table that are looked at
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a file, and how many it has."""
+
+    lines: list[str]
+    first: int
+    """The lines of the beginning, whose numbers are known: from 1 in their order."""
+    total: int
+    """Exact where `whole`, else estimated from the size of the file."""
+    whole: bool
+
+
+def sample_lines(path: Path) -> Lines:
+    """Lines from all of a file, at most some megabytes. Raises DataError as reading it would."""
+    lines: list[str] = []
+    size, whole = 0, True
+    # As training reads them: what cannot be decoded is an error with its line.
+    for line in read_lines(path.name, str(path.parent), table=True):
+        lines.append(line)
+        size += len(line.encode("utf-8", "surrogatepass")) + 1
+        if size > WHOLE:
+            whole = False
+            break
+    first = len(lines)
+    if whole:
+        return Lines(lines, first, first, True)
+    if path.suffix in (".gz", ".xz"):
+        return Lines(lines, first, round(first * _unpacked(path) / size), False)
+    length = path.stat().st_size
+    total = round(first * length / size)
+    with path.open("rb") as file:
+        for number in range(STRETCHES):
+            place = WHOLE + (length - WHOLE) * number // STRETCHES
+            file.seek(place)
+            parts = file.read(STRETCH).split(b"\n")[1:-1]  # the first and the last are cut
+            lines += [part.removesuffix(b"\r").decode("utf-8", "replace") for part in parts]
+    return Lines(lines, first, total, False)
+
+
+def _unpacked(path: Path) -> float:
+    """The size of a compressed file once it is unpacked, estimated from its beginning."""
+    packed = path.stat().st_size
+    opened: Any = gzip.open if path.suffix == ".gz" else lzma.open
+    with path.open("rb") as raw, opened(raw) as file:
+        read = len(file.read(MEASURED))
+        used = max(raw.tell(), 1)
+    return packed * read / used
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a table with columns, and how many it has."""
+
+    format: str
+    names: list[str] | None
+    """The header; None: there is none, and columns have numbers."""
+    rows: list[list[str]]
+    total: int
+    whole: bool
+    notes: list[str] = field(default_factory=list)
+    """What was assumed of the first line."""
+
+    @property
+    def width(self) -> int:
+        return len(self.names) if self.names is not None else len(self.rows[0])
+
+    def column(self, place: int) -> list[str]:
+        return [row[place] for row in self.rows]
+
+
+def sample_table(path: Path, kind: str, header: bool | None = None) -> Table:
+    """Rows of TSV, CSV, JSONL or Parquet. Raises DataError, with the line, where rows differ."""
+    if kind == "parquet":
+        return _parquet(path)
+    sample = sample_lines(path)
+    if kind == "jsonl":
+        return _jsonl(path, sample)
+    notes: list[str] = []
+    advice = ("give data.train.header=false", "give data.train.header=true")
+    if kind == "csv":
+        # A stretch may begin inside of a quoted cell: the beginning alone is read.
+        records: Iterable[tuple[int, list[str]]] = csv_records(
+            sample.lines[: sample.first], path.name
+        )
+        if not sample.whole:
+            records = _until_error(records)
+    else:
+        records = _tab_records(path, sample)
+    names, rest = without_header(path.name, iter(records), header, notes.append, advice)
+    rows = [cells for (_, cells), _ in zip(rest, range(MAX_ROWS), strict=False)]
+    if not rows:
+        raise DataError(f"{path.name} has a header and no rows; give a file with rows")
+    total = sample.total - (names is not None)
+    whole = sample.whole and len(rows) < MAX_ROWS
+    if kind == "csv" and sample.whole:
+        total = max(total if not whole else len(rows), len(rows))
+    return Table(kind, names, rows, total, whole, notes)
+
+
+def _tab_records(path: Path, sample: Lines) -> Iterator[tuple[int, list[str]]]:
+    """Cells of lines, as many in each: mixed separators are found here."""
+    width = 0
+    for number, line in enumerate(sample.lines, start=1):
+        cells = line.split("\t")
+        if not line.strip() and width != 1:
+            continue
+        width = width or len(cells)
+        if len(cells) != width:
+            if number > sample.first:
+                continue  # from a stretch: training names the line
+            raise DataError(f"{path.name}:{number}: {_other_width(line, len(cells), width)}")
+        yield number, cells
+
+
+def _other_width(line: str, cells: int, width: int) -> str:
+    columns = "1 column" if cells == 1 else f"{cells} columns"
+    seen = f"the line has {columns} (separated by tabs), but the first has {width}"
+    for sign, name in ((";", "semicolons"), (",", "commas"), ("|", "bars"), ("  ", "spaces")):
+        if cells == 1 and line.count(sign) >= width - 1 and line.count(sign):
+            return f"{seen}; it seems to be separated by {name}: write tabs in every line"
+    return f"{seen}; write the same columns, separated by one tab, in every line"
+
+
+def _until_error(records: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    """The end of a beginning may be in the middle of a record."""
+    try:
+        yield from records
+    except DataError as error:
+        if "not closed" not in str(error):
+            raise
+
+
+def _jsonl(path: Path, sample: Lines) -> Table:
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(sample.lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if number > sample.first:
+                continue
+            if number == 1 and line.lstrip().startswith("["):
+                raise DataError(
+                    f"{path.name} is one JSON array; write an object in each line (JSON Lines), "
+                    f"for example with `jq -c '.[]' {path.name}`"
+                ) from None
+            raise DataError(f"{path.name}:{number}: this is not valid JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise DataError(f"{path.name}:{number}: each line must be a JSON object, as in {{...}}")
+        rows.append(value)
+        if len(rows) == MAX_ROWS:
+            break
+    names = list(dict.fromkeys(key for row in rows[:1000] for key in row))
+    nested = next((key for key in names if any(isinstance(r.get(key), dict) for r in rows)), None)
+    if nested is not None and len(names) == 1:
+        raise DataError(
+            f"{path.name}: the key {nested} holds an object; write its fields as keys of the line, "
+            f"for example with `jq -c .{nested} {path.name}`"
+        )
+    cells = [[_text(row.get(name)) for name in names] for row in rows]
+    return Table("jsonl", names, cells, sample.total, sample.whole and len(rows) < MAX_ROWS)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError(
+            f"{path.name} is a Parquet file, which needs the package pyarrow, and that cannot be "
+            f"loaded here ({error}): pip install '.[parquet]'"
+        ) from None
+    rows: list[list[str]] = []
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names, total = list(file.schema_arrow.names), int(file.metadata.num_rows)
+            groups = file.metadata.num_row_groups
+            chosen = [groups * place // STRETCHES for place in range(STRETCHES)]
+            for batch in file.iter_batches(
+                MAX_ROWS // STRETCHES,
+                row_groups=sorted(set(chosen)) if groups > STRETCHES else None,
+            ):
+                columns = [[_text(value) for value in column.to_pylist()] for column in batch]
+                rows += [list(row) for row in zip(*columns, strict=True)]
+                if len(rows) >= MAX_ROWS:
+                    break
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path.name} is not a valid Parquet file ({reason})") from None
+    if not rows:
+        raise DataError(f"{path.name} is empty; give a file with at least one row")
+    return Table("parquet", names, rows[:MAX_ROWS], total, len(rows) >= total)

@@ -1,0 +1,151 @@
+"""Recordings: a table that lists them, and what the files themselves say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transduce.automatic.columns import SHOWN, Column, Roles, format_by_name, left_out, run_name
+from transduce.automatic.found import Found, Lengths, Side, Sound, Task
+from transduce.automatic.pairs import FEWEST
+from transduce.automatic.sample import Table
+from transduce.automatic.siblings import siblings
+from transduce.data.audio.read import audio_info
+from transduce.errors import DataError
+from transduce.storage import expanded
+
+LOOKED_FOR = 2000  # files whose existence is checked
+OPENED = 200  # files whose header is read
+
+
+def recordings(
+    path: Path,
+    table: Table,
+    columns: Sequence[Column],
+    roles: Roles,
+    hints: Mapping[str, Any],
+) -> Found:
+    """What a table of recordings is."""
+    corpus: dict[str, Any] = {"file": path.name}
+    if format_by_name(path) != table.format:
+        corpus["format"] = table.format
+    corpus |= {"audio": roles.source.key, "target": roles.target.key}
+    for key in ("start", "end", "tags"):
+        column = getattr(roles, key)
+        if column is not None:
+            corpus[key] = column.key
+    if table.names is None and table.format in ("tsv", "csv"):
+        corpus["header"] = False
+    seen = [
+        f"{path.name}: {table.format.upper()} of recordings: {roles.source.title} → "
+        f"{roles.target.title}.",
+        *left_out(columns, roles),
+    ]
+    asked = hints.get("task")
+    label = roles.target.kind == "label" if asked is None else asked == "classify"
+    rows = [
+        (row[roles.source.place].strip(), row[roles.target.place].strip()) for row in table.rows
+    ]
+    spans = None
+    if roles.start is not None and roles.end is not None:
+        spans = [(row[roles.start.place], row[roles.end.place]) for row in table.rows]
+    return sounds_found(
+        path,
+        corpus,
+        rows,
+        total=table.total,
+        whole=table.whole,
+        seen=seen,
+        warnings=list(table.notes),
+        task="audio to label" if label else "audio to text",
+        others=siblings(path, corpus),
+        spans=spans,
+    )
+
+
+def sounds_found(
+    path: Path,
+    corpus: dict[str, Any],
+    rows: Sequence[tuple[str, str]],
+    *,
+    total: int,
+    whole: bool,
+    seen: list[str],
+    warnings: list[str],
+    task: Task,
+    others: dict[str, dict[str, Any]],
+    spans: Sequence[tuple[str, str]] | None = None,
+) -> Found:
+    """Statistics of recordings, of which `rows` have the path and the target."""
+    folder = path if path.is_dir() else path.parent
+    both = [row for row in rows if row[0] and row[1]]
+    if 2 * len(both) <= len(rows):
+        raise DataError(
+            f"{path.name}: the text of {len(rows) - len(both):,} of {len(rows):,} recordings is "
+            f"empty; fill it in, or name another column: data.train.target=NAME"
+        )
+    step = max(1, len(both) // LOOKED_FOR)
+    names = [name for name, _ in both[::step]]
+    missing = [name for name in names if not (folder / expanded(name)).is_file()]
+    if missing:
+        sentence = (
+            f"{path.name}: {len(missing):,} of {len(names):,} audio files are missing, such as "
+            f"{folder / missing[0]}"
+        )
+        if 2 * len(missing) > len(names):
+            raise DataError(f"{sentence}; paths start at the folder of the table: correct them")
+        warnings.append(f"{sentence}; they are skipped")
+    there = [name for name in dict.fromkeys(names) if name not in set(missing)]
+    files = len({name for name, _ in both})
+    if whole and files < FEWEST:
+        raise DataError(
+            f"{path.name} has {files:,} recordings, too few to learn from and to measure; give at "
+            f"least {FEWEST}, and rather hundreds"
+        )
+    metadata = [
+        audio_info(folder / expanded(name)) for name in there[:: max(1, len(there) // OPENED)]
+    ]
+    rate = Counter(one.rate for one in metadata).most_common(1)[0][0]
+    seconds = [one.seconds for one in metadata]
+    if spans is not None:
+        seconds = [float(end) - float(start) for start, end in spans]
+    mean = sum(seconds) / len(seconds)
+    lengths = Lengths.of(round(100 * one) for one in seconds)
+    minutes = mean * total / 60
+    target = Side.of([text for _, text in both])
+    labels = len({text for _, text in both}) if task == "audio to label" else 0
+    if labels == 1:
+        raise DataError(
+            f"{path.name}: every recording has the label {both[0][1]}, so there is nothing to "
+            f"learn; give recordings of at least two labels"
+        )
+    about = "" if whole else "about "
+    what = f"{labels} labels" if labels else f"text in {target.script}"
+    sizes = (
+        f"{about}{total:,} recordings, {_duration(minutes)}, of {lengths.median / 100:.1f} s in "
+        f"the median, {rate / 1000:g} kHz; {what}."
+    )
+    return Found(
+        task,
+        run_name(path),
+        folder,
+        {"train": corpus, **others},
+        rows=total,
+        sources=round(files * total / max(len(rows), 1)),
+        whole=whole,
+        source=None,
+        target=target,
+        labels=labels,
+        sound=Sound(lengths, minutes, rate),
+        seen=[*seen, f"{sizes[0].upper()}{sizes[1:]}"],
+        warnings=warnings,
+        examples=sorted({name for name, _ in both})[:SHOWN] if whole else [],
+    )
+
+
+def _duration(minutes: float) -> str:
+    if minutes < 90:
+        return f"{minutes:.1f} minutes" if minutes < 10 else f"{minutes:.0f} minutes"
+    return f"{minutes / 60:.1f} hours"

@@ -1,0 +1,42 @@
+"""The command new: print the recipe for a file of your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transduce.cli.commands.options import Minutes
+
+Data = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE [KEY=VALUE...]",
+        help="A table, a text, two parallel files, or a folder; what you know of it, e.g. "
+        "data.train.target=label.",
+    ),
+]
+
+
+def new(data: Data, minutes: Minutes = None) -> None:
+    """Print a recipe for a file of your own, with the reason of each value."""
+    from transduce.cli.own_file import chosen_for, data_files, recipe_of, recipe_text
+    from transduce.errors import DataError
+
+    paths, overrides = data_files(data[0], data[1:])
+    if not paths:
+        there = Path(data[0]).exists()
+        raise DataError(
+            f"{data[0]} is a recipe or a run already; give a file of data"
+            if there
+            else f"there is no file {data[0]}; give a file of data"
+        )
+    found, choice, left = chosen_for(paths, overrides, minutes)
+    recipe_of(found, choice, left)  # overrides are checked
+    if left:
+        raise DataError(
+            f"{left[0]} belongs to training: write it into the recipe that this prints, or give it "
+            f"to `transduce train`"
+        )
+    print(recipe_text(found, choice, Path.cwd()), end="")

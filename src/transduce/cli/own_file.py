@@ -1,0 +1,169 @@
+"""A file of the user's own in place of a recipe: what it is, the recipe for it, and its score."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transduce.errors import DataError, RecipeError
+from transduce.recipe import shipped
+
+if TYPE_CHECKING:
+    from transduce.automatic import Choice, Found
+    from transduce.recipe import Recipe
+    from transduce.training import Trained
+
+RECIPES = (".yaml", ".yml")
+LOOKED_AT = 1 << 16  # bytes of a file in which a recipe has its key `data`
+MAX_CHECKED = 200_000  # pairs of each part that the data checks read
+CHOSEN = "chosen.yaml"
+"""The commented recipe in the run directory."""
+# What a user may say of the file, by the keys of a recipe; it then holds for all parts.
+HINTS = ("source", "target", "tags", "audio", "header", "format")
+
+
+def data_files(first: str, others: Iterable[str]) -> tuple[list[Path], list[str]]:
+    """The data files among the arguments of a command, and the rest of them: overrides.
+
+    No files: the first is a recipe, a run directory, or nothing that is there.
+    """
+    rest = list(others)
+    path = Path(first)
+    if not path.exists() or (first in shipped() and not path.is_file()) or _is_recipe(path):
+        return [], rest
+    more = [one for one in rest if "=" not in one and Path(one).exists()]
+    return [path, *map(Path, more)], [one for one in rest if one not in more]
+
+
+def _is_recipe(path: Path) -> bool:
+    if path.is_dir():
+        from transduce.tasks.folder import RECIPE
+
+        return (path / RECIPE).is_file() or not any(path.iterdir())
+    if path.suffix.lower() in RECIPES:
+        return True
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(LOOKED_AT)
+    except OSError:
+        return True  # reading the recipe says what is wrong
+    return b"\ndata:" in b"\n" + beginning
+
+
+def chosen_for(
+    paths: list[Path], overrides: list[str], minutes: float | None
+) -> tuple[Found, Choice, list[str]]:
+    """What the files are, the recipe for them, and the overrides that are left for it."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise RecipeError(
+            "several processes need one recipe: write it first with `transduce new FILE > my.yaml`"
+        )
+    import yaml
+
+    from transduce.automatic import choose, inspect, this_machine
+    from transduce.automatic.choose import MINUTES
+
+    hints: dict[str, Any] = {}
+    left = []
+    device = "auto"
+    for override in overrides:
+        key, _, text = override.partition("=")
+        name = key.removeprefix("data.train.")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        if key == "task" or (name != key and name in HINTS):
+            hints[name] = value
+            continue
+        if key == "train.minutes" and isinstance(value, int | float) and value > 0:
+            minutes = minutes or float(value)
+        device = str(value) if key == "train.device" else device
+        left.append(override)
+    found = inspect(paths, hints)
+    return found, choose(found, this_machine(device), minutes or MINUTES), left
+
+
+def recipe_text(found: Found, choice: Choice, start: Path | None = None) -> str:
+    """The recipe as YAML. start: the folder that it is for; None: it names its data absolutely."""
+    from transduce.automatic import commented
+
+    folder: str | None = str(found.folder)
+    if start is not None and found.folder.is_relative_to(start):
+        folder = str(found.folder.relative_to(start))
+    return commented(choice, [*found.seen, *found.warnings], None if folder == "." else folder)
+
+
+def recipe_of(found: Found, choice: Choice, overrides: list[str]) -> Recipe:
+    """The recipe that `train` and `check` use: the text of `new`, with overrides."""
+    from transduce.recipe import parse_recipe
+
+    return parse_recipe(recipe_text(found, choice), "the chosen recipe", Path.cwd(), overrides)
+
+
+def print_found(found: Found, choice: Choice) -> None:
+    for sentence in (*found.seen, *choice.about):
+        print(sentence)
+    for warning in found.warnings:
+        print(f"warning: {warning}.")
+    sys.stdout.flush()
+
+
+def print_problems(recipe: Recipe, found: Found) -> None:
+    """What the data checks warn of. Raises DataError for data that cannot be trained on."""
+    from transduce.data.doctor.check import examine
+
+    diagnosis = examine(_first_pairs(recipe) if found.rows > MAX_CHECKED else recipe)
+    if not diagnosis.ok:
+        raise DataError(diagnosis.verdict)
+    for finding in diagnosis.findings:
+        if finding.severity == "warning":
+            where = f" ({finding.examples[0]})" if finding.examples else ""
+            print(f"warning: {finding.what}{where}. {finding.remedy}")
+    sys.stdout.flush()
+
+
+def _first_pairs(recipe: Recipe) -> Recipe:
+    """The recipe with so many pairs of each part: of millions, the first say enough."""
+    parts = {}
+    for name in ("train", "valid", "test"):
+        corpus = getattr(recipe.data, name)
+        if corpus is not None:
+            maximum = min(corpus.limit or MAX_CHECKED, MAX_CHECKED)
+            parts[name] = corpus.model_copy(update={"limit": maximum})
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=parts)})
+
+
+def print_score(recipe: Recipe, trained: Trained) -> None:
+    """The score on the part that was held out, with its interval."""
+    from transduce.cli.printing import print_metrics
+    from transduce.evaluation.evaluate import evaluate_folder
+
+    split = "test" if recipe.data.test is not None else "valid"
+    about = "" if split == "test" else ", which also chose the checkpoint"
+    print(f"Held-out score ({split}{about}):", flush=True)
+    evaluate_folder(trained.model, trained.folder, split=split, tell=print_metrics)
+
+
+def next_steps(recipe: Recipe, trained: Trained, minutes: float) -> list[str]:
+    """What may make it better, by how the run ended."""
+    state, steps = trained.state, recipe.train.steps
+    late = state.best_step >= 0.9 * state.step
+    found = []
+    if state.step < steps:
+        found.append(
+            f"  more time: --minutes {2 * minutes:g} (it made {state.step:,} of {steps:,} updates)"
+        )
+    elif late:
+        found.append(f"  longer: train.steps={2 * steps} (the best checkpoint was the last)")
+    else:
+        found.append(
+            f"  less overfitting: more rows, or model.dropout="
+            f"{min(recipe.model.dropout + 0.1, 0.5):.1g} (the best checkpoint was at update "
+            f"{state.best_step:,} of {state.step:,})"
+        )
+    found.append("  another seed, and both together: seed=2, then evaluate --ensemble")
+    return found

@@ -1,0 +1,372 @@
+"""What a file is: format, columns, task, parts; and what is said of files that cannot be used."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import wave
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.automatic import Found, inspect
+from transduce.automatic import sample as sampling
+from transduce.errors import DataError
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PHONES = ["K", "AE", "T", "D", "AO", "G", "S", "IH"]
+
+
+def word(number: int) -> str:
+    return "".join(LETTERS[(number * 7 + place * 5) % 26] for place in range(3 + number % 5))
+
+
+def phones(number: int) -> str:
+    return " ".join(PHONES[(number + place) % len(PHONES)] for place in range(3 + number % 3))
+
+
+def sentence(number: int) -> str:
+    return " ".join(word(number * 3 + place) for place in range(6 + number % 7)) + "."
+
+
+def write(folder: Path, name: str, rows: list[list[str]], separator: str = "\t") -> Path:
+    path = folder / name
+    path.write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def found(path: Path, **hints: Any) -> Found:
+    return inspect([path], hints)
+
+
+PAIRS = [[word(n) + str(n), phones(n)] for n in range(200)]
+SENTENCES = [[sentence(n), sentence(n + 5000).upper()] for n in range(200)]
+REVIEWS = [[sentence(n), "good" if n % 3 else "bad"] for n in range(200)]
+FORMS = [
+    [word(n) + str(n), word(n) + "ed", ["V;PST", "N;PL", "V;PRS;3"][n % 3]] for n in range(200)
+]
+TAGGED = [" ".join(["the", word(n), word(n + 9), "."]) for n in range(200)]
+
+
+def test_a_table_of_pairs_without_a_header(tmp_path: Path) -> None:
+    it = found(write(tmp_path, "pairs.tsv", PAIRS))
+    assert it.task == "text to text"
+    assert it.corpora == {"train": {"file": "pairs.tsv", "source": 0, "target": 1, "header": False}}
+    assert (it.rows, it.sources, it.whole) == (200, 200, True)
+    assert it.source is not None
+    assert (it.source.is_words, it.source.is_symbols) == (True, False)
+    assert (it.target.is_symbols, it.target.scripts) == (True, ("Latin",))
+    assert "column 0 → column 1" in it.seen[0]
+
+
+def test_a_header_and_ids_are_recognised(tmp_path: Path) -> None:
+    rows = [
+        ["id", "french", "english"],
+        *([f"utt-{n:03}", *row] for n, row in enumerate(SENTENCES)),
+    ]
+    for name, separator in (("pairs.csv", ","), ("pairs.tsv", "\t")):
+        it = found(write(tmp_path, name, rows, separator))
+        assert it.corpora["train"]["source"] == "french"
+        assert it.corpora["train"]["target"] == "english"
+        assert it.rows == 200
+        assert "Not used: id: ids" in it.seen[1]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_labels_are_the_target_wherever_they_stand(order: tuple[int, int], tmp_path: Path) -> None:
+    rows = [[row[place] for place in order] for row in REVIEWS]
+    it = found(write(tmp_path, "reviews.tsv", rows))
+    assert it.task == "text to label"
+    assert it.labels == 2
+    assert it.corpora["train"]["target"] == order.index(1)
+
+
+def test_numbers_beside_a_label_are_not_the_label(tmp_path: Path) -> None:
+    rows = [[label, str(n), str(n % 7), text] for n, (text, label) in enumerate(REVIEWS)]
+    it = found(write(tmp_path, "imdb.tsv", rows))
+    assert (it.corpora["train"]["source"], it.corpora["train"]["target"]) == (3, 0)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 0, 1)])
+def test_features_become_tags(order: tuple[int, int, int], tmp_path: Path) -> None:
+    it = found(write(tmp_path, "x.trn", [[row[place] for place in order] for row in FORMS]))
+    corpus = it.corpora["train"]
+    assert it.task == "text to text"
+    assert it.tags == 6
+    assert [corpus[key] for key in ("source", "target", "tags")] == [
+        order.index(n) for n in (0, 1, 2)
+    ]
+    assert corpus["format"] == "tsv"
+
+
+def test_lemmas_that_repeat_are_no_labels_beside_features(tmp_path: Path) -> None:
+    rows = [[word(n % 45), f"{word(n % 45)}{n}", FORMS[n % 200][2]] for n in range(900)]
+    corpus = found(write(tmp_path, "forms.tsv", rows)).corpora["train"]
+    assert [corpus[key] for key in ("source", "target", "tags")] == [0, 1, 2]
+
+
+def test_json_lines_and_parquet(tmp_path: Path) -> None:
+    rows = [{"id": n, "text": text, "label": label} for n, (text, label) in enumerate(REVIEWS)]
+    path = tmp_path / "reviews.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    it = found(path)
+    assert it.task == "text to label"
+    assert it.corpora["train"] == {"file": "reviews.jsonl", "source": "text", "target": "label"}
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "reviews.parquet")
+    same = found(tmp_path / "reviews.parquet")
+    assert (same.task, same.rows, same.labels) == ("text to label", 200, 2)
+
+
+def test_two_parallel_files_and_those_beside_them(tmp_path: Path) -> None:
+    for part in ("train", "dev"):
+        for place, ending in enumerate(("en", "de")):
+            write(tmp_path, f"{part}.{ending}", [[row[place]] for row in SENTENCES])
+    it = inspect([tmp_path / "train.en", tmp_path / "train.de"])
+    assert it.task == "text to text"
+    assert it.corpora["train"] == {"source": "train.en", "target": "train.de"}
+    assert it.corpora["valid"] == {"source": "dev.en", "target": "dev.de"}
+    assert "test" not in it.corpora
+    assert it.name == "en-de"
+
+
+@pytest.mark.parametrize("name", ["names.conll", "names.txt", "names.bio"])
+def test_a_word_and_its_tag_in_each_line(name: str, tmp_path: Path) -> None:
+    lines = [
+        f"{one} {'NOUN' if one.isalpha() else 'PUNCT'}"
+        for line in TAGGED
+        for one in [*line.split(), ""]
+    ]
+    path = tmp_path / name
+    path.write_text("\n".join(line if line != " PUNCT" else "" for line in lines), encoding="utf-8")
+    it = found(path)
+    assert (it.task, it.labels, it.rows) == ("words to tags", 2, 200)
+    assert it.corpora["train"]["target"] == 1
+
+
+def test_conllu_and_tags_in_a_table(tmp_path: Path) -> None:
+    lines = []
+    for line in TAGGED:
+        for number, one in enumerate(line.split(), 1):
+            lines.append(f"{number}\t{one}\t_\t{'X' if one.isalpha() else 'PUNCT'}" + "\t_" * 6)
+        lines.append("")
+    (tmp_path / "x.conllu").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    it = found(tmp_path / "x.conllu")
+    assert (it.task, it.corpora["train"]["target"]) == ("words to tags", "upos")
+    rows = [
+        [line, " ".join("W" if one.isalpha() else "P" for one in line.split())] for line in TAGGED
+    ]
+    assert found(write(tmp_path, "x.tsv", rows)).task == "words to tags"
+
+
+def test_running_text_is_for_a_language_model(tmp_path: Path) -> None:
+    path = write(tmp_path, "play.txt", [[sentence(n)] if n % 4 else [""] for n in range(300)])
+    it = found(path)
+    assert it.task == "language model"
+    assert it.corpora == {"train": {"text": "play.txt"}}
+    assert it.rows == len(path.read_text("utf-8"))
+
+
+def sound(path: Path, seconds: float = 0.1) -> None:
+    path.parent.mkdir(exist_ok=True, parents=True)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(b"\x10\x00" * round(8000 * seconds))
+
+
+def test_a_folder_of_sound_with_a_table(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    for n in range(60):
+        sound(tmp_path / "clips" / f"{n}.wav")
+    rows = [["path", "sentence"], *([f"clips/{n}.wav", sentence(n)] for n in range(60))]
+    write(tmp_path, "list.tsv", rows)
+    for path in (tmp_path, tmp_path / "list.tsv"):
+        it = found(path)
+        assert it.task == "audio to text"
+        assert it.corpora["train"] == {"file": "list.tsv", "audio": "path", "target": "sentence"}
+        assert it.sound is not None
+        assert it.sound.rate == 8000
+        assert it.sound.minutes == pytest.approx(0.1)
+    labels = [["path", "word"], *([f"clips/{n}.wav", "yes" if n % 2 else "no"] for n in range(60))]
+    assert found(write(tmp_path, "labels.tsv", labels)).task == "audio to label"
+
+
+def test_a_text_beside_each_sound_and_a_folder_for_each_label(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    for n in range(50):
+        sound(tmp_path / "speech" / f"{n:02}.wav")
+        (tmp_path / "speech" / f"{n:02}.txt").write_text(f"{sentence(n)}\n", encoding="utf-8")
+        sound(tmp_path / "words" / ("yes" if n % 2 else "no") / f"{n}.wav")
+    it = found(tmp_path / "speech")
+    assert (it.task, it.rows, it.name) == ("audio to text", 50, "speech")
+    listed = (tmp_path / "speech" / it.corpora["train"]["file"]).read_text("utf-8").splitlines()
+    assert listed[:2] == ["path\ttext", f"00.wav\t{sentence(0)}"]
+    assert found(tmp_path / "speech").rows == 50  # the list is made anew, not read
+    it = found(tmp_path / "words")
+    assert (it.task, it.labels) == ("audio to label", 2)
+
+
+def test_a_folder_of_texts_for_each_label(tmp_path: Path) -> None:
+    for n in range(60):
+        place = tmp_path / ("pos" if n % 2 else "neg")
+        place.mkdir(exist_ok=True)
+        (place / f"{n}.txt").write_text(f"{sentence(n)}\n", encoding="utf-8")
+    it = found(tmp_path)
+    assert (it.task, it.labels, it.rows) == ("text to label", 2, 60)
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "test"),
+    [
+        ("train.tsv", "valid.tsv", "test.tsv"),
+        ("ady_train.tsv", "ady_dev.tsv", "ady_test.tsv"),
+        ("x.train.tsv", "x.dev.tsv", "x.test.tsv"),
+        ("x.tsv", "x.dev.tsv", "x_test.tsv"),
+        ("ang_small.train", "ang.dev", "ang.gold"),
+        ("deu.trn", "deu.dev", "deu.tst"),
+    ],
+)
+def test_files_of_the_other_parts_are_found(
+    train: str, valid: str, test: str, tmp_path: Path
+) -> None:
+    for name in (train, valid, test):
+        write(tmp_path, name, PAIRS)
+    it = found(tmp_path / train)
+    assert it.corpora["valid"]["file"] == valid
+    assert it.corpora["test"]["file"] == test
+    assert it.name
+    assert "train" not in it.name
+    if train == "train.tsv":
+        assert found(tmp_path).corpora == it.corpora  # the folder
+
+
+def test_what_the_user_says_is_taken(tmp_path: Path) -> None:
+    rows = [
+        ["en", "de", "fr"],
+        *([sentence(n), sentence(n + 1), sentence(n + 2)] for n in range(80)),
+    ]
+    path = write(tmp_path, "x.tsv", rows)
+    corpus = found(path, header=True, source="fr", target="en").corpora["train"]
+    assert (corpus["source"], corpus["target"]) == ("fr", "en")
+    assert found(write(tmp_path, "r.tsv", REVIEWS), task="transduce").task == "text to text"
+    with pytest.raises(DataError, match="there is no column xx; there are: en: text, de: text"):
+        found(path, header=True, target="xx")
+
+
+def test_a_large_file_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "WHOLE", 20_000)
+    monkeypatch.setattr(sampling, "STRETCH", 1000)
+    rows = [[f"{word(n)}{n}", phones(n)] for n in range(20_000)]
+    path = write(tmp_path, "pairs.tsv", rows)
+    it = found(path)
+    assert not it.whole
+    assert it.rows == pytest.approx(20_000, rel=0.1)
+    assert "about" in it.seen[1].lower()
+    packed = tmp_path / "packed.tsv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert found(packed).rows == pytest.approx(20_000, rel=0.5)
+
+
+def test_alternatives_and_repetitions_are_counted(tmp_path: Path) -> None:
+    rows = [*PAIRS, *PAIRS[:20], *([source, "K AE"] for source, _ in PAIRS[:50])]
+    it = found(write(tmp_path, "x.tsv", rows))
+    assert it.alternatives == pytest.approx(0.25)
+    assert any("% of the rows repeat another exactly" in line for line in it.seen)
+
+
+# ---------------------------------------------------------------------- what cannot be used
+
+
+BAD = {
+    "one column": ("x.tsv", "\n".join(map(sentence, range(99))), r"has one column.*source and"),
+    "one column of CSV": ("x.csv", "\n".join(word(n) for n in range(99)), "has one column"),
+    "mixed separators": (
+        "x.tsv", "a\tb\n" * 50 + "c,d\n" + "e\tf\n" * 50,
+        r"x.tsv:51: the line has 1 column .*seems to be separated by commas: write tabs",
+    ),
+    "mixed separators of text": ("x.txt", "a\tb\nc d\n" * 50, r"x.txt:2: the line has no tab"),
+    "semicolons": ("x.csv", "a;b\n" * 99, "is separated by semicolons, not by commas; save it"),
+    "no text among three": (
+        "x.tsv", "\n".join(f"{n}\t{n * 7 % 13}.5\t{n % 3}" for n in range(200)),
+        r"no column is a text.*column 0: ids.*give a table",
+    ),
+    "twenty rows": (
+        "x.tsv", "".join(f"{a}\t{b}\n" for a, b in PAIRS[:20]),
+        r"has 20 different sources.*at least 40",
+    ),
+    "empty targets": (
+        "x.tsv", "".join(f"{a}\t\n" for a, _ in PAIRS),
+        r"column 1 is empty in every row, and there is no other target; fill it in",
+    ),
+    "many empty targets": (
+        "x.tsv", "".join(f"{a}\t{'' if n % 4 else b}\n" for n, (a, b) in enumerate(PAIRS)),
+        r"the target is empty in 150 of 200 rows; fill it in",
+    ),
+    "the same on both sides": (
+        "x.tsv", "".join(f"{a}\t{a}\n" for a, _ in PAIRS), "are the same in every row",
+    ),
+    "labels that are all different": (
+        "x.tsv", "text\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in SENTENCES),
+        r"label has 200 different values in 200 rows, so they are no labels.*task=transduce",
+    ),
+    "one label": (
+        "x.tsv", "text\tlabel\n" + "".join(f"{a}\tgood\n" for a, _ in SENTENCES),
+        "label has one value in 200 rows|every row has the label good",
+    ),
+    "audio that is missing": (
+        "x.tsv", "path\ttext\n" + "".join(f"clips/{n}.wav\t{sentence(n)}\n" for n in range(60)),
+        r"60 of 60 audio files are missing, such as .*clips/0.wav; paths start at the folder",
+    ),
+    "audio without a text": (
+        "x.tsv", "".join(f"{n}\tclips/{n}.wav\n" for n in range(60)), "no column of their text",
+    ),
+    "little text": (
+        "x.txt", "a few words\n", r"running text of 12 characters, too little.*by a tab",
+    ),
+    "an array of JSON": ("x.json", '[\n{"a": 1}\n]\n', r"is one JSON array.*jq -c"),
+    "fastText": ("x.txt", "__label__a some text\n" * 50, "is in fastText's form"),
+    "a recording": ("x.wav", "RIFF", "is one recording; give the folder"),
+    "nothing": ("x.txt", "\n\n\n", "only empty lines"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_used_is_said_in_a_sentence(case: str, tmp_path: Path) -> None:
+    name, text, said = BAD[case]
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=said) as error:
+        found(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_header_that_may_be_data_is_reported(tmp_path: Path) -> None:
+    rows = [["word", "zzz"], *PAIRS]
+    it = found(write(tmp_path, "x.tsv", rows))
+    assert "is read as data; if it is a header, give data.train.header=true" in it.warnings[0]
+    it = found(tmp_path / "x.tsv", header=True)
+    assert (it.corpora["train"]["source"], it.warnings) == ("word", [])
+
+
+def test_mostly_the_same_on_both_sides_is_warned_of(tmp_path: Path) -> None:
+    rows = [[source, source if n % 3 else "K AE"] for n, (source, _) in enumerate(PAIRS)]
+    assert "are the same in 66 % of the rows" in found(write(tmp_path, "x.tsv", rows)).warnings[0]
+
+
+def test_folders_and_files_that_are_not_meant(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="is a folder without a run in it"):
+        found(tmp_path / "empty")
+    one, two = write(tmp_path, "a.en", [["x"]] * 5), write(tmp_path, "a.de", [["x"]] * 4)
+    with pytest.raises(DataError, match=r"a.en has 5 lines and a.de has 4"):
+        inspect([one, two])
+    with pytest.raises(DataError, match="3 files are given; give one table, or two files"):
+        inspect([one, two, one])
+    with pytest.raises(DataError, match="there is no file"):
+        inspect([tmp_path / "nothing.tsv"])
+    table = write(tmp_path, "t.tsv", PAIRS)
+    with pytest.raises(DataError, match=r"t.tsv is a table; of two files"):
+        inspect([one, table])
