@@ -24,7 +24,7 @@ RECIPE_TASKS = {
     "text to text": "transduce",
     "text to label": "classify",
     "words to tags": "tag",
-    "language model": "continue",
+    "language model": "language_modeling",
     "audio to text": "transduce",
     "audio to label": "classify",
 }
@@ -176,7 +176,8 @@ def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
     elif found.task == "text to text":
         assert source is not None
         _two_sides(choice, found, source, target, machine)
-    choice.set("data.max_length", *_max_length(choice, found))
+    if found.task != "language model":  # the plan has the length of its blocks
+        choice.set("data.max_length", *_max_length(choice, found))
     if found.task == "text to label":
         choice.set("data.overlong", "truncate", "the beginning of a long text says enough")
 
@@ -251,8 +252,6 @@ def _max_length(choice: Choice, found: Found) -> tuple[int, str]:
     if found.sound is not None:
         frames = min(-(-found.sound.seconds.greatest // 100) * 110, 3000)
         return max(frames, 100), "frames of 10 ms; longer recordings are skipped"
-    if found.task == "language model":
-        return 256, "the length of the blocks that the text is cut into"
     assert found.source is not None
     if found.task == "text to label":
         words = choice.get("data.tokens.source.level") == "word"
@@ -353,20 +352,23 @@ def _plan(choice: Choice, found: Found, machine: Machine, minutes: float) -> Tim
 
 def _model(choice: Choice, found: Found, timed: Timed) -> None:
     plan = timed.plan
+    if found.task == "language model":
+        choice.set("data.max_length", plan.block, f"of the blocks of the text, {plan.like}")
     for number, (key, value) in enumerate(plan.model.items()):
         why = f"{plan.name} ({plan.evidence})" if number == 0 else plan.like
         choice.set(f"model.{key}", value, why)
     if plan.dropout is None:
         dropout = next(value for passes, value in DROPOUT if timed.passes < passes)
-        why = f"each row is seen about {timed.passes:.0f} times"
+        why = f"about {timed.passes:.0f} passes over the training set"
         choice.set("model.dropout", dropout, why)
     else:
         choice.set("model.dropout", plan.dropout, plan.like)
     if found.task in ("text to text", "audio to text"):
         both = choice.get("data.tokens.both") is not None and found.sound is None
         tied = "all" if both else "target" if family_of(found) == "sentences" else "none"
-        why = {"all": "one vocabulary for both sides", "none": "few tokens: little to share"}
-        choice.set("model.tie_embeddings", tied, why.get(tied, "input and output of the decoder"))
+        reasons = {"all": "one vocabulary for both sides", "none": "few tokens: little to share"}
+        reason = reasons.get(tied, "input and output of the decoder")
+        choice.set("model.tie_embeddings", tied, reason)
     if found.task == "text to label" and choice.get("data.tokens.source.level") == "character":
         choice.set("model.ngrams", {"max_n": 5, "size": 500_000}, "of letters")
     if found.task == "words to tags" and found.source is not None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.data.text.header import NUMBER, IdWatch
+from transduce.data.text.columns import NUMBER, IdWatch
+from transduce.data.text.files import suffix_of
 from transduce.data.text.tags import split_tags
 from transduce.errors import DataError
 
@@ -239,8 +240,8 @@ def left_out(columns: Sequence[Column], roles: Roles) -> list[str]:
 
 
 def format_by_name(path: Path) -> str:
-    bare = Path(path.name.removesuffix(".gz").removesuffix(".xz"))
-    return bare.suffix.removeprefix(".")
+    """How a name ends, without .gz or .xz and the dot."""
+    return suffix_of(path.name).removeprefix(".")
 
 
 def run_name(path: Path) -> str:

@@ -16,6 +16,7 @@ from transduce.automatic.found import Found
 from transduce.automatic.pairs import pairs_found
 from transduce.automatic.siblings import TRAIN
 from transduce.automatic.sound import sounds_found
+from transduce.data.text.columns import FORMATS
 from transduce.errors import DataError
 from transduce.storage import write_text
 
@@ -24,7 +25,6 @@ LIST = "transduce-list.tsv"
 TEXT_ENDINGS = (".txt", ".lab", ".trn", ".transcript")
 MAX_FILES = 200_000
 DEEPEST = 4  # folders within each other
-TABLE_ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
 LONGEST_TEXT = 1 << 20  # bytes of a file that is the text of a row
 
 
@@ -76,8 +76,7 @@ def _files(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
 
 
 def _is_table(file: Path) -> bool:
-    bare = file.name.removesuffix(".gz").removesuffix(".xz")
-    return bare.endswith(TABLE_ENDINGS)
+    return Path(file.name.removesuffix(".gz").removesuffix(".xz")).suffix in FORMATS
 
 
 def _training(files: list[Path]) -> Path | None:

@@ -28,9 +28,9 @@ from transduce.automatic.pairs import FEWEST, pairs_found
 from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
 from transduce.automatic.siblings import siblings
 from transduce.automatic.sound import recordings
-from transduce.data.text.conll import read_conll
-from transduce.data.text.conllu import COLUMNS, Sentence, read_sentences
+from transduce.data.text.conll import COLUMNS, Sentence, read_conll, read_sentences
 from transduce.errors import DataError
+from transduce.recipe.tasks import TASK_ALIASES
 
 TABLES = ("tsv", "csv", "jsonl", "parquet")
 
@@ -75,8 +75,7 @@ def _inspect_file(path: Path, hints: Mapping[str, Any]) -> Found:
 
 def format_of(path: Path) -> str:
     """tsv, csv, jsonl, parquet, conllu, conll or text: by the name, else by the first lines."""
-    bare = Path(path.name.removesuffix(".gz").removesuffix(".xz"))
-    ending = bare.suffix.lower().removeprefix(".")
+    ending = format_by_name(path).lower()
     if ending in ("tsv", "jsonl", "parquet", "conllu", "conll"):
         return ending
     if ending == "ndjson":
@@ -213,7 +212,7 @@ def _task_of(
             f"{target.filled:,} rows, so they are no labels, which repeat; give a column of labels "
             f"(data.train.target=NAME), or task=transduce to learn to write these texts"
         )
-    if asked == "continue":
+    if TASK_ALIASES.get(str(asked), asked) == "language_modeling":
         raise DataError(
             f"{path.name} is a table; a language model learns from running text, in a file whose "
             f"name ends in .txt"
@@ -250,7 +249,7 @@ def _parallel(first: Path, second: Path) -> Found:
                 f"{path.name} is {'a folder' if path.is_dir() else 'a table'}; of two files, line "
                 f"n of one must belong to line n of the other: give plain text files, or one table"
             )
-    samples = [sample_lines(path) for path in (first, second)]
+    samples = [sample_lines(path, stretches=False) for path in (first, second)]
     if all(sample.whole for sample in samples) and samples[0].total != samples[1].total:
         raise DataError(
             f"{first.name} has {samples[0].total:,} lines and {second.name} has "
@@ -258,8 +257,7 @@ def _parallel(first: Path, second: Path) -> Found:
             f"equal"
         )
     whole = all(sample.whole for sample in samples)
-    # Stretches of two files do not belong together: of large ones, the beginning.
-    sides = [sample.lines[: sample.first] for sample in samples]
+    sides = [sample.lines for sample in samples]
     rows = [
         (source.strip(), target.strip(), "")
         for source, target in (
@@ -293,8 +291,8 @@ def _languages(first: Path, second: Path) -> str:
 
 def _tagged_words(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
     """CoNLL-U or CoNLL: a tag for each word."""
-    sample = sample_lines(path)
-    lines = sample.lines[: sample.first] if not sample.whole else sample.lines
+    sample = sample_lines(path, stretches=False)
+    lines = sample.lines
     corpus: dict[str, Any] = {"file": path.name}
     if format_by_name(path) != kind:
         corpus["format"] = kind

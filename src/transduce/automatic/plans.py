@@ -36,6 +36,8 @@ class Plan:
     rows: tuple[float, float] = (0, float("inf"))
     """For training sets of so many rows (of audio, minutes; of text, characters)."""
     audio: dict[str, Any] = field(default_factory=dict)
+    block: int = 256
+    """Of running text: the length of the blocks that it is cut into."""
 
     @property
     def like(self) -> str:
@@ -203,6 +205,7 @@ SMALL_LANGUAGE_MODEL = Plan(
     updates=(500, 8000),
     passes=10,
     warmup=0.03,
+    block=64,
 )
 LANGUAGE_MODEL = Plan(
     "a Transformer of 6 layers",

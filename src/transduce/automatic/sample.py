@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transduce.data.text.columns import without_header
-from transduce.data.text.csv_rows import csv_records
+from transduce.data.text.columns import csv_records, without_header
 from transduce.data.text.files import read_lines
+from transduce.data.text.parquet import load_pyarrow, opened_parquet, reason_of
 from transduce.errors import DataError
 
-WHOLE = 1 << 24  # bytes of a file that is read whole; of a larger one, as many of its beginning
-STRETCHES = 16  # places of a larger file that are read besides: it may be sorted
+WHOLE = 1 << 24  # bytes of a file that is read whole
+BEGINNING = 1 << 20  # bytes of a larger one; of a compressed one, as many as of one that is whole
+STRETCHES = 64  # places of a larger file that are read besides: it may be sorted
 STRETCH = 1 << 18  # bytes of each
 MEASURED = 1 << 22  # bytes of a compressed file by which its size is estimated
 MAX_ROWS = 100_000  # rows of a table that are looked at
@@ -37,15 +38,19 @@ class Lines:
     whole: bool
 
 
-def sample_lines(path: Path) -> Lines:
-    """Lines from all of a file, at most some megabytes. Raises DataError as reading it would."""
+def sample_lines(path: Path, stretches: bool = True) -> Lines:
+    """Lines from all of a file, at most some megabytes. Raises DataError as reading it would.
+
+    stretches: false reads the beginning alone, where lines belong together.
+    """
     lines: list[str] = []
-    size, whole = 0, True
+    size, whole, length = 0, True, path.stat().st_size
+    apart = stretches and length > WHOLE and path.suffix not in (".gz", ".xz")
     # As training reads them: what cannot be decoded is an error with its line.
     for line in read_lines(path.name, str(path.parent), table=True):
         lines.append(line)
         size += len(line.encode("utf-8", "surrogatepass")) + 1
-        if size > WHOLE:
+        if size > (BEGINNING if apart else WHOLE):
             whole = False
             break
     first = len(lines)
@@ -53,11 +58,12 @@ def sample_lines(path: Path) -> Lines:
         return Lines(lines, first, first, True)
     if path.suffix in (".gz", ".xz"):
         return Lines(lines, first, round(first * _unpacked(path) / size), False)
-    length = path.stat().st_size
     total = round(first * length / size)
+    if not apart:
+        return Lines(lines, first, total, False)
     with path.open("rb") as file:
         for number in range(STRETCHES):
-            place = WHOLE + (length - WHOLE) * number // STRETCHES
+            place = size + (length - size) * number // STRETCHES
             file.seek(place)
             parts = file.read(STRETCH).split(b"\n")[1:-1]  # the first and the last are cut
             lines += [part.removesuffix(b"\r").decode("utf-8", "replace") for part in parts]
@@ -99,16 +105,14 @@ def sample_table(path: Path, kind: str, header: bool | None = None) -> Table:
     """Rows of TSV, CSV, JSONL or Parquet. Raises DataError, with the line, where rows differ."""
     if kind == "parquet":
         return _parquet(path)
-    sample = sample_lines(path)
+    # A stretch may begin inside of a quoted cell of CSV.
+    sample = sample_lines(path, stretches=kind != "csv")
     if kind == "jsonl":
         return _jsonl(path, sample)
     notes: list[str] = []
     advice = ("give data.train.header=false", "give data.train.header=true")
     if kind == "csv":
-        # A stretch may begin inside of a quoted cell: the beginning alone is read.
-        records: Iterable[tuple[int, list[str]]] = csv_records(
-            sample.lines[: sample.first], path.name
-        )
+        records: Iterable[tuple[int, list[str]]] = csv_records(sample.lines, path.name)
         if not sample.whole:
             records = _until_error(records)
     else:
@@ -194,31 +198,25 @@ def _text(value: Any) -> str:
 
 
 def _parquet(path: Path) -> Table:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(
-            f"{path.name} is a Parquet file, which needs the package pyarrow, and that cannot be "
-            f"loaded here ({error}): pip install '.[parquet]'"
-        ) from None
     rows: list[list[str]] = []
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            names, total = list(file.schema_arrow.names), int(file.metadata.num_rows)
-            groups = file.metadata.num_row_groups
-            chosen = [groups * place // STRETCHES for place in range(STRETCHES)]
-            for batch in file.iter_batches(
-                MAX_ROWS // STRETCHES,
-                row_groups=sorted(set(chosen)) if groups > STRETCHES else None,
-            ):
+    arrow = load_pyarrow(path.name)
+    with opened_parquet(str(path), path.name) as file:
+        names, total = list(file.schema_arrow.names), int(file.metadata.num_rows)
+        groups = file.metadata.num_row_groups
+        chosen = sorted({groups * place // STRETCHES for place in range(STRETCHES)})
+        batches = file.iter_batches(
+            MAX_ROWS // STRETCHES, row_groups=chosen if groups > STRETCHES else None
+        )
+        try:
+            for batch in batches:
                 columns = [[_text(value) for value in column.to_pylist()] for column in batch]
                 rows += [list(row) for row in zip(*columns, strict=True)]
                 if len(rows) >= MAX_ROWS:
                     break
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path.name} is not a valid Parquet file ({reason})") from None
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{path.name} is damaged ({reason_of(error)}); download it again"
+            ) from None
     if not rows:
         raise DataError(f"{path.name} is empty; give a file with at least one row")
     return Table("parquet", names, rows[:MAX_ROWS], total, len(rows) >= total)

@@ -23,7 +23,7 @@ def word(number: int) -> str:
 
 
 def phones(number: int) -> str:
-    return " ".join(PHONES[(number + place) % len(PHONES)] for place in range(3 + number % 3))
+    return " ".join(PHONES[number // 7**place % len(PHONES)] for place in range(4 + number % 3))
 
 
 def sentence(number: int) -> str:
@@ -259,6 +259,7 @@ def test_what_the_user_says_is_taken(tmp_path: Path) -> None:
 
 def test_a_large_file_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "WHOLE", 20_000)
+    monkeypatch.setattr(sampling, "BEGINNING", 10_000)
     monkeypatch.setattr(sampling, "STRETCH", 1000)
     rows = [[f"{word(n)}{n}", phones(n)] for n in range(20_000)]
     path = write(tmp_path, "pairs.tsv", rows)

@@ -1,0 +1,210 @@
+"""The choice of settings: parts, tokens, network, updates; and the recipe that is written of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.automatic import Choice, Found, Machine, choose, commented
+from transduce.automatic.choose import RECIPE_TASKS
+from transduce.automatic.found import Lengths, Side, Sound
+from transduce.automatic.machine import rounded
+from transduce.automatic.plans import PLANS
+from transduce.recipe import Recipe, parse_recipe
+from transduce.recipe.read import shipped
+
+CPU, GPU = Machine("cpu", 1.0), Machine("cuda", 1.0)
+WORDS = ["cat", "dog", "singing", "sang", "house", "houses", "mouse", "mice"]
+
+
+def side(kind: str) -> Side:
+    texts = {
+        "words": [f"{one}{other}" for one in WORDS for other in WORDS],
+        "phones": ["K AE T", "D AO G", "S IH NG", "M AW S"] * 20,
+        "sentences": [f"{one} and {other} ran away home ." for one in WORDS for other in WORDS],
+        "Greek": ["ο σκύλος και η γάτα έτρεξαν σπίτι", "η γάτα και ο σκύλος έφυγαν"] * 20,
+        "Hangul": ["나무", "사람", "바다"] * 20,
+        "tags": ["DET NOUN VERB", "NOUN VERB PUNCT"] * 20,
+        "labels": ["good", "bad"] * 20,
+    }  # fmt: skip
+    return Side.of(texts[kind])
+
+
+def found(task: Any = "text to text", rows: int = 5000, **changes: Any) -> Found:
+    corpus: dict[str, Any] = {"file": "mine.tsv"}
+    source: Side | None = side("sentences")
+    labels = 2 if "label" in task or "tags" in task else 0
+    target = side("tags" if "tags" in task else "labels" if labels else "sentences")
+    sound = None
+    if task == "language model":
+        corpus, source = {"text": "mine.txt"}, None
+    if task.startswith("audio"):
+        corpus, source = {"file": "mine.tsv", "audio": "path", "target": "text"}, None
+        sound = Sound(Lengths(300, 500, 900), rows * 0.05, 16_000)
+    it = Found(
+        task, "mine", Path("/data"), {"train": corpus}, rows, rows, True, source, target,
+        labels=labels, sound=sound, seen=["mine.tsv: a table."],
+    )  # fmt: skip
+    return replace(it, **changes)
+
+
+def recipe_of(it: Found, choice: Choice) -> Recipe:
+    return parse_recipe(commented(choice, it.seen, "/data"), "chosen", Path("/data"))
+
+
+@pytest.mark.parametrize("task", RECIPE_TASKS)
+@pytest.mark.parametrize("machine", [CPU, GPU, Machine("cpu", 0.125)])
+@pytest.mark.parametrize("rows", [50, 5000, 400_000, 50_000_000])
+def test_every_choice_is_a_valid_recipe(task: str, machine: Machine, rows: int) -> None:
+    it = found(task, rows * 100 if task == "language model" else rows)
+    for minutes in (0.2, 10.0, 600.0):
+        choice = choose(it, machine, minutes)
+        recipe = recipe_of(it, choice)
+        assert recipe.train.minutes == minutes
+        assert recipe.task == RECIPE_TASKS[it.task]
+        assert recipe.train.warmup < recipe.train.steps
+        assert recipe.data.test is not None
+        keys = [
+            f"{key}.{name}"
+            for key, value in choice.values.items()
+            if isinstance(value, dict)
+            for name in value
+        ]
+        told = [
+            key
+            for key in keys
+            if key in choice.reasons or any(one.startswith(f"{key}.") for one in choice.reasons)
+        ]
+        assert set(keys) - set(told) <= {"data.valid", "data.test"}  # a reason at each value
+
+
+def test_the_recipe_holds_the_values_and_what_was_seen() -> None:
+    it = found(seen=["x\ny: a name with a line break"], rows=300)
+    choice = choose(it, CPU)
+    text = commented(choice, it.seen, None)
+    assert text.startswith("# x y: a name with a line break\n")
+    assert "folder:" not in text
+    recipe = parse_recipe(text, "chosen", Path())
+    assert recipe.train.steps == choice.get("train.steps")
+    assert recipe.model.dropout == choice.get("model.dropout")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "tokens"),
+    [
+        ("words", "phones", {"source": "character", "target": "symbol"}),
+        ("words", "words", {"both": "character"}),
+        ("sentences", "sentences", {"both": "subword"}),
+        ("sentences", "Greek", {"source": "subword", "target": "subword"}),
+        ("phones", "words", {"source": "symbol", "target": "character"}),
+    ],
+)
+def test_tokens_by_lengths_and_scripts(source: str, target: str, tokens: dict[str, str]) -> None:
+    choice = choose(found(source=side(source), target=side(target)), CPU)
+    sides = choice.values["data"]["tokens"]
+    assert {name: value["level"] for name, value in sides.items()} == tokens
+    tied = {"both": "all"}.get(
+        next(iter(tokens)), "target" if "subword" in tokens.values() else "none"
+    )
+    assert choice.get("model.tie_embeddings") == tied
+
+
+def test_syllables_are_read_as_letters() -> None:
+    choice = choose(found(source=side("Hangul"), target=side("phones")), CPU)
+    assert choice.get("data.tokens.source.normalize") == "nfd"
+
+
+@pytest.mark.parametrize(
+    ("rows", "parts"),
+    [
+        (100, ["0-70%", "70-85%", "85-100%"]),
+        (1000, ["0-80%", "80-90%", "90-100%"]),
+        (20_000, ["0-90%", "90-95%", "95-100%"]),
+        (1_000_000, ["0-99.6%", "99.6-99.8%", "99.8-100%"]),
+    ],
+)
+def test_parts_by_the_number_of_rows(rows: int, parts: list[str]) -> None:
+    choice = choose(found(rows=rows), CPU)
+    assert [choice.get(f"data.{part}.split") for part in ("train", "valid", "test")] == parts
+
+
+def test_files_of_parts_are_used_and_only_what_is_missing_is_split() -> None:
+    files = {part: {"file": f"{part}.tsv"} for part in ("train", "valid", "test")}
+    choice = choose(found(corpora=files), CPU)
+    assert [choice.get(f"data.{part}") for part in files] == list(files.values())
+    choice = choose(found(corpora={"train": files["train"], "test": files["test"]}), CPU)
+    assert choice.get("data.train.split") == "0-95%"
+    assert choice.get("data.valid") == {"file": "train.tsv", "split": "95-100%"}
+    assert choice.get("data.test") == files["test"]
+    choice = choose(found(corpora={"train": files["train"], "valid": files["valid"]}), CPU)
+    assert choice.get("data.train") == files["train"]
+    assert choice.get("data.test") is None
+
+
+def test_a_part_that_a_hash_leaves_empty_becomes_larger() -> None:
+    few = [f"word {n}" for n in range(45)]
+    choice = choose(found(rows=45, sources=45, examples=few), CPU)
+    from transduce.data.text.pairs import in_part
+
+    for part in ("valid", "test"):
+        assert sum(map(in_part(choice.get(f"data.{part}.split")), few)) >= 5
+
+
+def test_alternatives_are_references() -> None:
+    assert choose(found(alternatives=0.1), CPU).get("data.multiple_references") is True
+    assert choose(found(), CPU).get("data.multiple_references") is None
+
+
+def test_more_time_and_a_faster_machine_mean_a_larger_model() -> None:
+    it = found(source=side("words"), target=side("phones"))
+    small = choose(it, CPU, 10)
+    assert small.get("model.preset") == "gru-attention"
+    assert choose(it, GPU, 10).get("model.encoder.kind") == "conformer"
+    assert choose(it, CPU, 3000).get("model.encoder.kind") == "conformer"
+    assert choose(it, GPU, 0.2).get("model.preset") == "gru-attention"
+    assert choose(found(rows=2_000_000), GPU, 30).get("model.preset") == "transformer-base"
+
+
+def test_little_time_means_little_dropout() -> None:
+    it = found(rows=100_000, source=side("words"), target=side("phones"))
+    assert choose(it, CPU, 3).get("model.dropout") == 0.0
+    assert (
+        choose(found(rows=500, source=side("words"), target=side("phones")), CPU, 10).get(
+            "model.dropout"
+        )
+        == 0.3
+    )
+
+
+def test_large_sets_are_streamed_and_a_bounded_part_is_scored() -> None:
+    choice = choose(found(rows=50_000_000), GPU)
+    assert choice.get("data.streaming") is True
+    assert choice.get("data.test.limit") == 2000
+
+
+def test_targets_much_longer_than_sources_get_room() -> None:
+    it = found(source=side("words"), target=side("sentences"), rows=500)
+    assert choose(it, CPU).get("decode.max_ratio") > 2
+
+
+def test_the_speed_is_rounded() -> None:
+    assert [rounded(speed) for speed in (0.9, 1.1, 1.5, 0.3, 0.001, 1000.0)] == [
+        1,
+        1,
+        2,
+        0.25,
+        0.05,
+        20,
+    ]
+
+
+def test_plans_name_recipes_that_there_are() -> None:
+    for plans in PLANS.values():
+        for plan in plans:
+            if plan.like.startswith("as in "):
+                assert plan.like.removeprefix("as in ") in shipped()
+            assert plan.evidence
+            assert plan.updates[0] <= plan.updates[1]

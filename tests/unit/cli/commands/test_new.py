@@ -1,0 +1,115 @@
+"""The command new, and data of one's own in place of a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command_line import TINY, Transduce, sentence
+from transduce.automatic import Machine
+from transduce.cli import own_file
+from transduce.recipe import load_recipe
+
+
+@pytest.fixture(autouse=True)
+def one_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice does not depend on how busy this machine is."""
+    monkeypatch.setattr("transduce.automatic.this_machine", lambda device="auto": Machine("cpu"))
+
+
+@pytest.fixture
+def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of small numbers and their squares, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{' '.join(str(n))}\t{' '.join(str(n * n))}\n" for n in range(100, 400))
+    (tmp_path / "pairs.tsv").write_text(rows, encoding="utf-8")
+    return tmp_path / "pairs.tsv"
+
+
+def test_new_prints_the_recipe_that_train_takes(transduce: Transduce, pairs: Path) -> None:
+    ended = transduce("new", "pairs.tsv", "--minutes", "3")
+    assert ended.status == 0
+    assert ended.err == ""
+    Path("my.yaml").write_text(ended.out, encoding="utf-8")
+    found, choice, left = own_file.chosen_for([pairs], ["train.lr=0.5"], 3.0)
+    assert left == ["train.lr=0.5"]
+    taken = own_file.recipe_of(found, choice, [])
+    assert load_recipe("my.yaml") == taken
+    assert taken.train.minutes == 3
+    assert own_file.recipe_of(found, choice, left).train.lr == 0.5
+    # As it is written into the run directory, from where it can be trained again.
+    Path("runs").mkdir()
+    Path("runs/chosen.yaml").write_text(own_file.recipe_text(found, choice), encoding="utf-8")
+    assert load_recipe("runs/chosen.yaml") == taken
+
+
+def test_what_the_user_says_holds_for_all_parts(transduce: Transduce, pairs: Path) -> None:
+    ended = transduce("new", "pairs.tsv", "data.train.source=1", "data.train.target=0")
+    Path("my.yaml").write_text(ended.out, encoding="utf-8")
+    data = load_recipe("my.yaml").data
+    for corpus in (data.train, data.valid, data.test):
+        assert (getattr(corpus, "source"), getattr(corpus, "target")) == (1, 0)  # noqa: B009
+    said = sentence(transduce("new", "pairs.tsv", "train.lr=1"))
+    assert "train.lr=1 belongs to training" in said
+
+
+def test_check_says_what_a_file_is(transduce: Transduce, pairs: Path) -> None:
+    ended = transduce("check", "pairs.tsv")
+    assert ended.status == 0
+    assert ended.lines[0] == "pairs.tsv: TSV with 2 columns: column 0 → column 1."
+    assert "Fit to train" in ended.out
+
+
+def test_data_and_recipes_are_told_apart(pairs: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text(TINY, encoding="utf-8")
+    (tmp_path / "my.recipe").write_text(TINY, encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml").write_text(TINY, encoding="utf-8")
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "file").touch()
+    for recipe in ("my.yaml", "my.recipe", "run", "copy", "pronounce", "nothing.tsv"):
+        assert own_file.data_files(recipe, ["a=b"]) == ([], ["a=b"])
+    assert own_file.data_files("pairs.tsv", ["a=b"]) == ([Path("pairs.tsv")], ["a=b"])
+    both = own_file.data_files("pairs.tsv", ["my.recipe", "train.lr=1"])
+    assert both == ([Path("pairs.tsv"), Path("my.recipe")], ["train.lr=1"])
+
+
+def test_mistakes_are_a_sentence(transduce: Transduce, pairs: Path, tmp_path: Path) -> None:
+    (tmp_path / "few.tsv").write_text("a\tb\nc\td\n", encoding="utf-8")
+    for command in ("train", "new", "check"):
+        assert "few.tsv has 2 different sources" in sentence(transduce(command, "few.tsv"))
+    assert "there is no file nothing.tsv" in sentence(transduce("new", "nothing.tsv"))
+    assert "is a recipe or a run already" in sentence(transduce("new", "pronounce"))
+    assert not Path("runs").exists()
+
+
+def test_several_processes_need_a_recipe(
+    transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(Exception, match="write it first with `transduce new"):
+        own_file.chosen_for([pairs], [], None)
+
+
+def test_training_on_a_file_ends_with_a_score_and_a_recipe(
+    transduce: Transduce, pairs: Path
+) -> None:
+    small = ["train.steps=6", "model.width=8", "train.batch_tokens=64", "validation.every=3"]
+    ended = transduce("train", "pairs.tsv", "--minutes", "2", *small)
+    assert ended.status == 0, ended.err
+    assert ended.lines[0] == "pairs.tsv: TSV with 2 columns: column 0 → column 1."
+    assert "Held-out score (test):" in ended.out
+    assert "exact match" in ended.out
+    assert "To try next:" in ended.out
+    assert "with the reason of each value, is runs/pairs/chosen.yaml" in ended.out
+    again = load_recipe("runs/pairs/chosen.yaml", small)
+    assert again.model.width == 8
+    said = sentence_at_the_end(transduce("train", "pairs.tsv").err)
+    assert "runs/pairs already holds a run" in said
+    resumed = transduce("train", "pairs.tsv", "--resume")  # with the settings that it began with
+    assert resumed.status == 0, resumed.err
+
+
+def sentence_at_the_end(err: str) -> str:
+    return err.strip().splitlines()[-1]
