@@ -21,6 +21,7 @@ TINY = "train.steps=2 validation.every=2 train.device=cpu"
 SMALL = "model.width=16 'model.encoder={layers: 1, heads: 2, feed_forward: 16}'"
 SMALL += " 'model.decoder={layers: 1, heads: 2, feed_forward: 16}' 'decode={beam: 1, max_extra: 2}'"
 PAIRS = "".join(f"{a}{b}\t{b}{a}\n" for a in "abcde" for b in "abcde")
+MANY_PAIRS = "".join(f"{a}{b}\t{b}{a}\n" for a in "abcdefghijklm" for b in "abcdefghijklm")
 OF_PAIRS = "'data.train={file: pairs.tsv}' 'data.valid={file: pairs.tsv}'"
 OF_PAIRS += " 'data.test={file: pairs.tsv}'"
 EVALUATED = " --source pairs.tsv"
@@ -173,10 +174,19 @@ PAGES = {
         files={"my.yaml": MINE, "pairs.tsv": PAIRS},
         changes=((r"train\.minutes=5", f"train.minutes=5 {TINY}"),),
     ),
+    "your-own-file": Page(
+        files={"pairs.tsv": MANY_PAIRS},
+        changes=(
+            (r"^(transduce train pairs\.tsv)$", rf"\1 {TINY} model.width=16"),
+            (r"( data\.train\.source=1 .*)$", rf"\1 {TINY} model.width=16 name=back"),
+            (r" task=transduce ", f" task=transduce {TINY} model.width=16 "),
+        ),
+    ),
     "README": Page(
         {"runs/demo": "translate"},
-        {"pairs.tsv": PAIRS},
+        {"pairs.tsv": MANY_PAIRS},
         (
+            (r"(train pairs\.tsv .*)$", rf"\1 {TINY} model.width=16"),
             (r"(check my\.yaml)$", rf"\1 {OF_PAIRS}"),
             (r"(train my\.yaml .*)$", rf"\1 {OF_PAIRS} {TINY} model.width=16"),
         ),

@@ -37,7 +37,7 @@ ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
                 ],
             ),
             ("Speech", ["guides/speech", "guides/live-speech", "guides/whisper", "guides/udhr"]),
-            ("Data", ["guides/corpora", "guides/cleaning"]),
+            ("Data", ["guides/your-own-file", "guides/corpora", "guides/cleaning"]),
             (
                 "Training",
                 [

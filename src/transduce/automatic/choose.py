@@ -20,6 +20,7 @@ ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be
 HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
 FEWEST_HELD_OUT = 5
 TOKENS_OF_WORD = 1.4  # subwords, in the mean
+MAX_CHARACTERS = 120  # of a phrase that is read in letters, if the other side or the rows are few
 RECIPE_TASKS = {
     "text to text": "transduce",
     "text to label": "classify",
@@ -144,15 +145,26 @@ def family_of(found: Found) -> str:
     """The key of PLANS: text to text is words or sentences."""
     if found.task != "text to text":
         return found.task
+    return "sentences" if "subword" in _levels(found) else "words"
+
+
+def _levels(found: Found) -> list[str]:
+    """What a token of the source and of the target is."""
     assert found.source is not None
-    return "words" if _level(found, found.source) != "subword" else "sentences"
+    sides = (found.source, found.target)
+    levels = [_level(found, side) for side in sides]
+    if sorted(levels) == ["character", "subword"]:  # seventeen hundred → 1700
+        longer = sides[levels.index("subword")]
+        if longer.characters.percentile_95 <= MAX_CHARACTERS:
+            levels = ["character", "character"]
+    return levels
 
 
 def _level(found: Found, side: Side) -> str:
     """Letters for words and for little text, subwords else; symbols where white space has them."""
     if side.is_symbols:
         return "symbol"
-    if side.is_words or (found.rows < 1000 and side.characters.maximum <= 120):
+    if side.is_words or (found.rows < 1000 and side.characters.percentile_95 <= MAX_CHARACTERS):
         return "character"
     return "subword"
 
@@ -204,9 +216,7 @@ def _one_text(found: Found, side: Side) -> tuple[dict[str, Any], str]:
 
 
 def _two_sides(choice: Choice, found: Found, source: Side, target: Side, machine: Machine) -> None:
-    levels = [_level(found, side) for side in (source, target)]
-    if "subword" in levels and "symbol" not in levels:
-        levels = ["subword", "subword"]
+    levels = _levels(found)
     sides = [
         _side(found, side, level, machine)
         for side, level in zip((source, target), levels, strict=True)
@@ -250,16 +260,16 @@ def _vocabulary(found: Found, side: Side, machine: Machine) -> int:
 
 def _max_length(choice: Choice, found: Found) -> tuple[int, str]:
     if found.sound is not None:
-        frames = min(-(-found.sound.seconds.greatest // 100) * 110, 3000)
+        frames = min(-(-found.sound.seconds.maximum // 100) * 110, 3000)
         return max(frames, 100), "frames of 10 ms; longer recordings are skipped"
     assert found.source is not None
     if found.task == "text to label":
         words = choice.get("data.tokens.source.level") == "word"
-        longest = found.source.words.greatest if words else found.source.characters.greatest
+        longest = found.source.words.maximum if words else found.source.characters.maximum
         return min(max(32, _round_up(longest)), 1000), "longer texts are cut"
     if found.task == "words to tags":
-        return min(max(32, _round_up(found.source.words.greatest)), 512), "all sentences"
-    longest = max(lengths.greatest for lengths in _sizes(choice, found))
+        return min(max(32, _round_up(found.source.words.maximum)), 512), "all sentences"
+    longest = max(lengths.maximum for lengths in _sizes(choice, found))
     # Some words have many subwords, and rows that were not looked at may be longer.
     capacity = 2 if not found.whole or family_of(found) == "sentences" else 1
     return min(max(32, _round_up(capacity * longest + 10)), 512), "all pairs, with their tags"
@@ -324,13 +334,13 @@ def _sizes(choice: Choice, found: Found) -> list[Lengths]:
 
 
 def _fit(plan: Plan, tokens: float, machine: Machine, minutes: float) -> Timed:
-    minimum, maximum = plan.batch
-    batch = int(min(max(minimum, tokens / BATCHES), maximum))
+    smallest, largest = plan.batch
+    batch = int(min(max(smallest, tokens / BATCHES), largest))
     batch = max(64, batch // 64 * 64)
     fewest, enough = plan.updates
     updates = round(min(max(fewest, plan.passes * tokens / batch), enough), -1)
     # On a GPU a smaller batch saves less than its share.
-    share = batch / maximum if machine.device == "cpu" else 0.3 + 0.7 * batch / maximum
+    share = batch / largest if machine.device == "cpu" else 0.3 + 0.7 * batch / largest
     seconds = plan.seconds[machine.device] * share / machine.speed
     possible = int(SPENT * 60 * minutes / seconds)
     expected = max(min(updates, possible), 1)
@@ -453,7 +463,7 @@ def _decoding(choice: Choice, found: Found) -> None:
         beam = 4 if family_of(found) == "words" else 5
         choice.set("decode.beam", beam, "a little better than greedy search")
         sizes = _sizes(choice, found)
-        ratio = sizes[1].maximum / max(sizes[0].median, 1)
+        ratio = sizes[1].percentile_95 / max(sizes[0].median, 1)
         if ratio > 2:
             choice.set("decode.max_ratio", round(min(1.5 * ratio, 50.0), 1), "targets are longer")
     elif found.task == "audio to text":

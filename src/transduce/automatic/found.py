@@ -25,8 +25,8 @@ class Lengths:
     """Median, 95th percentile and maximum."""
 
     median: int
+    percentile_95: int
     maximum: int
-    greatest: int
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> Lengths:
@@ -37,7 +37,7 @@ class Lengths:
     def times(self, factor: float) -> Lengths:
         """So many times as long."""
         return Lengths(
-            *(round(factor * size) for size in (self.median, self.maximum, self.greatest))
+            *(round(factor * size) for size in (self.median, self.percentile_95, self.maximum))
         )
 
 
@@ -91,7 +91,11 @@ class Side:
     @property
     def is_words(self) -> bool:
         """Whether most texts are a word or two."""
-        return self.words.median <= 2 and self.words.maximum <= 3 and self.characters.maximum <= 60
+        return (
+            self.words.median <= 2
+            and self.words.percentile_95 <= 3
+            and self.characters.percentile_95 <= 60
+        )
 
     @property
     def script(self) -> str:

@@ -130,7 +130,5 @@ def _about(
 
 def _length(side: Side) -> str:
     if side.words.median > 2:
-        return f"{side.words.median} words in the median, {side.words.greatest:,} at most"
-    return (
-        f"{side.characters.median} characters in the median, {side.characters.greatest:,} at most"
-    )
+        return f"{side.words.median} words in the median, {side.words.maximum:,} at most"
+    return f"{side.characters.median} characters in the median, {side.characters.maximum:,} at most"

@@ -1,7 +1,8 @@
 """The plans: networks and training settings by task and size, each with what it was measured by.
 
-Everything here comes from recipes that were trained and scored (docs/results.md); where a value was
-not measured for such a case, its evidence says so. `choose.py` picks a plan and fits it to a file.
+Everything here comes from recipes that were trained and scored (docs/reference/results.md). Where a
+value was not measured for such a case, its evidence says so. `choose.py` picks a plan and fits it
+to a file.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ LANGUAGE_MODEL = Plan(
 )  # fmt: skip
 LARGE_LANGUAGE_MODEL = Plan(
     "a Transformer of 8 layers over subwords",
-    "the language model of film reviews in docs/training.md (Muon: 4.25 nats, AdamW 4.53)",
+    "the language model of film reviews in docs/guides/training.md (Muon: 4.25 nats, AdamW 4.53)",
     {
         "width": 512,
         "decoder": {

@@ -27,6 +27,8 @@ def side(kind: str) -> Side:
         "sentences": [f"{one} and {other} ran away home ." for one in WORDS for other in WORDS],
         "Greek": ["ο σκύλος και η γάτα έτρεξαν σπίτι", "η γάτα και ο σκύλος έφυγαν"] * 20,
         "Hangul": ["나무", "사람", "바다"] * 20,
+        "numbers": [f"two hundred and {one} thousand" for one in WORDS],
+        "digits": ["17611", "420", "99", "1234567890"],
         "tags": ["DET NOUN VERB", "NOUN VERB PUNCT"] * 20,
         "labels": ["good", "bad"] * 20,
     }  # fmt: skip
@@ -100,6 +102,7 @@ def test_the_recipe_holds_the_values_and_what_was_seen() -> None:
         ("sentences", "sentences", {"both": "subword"}),
         ("sentences", "Greek", {"source": "subword", "target": "subword"}),
         ("phones", "words", {"source": "symbol", "target": "character"}),
+        ("numbers", "digits", {"source": "character", "target": "character"}),
     ],
 )
 def test_tokens_by_lengths_and_scripts(source: str, target: str, tokens: dict[str, str]) -> None:
