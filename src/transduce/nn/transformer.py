@@ -142,6 +142,9 @@ class Sublayer(NamedTuple):
         return self.body
 
 
+Kinds = tuple[Literal["self_attention", "cross_attention", "feed_forward"], ...]
+
+
 class LayerSettings(TypedDict, total=False):
     """What all blocks of a network have in common.
 
@@ -185,7 +188,7 @@ class Block(nn.Module):
     below read it, and so do the runtimes: the C library, ONNX.
     """
 
-    kinds: tuple[Literal["self_attention", "cross_attention", "feed_forward"], ...]
+    kinds: Kinds
 
     def __init__(
         self,
@@ -325,7 +328,7 @@ class DecoderBlock(Block):
         **settings: activation, norm and others, as in `BlockSettings`.
     """
 
-    kinds = ("self_attention", "cross_attention", "feed_forward")
+    kinds: Kinds = ("self_attention", "cross_attention", "feed_forward")
 
     def __init__(
         self,

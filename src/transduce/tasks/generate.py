@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, FastSearch, Request
@@ -26,8 +27,9 @@ from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output, Score
-from transduce.decoding.search.continuous_batching import decode_feed
+from transduce.decoding.search.continuous_batching import Job, decode_feed
 from transduce.decoding.search.hypothesis import Hypothesis
+from transduce.decoding.search.observer import ChosenToken, SearchObserver
 from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.decoding.source_limit import TRUNCATED
@@ -46,14 +48,7 @@ from transduce.tasks.compatibility import (
     check_language_model,
 )
 from transduce.tasks.model import Model, check_sources, inference
-from transduce.tasks.observer import (
-    NO_OUTPUT,
-    FeedOfJobs,
-    IncrementalText,
-    RunObserver,
-    SourceFeed,
-    TokenSteps,
-)
+from transduce.tasks.observer import NO_OUTPUT, RunObserver, SourceFeed, TokenStep
 from transduce.tasks.search_copies import SearchCopies
 
 Ids = list[list[int]]
@@ -85,25 +80,23 @@ class GenerativeModel(Model):
     def run(
         self,
         sources: Sequence[str],
-        *,
-        observer: RunObserver | None = None,
         **asked: Unpack[RunKeywords],
     ) -> list[Output]:
         """Decode sources, batched by length: one output for each, in order.
 
         Args:
             sources: texts; an empty one gives an empty output, except with a language model.
-            observer: is called with the tokens as they are chosen, and may cancel sources.
             **asked: the fields of `DecodingSettings`, such as beam or max_length; `seed` also as a
                 list with one for each source. Besides: attention (whether outputs have their
                 attention to the source); prefix (text that outputs begin with, for all sources or a
                 list with one for each); include and exclude (phrases that outputs must or must not
                 contain; a list of lists is one list for each source); ensemble (further models,
                 whose probabilities are averaged with this one's); rerank (a second model that
-                rescores the n-best list); language_model (for shallow fusion); and of an imported
+                rescores the n-best list); language_model (for shallow fusion); observer (is called
+                with the tokens as they are chosen, and may cancel sources); and of an imported
                 model with a token for each language source_language and target_language.
         """
-        return self._run(sources, Call(), observer=observer, **asked)
+        return self._run(sources, Call(), **asked)
 
     def _run(
         self, sources: Sequence[str], call: Call, own: CallContext | None = None, **asked: Any
@@ -630,6 +623,134 @@ class Decoder:
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
         return [self.model.target_tokens.decode(h.tokens) for h in hypotheses]
+
+
+class IncrementalText:
+    """The text of an output that grows by tokens, in pieces that never change again."""
+
+    def __init__(self, model: GenerativeModel, source: str, ids: list[int]) -> None:
+        self.model, self.source, self.ids = model, source, ids
+        self.written: list[int] = []
+        self.shown = ""
+
+    def add(self, token: int) -> str:
+        """The text that a token adds; empty while a character is incomplete."""
+        self.written.append(token)
+        text = self.model._text(self.source, self.ids, self.written)
+        if self.model.target_tokens.form is not None:
+            text = stable_prefix(text)  # a combining accent may follow the last letter
+        # An incomplete multi-byte character: wait for the rest.
+        if text.endswith("\ufffd"):
+            return ""
+        return self._new(text)
+
+    def would_add(self, token: int) -> str:
+        """The text that a token would add; empty where that is not a whole character."""
+        text = self.model._text(self.source, self.ids, [*self.written, token])
+        if text.endswith("\ufffd") or not text.startswith(self.shown):
+            return ""
+        return text[len(self.shown) :]
+
+    def rest(self) -> str:
+        """What was held back, at the end."""
+        return self._new(self.model._text(self.source, self.ids, self.written))
+
+    def _new(self, text: str) -> str:
+        if text == self.shown or not text.startswith(self.shown):
+            return ""
+        new, self.shown = text[len(self.shown) :], text
+        return new
+
+
+class TokenSteps(SearchObserver):
+    """Shows the tokens of a search as text to the observer of a run."""
+
+    def __init__(
+        self,
+        model: GenerativeModel,
+        observer: RunObserver,
+        sources: Sequence[str],
+        encoded: Sequence[list[int]],
+        context: CallContext,
+    ) -> None:
+        self.model, self.observer, self.context = model, observer, context
+        self.wanted = {place: watch.alternatives for place, watch in observer.watched.items()}
+        self.encoded = encoded
+        self.texts = {
+            place: IncrementalText(model, sources[place], encoded[place]) for place in self.wanted
+        }
+
+    def cancelled(self) -> Collection[int]:
+        return self.observer.cancelled()
+
+    def chose(self, source: int, chosen: ChosenToken) -> None:
+        text, pieces = self.texts[source], self.model.target_tokens.pieces
+        attention, source_tokens = None, []
+        if self.observer.watched[source].attention:
+            so_far = Hypothesis(list(text.written), 0.0, 0.0)
+            maps = self.model._attention([self.encoded[source]], [[so_far]], self.context)
+            if 0 in maps:
+                attention = maps[0].mean(axis=(0, 1), dtype=np.float64)[-1].round(4).tolist()
+                if not text.written:
+                    source_tokens = self.model._pieces(self.encoded[source])
+        last = chosen.token == END
+        numbers = [number for number, _ in chosen.alternatives]
+        values = [value for _, value in chosen.alternatives]
+        texts = ["" if number == END else text.would_add(number) for number in numbers]
+        self.observer.token(
+            source,
+            TokenStep(
+                text=text.rest() if last else text.add(chosen.token),
+                token=pieces([chosen.token])[0],
+                log_probability=chosen.log_probability,
+                alternatives=list(zip(pieces(numbers), values, strict=True)),
+                attention=attention,
+                last=last,
+                alternative_texts=texts,
+                source_tokens=source_tokens,
+            ),
+        )
+
+
+class FeedOfJobs:
+    """Turns the sources of a feed into jobs of the search, and hypotheses into outputs."""
+
+    def __init__(self, model: GenerativeModel, task: BatchDecoder, feed: SourceFeed) -> None:
+        self.model, self.task, self.feed = model, task, feed
+        self.sources: dict[int, tuple[str, list[int], str, int]] = {}
+
+    def more(self) -> list[tuple[int, Job]]:
+        arrived = self.feed.more()
+        if not arrived:
+            return []
+        encoded, warnings = self.model._encode([source for _, source in arrived])
+        jobs, empty = [], []
+        for place, ((number, source), ids) in enumerate(zip(arrived, encoded, strict=True)):
+            if len(ids):
+                job = self.task.job(Request(ids))
+                self.sources[number] = (source, ids, warnings.get(place, ""), job.limit)
+                jobs.append((number, job))
+            else:
+                empty.append((number, Output("", 0.0)))
+        if empty:
+            self.feed.done(empty)
+        return jobs
+
+    def cancelled(self) -> Collection[int]:
+        return self.feed.cancelled()
+
+    def done(self, found: list[tuple[int, list[Hypothesis]]]) -> None:
+        outputs = []
+        for number, hypotheses in found:
+            source, ids, warning, limit = self.sources.pop(number)
+            output = self.model._output(source, ids, hypotheses) if hypotheses else None
+            if output is None:
+                output = Output("", NEG_INF, warning=NO_OUTPUT)
+            else:
+                output.note_length(limit)
+                output.warning = warning or output.warning
+            outputs.append((number, output))
+        self.feed.done(outputs)
 
 
 def _seeds(settings: dict[str, Any], count: int) -> tuple[list[int], dict[str, Any]]:

@@ -251,7 +251,7 @@ class SpeechModel(Transducer):
         """
         if is_streaming(self.network) and self.has_same_ctc:
             chosen = StreamingSettings.of(self.recipe, self.recordings.longest, settings)
-            return StreamingRecogniser(self, chosen)
+            return StreamingRecogniser(self.recordings, chosen)
         self._settings({"chunk_ms": settings.get("chunk_ms")})
         return AgreementRecogniser(self, **settings)
 

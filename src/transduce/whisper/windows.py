@@ -6,24 +6,25 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import torch
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.audio.read import parse_place, place_of
-from transduce.data.tokens.tokenizer import END
+from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.constraints.read import of_one_source
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.models.call_context import Call
-from transduce.tasks.audio_input import AudioSegment, SegmentedRecording
+from transduce.models.speech import SpeechEncoderDecoder
+from transduce.recipe.audio import Prompt
+from transduce.tasks.audio_input import AudioInput, AudioSegment, SegmentedRecording
 from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
 from transduce.whisper.encoder_cache import EncoderCache
 from transduce.whisper.steps import DetectedLanguage
 from transduce.whisper.word_times import TokenTimes, token_times, word_spans
-
-if TYPE_CHECKING:
-    from transduce.whisper.model import WhisperModel
 
 AT_ONCE = {"cpu": 8}  # about so many windows are decoded together; on other devices MANY:
 MANY = 256  # more than a search has slots, so that a window that has ended makes way for another
@@ -64,12 +65,45 @@ class Progress:
     language_probability: float | None = None
 
 
+class Model(Protocol):
+    """What is needed of a WhisperModel here."""
+
+    network: SpeechEncoderDecoder
+    target_tokens: Tokens
+
+    @property
+    def recordings(self) -> AudioInput: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def prompt_tokens(self) -> PromptTokens: ...
+
+    @property
+    def prompt_settings(self) -> Prompt: ...
+
+    def prompt_of(
+        self, options: DecodingOptions, previous: Sequence[int] = ()
+    ) -> tuple[int, ...]: ...
+
+    def encoder_cache(self) -> EncoderCache: ...
+
+    def listen(
+        self, waves: Sequence[Wave], encoder: EncoderCache, *, languages: bool = True
+    ) -> list[DetectedLanguage]: ...
+
+    def decode_windows(
+        self, segments: Sequence[str], call: Call, encoder: EncoderCache | None = None, **asked: Any
+    ) -> list[Output]: ...
+
+
 class Windows:
     """Transcribes recordings in rounds: one window of each, several at a time."""
 
     def __init__(
         self,
-        model: WhisperModel,
+        model: Model,
         options: DecodingOptions,
         times: bool,
         previous_text: bool,

@@ -395,7 +395,7 @@ def test_the_doctor_looks_at_headers(sounds: Path) -> None:
     corpora = [f"data.{split}={manifest}" for split in ("train", "valid")]
     diagnosis = examine(audio_recipe(*corpora, *shape))
     (frames,) = (row for row in diagnosis.lengths if row.split == "train" and row.side == "source")
-    assert frames.minimum == 20
+    assert frames.least == 20
     assert frames.greatest == pytest.approx(100 * (len(tones("de a b")) / RATE - 0.2), abs=1)
 
 

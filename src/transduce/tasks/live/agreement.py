@@ -12,18 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from transduce.data.audio.silence import MIN_MARGIN
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
-from transduce.tasks.audio_input import AudioSegment
+from transduce.tasks.audio_input import AudioInput, AudioSegment
 from transduce.tasks.live.segmenter import END, PARTIAL, PAUSE, Piece, Segmenter
 from transduce.tasks.live.session import LiveRecogniser, LiveSession, Transcript
 from transduce.tasks.live.settings import Endpointing
-
-if TYPE_CHECKING:
-    from transduce.tasks.speech import SpeechModel
 
 EVERY = 0.5  # seconds of new audio after which an utterance is recognised again,
 EVERY_WINDOW = 1.0  # and where the encoder reads 30 s however short the audio
@@ -31,6 +28,15 @@ SHORTEST = 0.1  # seconds of audio that are worth a look
 # Scripts that are written without spaces between words: Thai, Lao, Burmese, Khmer, Chinese and
 # Japanese characters.
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+
+
+class Model(Protocol):
+    """What is needed of a speech model."""
+
+    @property
+    def recordings(self) -> AudioInput: ...
+
+    def run(self, sources: Sequence[Any], **settings: Any) -> list[Output]: ...
 
 
 class Agreement:
@@ -178,7 +184,7 @@ class AgreementRecogniser(LiveRecogniser):
 
     def __init__(
         self,
-        model: SpeechModel,
+        model: Model,
         *,
         every: float | None = None,
         margin: float = MIN_MARGIN,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +18,14 @@ from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.streaming import EncoderStreams
 from transduce.nn.ctc.prefix_beam import Prefixes, PrefixSearch
+from transduce.tasks.audio_input import AudioInput
 from transduce.tasks.live.session import LiveRecogniser, LiveSession, Transcript
 from transduce.tasks.live.settings import StreamingSettings, chunk_states
 from transduce.tasks.live.utterance import Finals, Fusion, Utterance, best_hypotheses
 from transduce.tasks.model import inference
-
-if TYPE_CHECKING:
-    from transduce.tasks.speech import SpeechModel
 
 SILENCE = 0.8  # probability of the blank from which on a state counts as silence, as in WeNet
 OVERLAP = 0.4  # seconds of silence that the next utterance may begin with
@@ -97,12 +96,15 @@ class _Chunk:
 class StreamingRecogniser(LiveRecogniser):
     """A model with a streaming encoder, and CTC over its output tokens."""
 
-    def __init__(self, model: SpeechModel, settings: StreamingSettings) -> None:
-        network = model.network
-        state_ms = model.recordings.settings.state_ms
+    def __init__(self, recordings: AudioInput, settings: StreamingSettings) -> None:
+        """recordings: of the model."""
+        model, network = recordings.model, recordings.model.network
+        assert isinstance(network, SpeechEncoderDecoder)
+        self.recordings = recordings
+        state_ms = recordings.settings.state_ms
         states = chunk_states(settings.chunk_ms, state_ms)
         self.model, self.network, self.settings = model, network, settings
-        self.rate = model.recordings.settings.sample_rate
+        self.rate = recordings.settings.sample_rate
         self.streams = EncoderStreams(network, states)
         self.search = PrefixSearch(
             settings.beam,
@@ -127,7 +129,7 @@ class StreamingRecogniser(LiveRecogniser):
 
     def session(self, rate: int | None = None, tags: Sequence[str] = ()) -> StreamingSession:
         rate = self.rate if rate is None else rate
-        return StreamingSession(self, rate, self.model.recordings.tags_of(tags))
+        return StreamingSession(self, rate, self.recordings.tags_of(tags))
 
     def open(self) -> int:
         with self._inference():

@@ -7,13 +7,13 @@ import torch
 
 from tiny_models import tiny
 from transduce.data.tokens.tokenizer import BEGIN, END
-from transduce.decoding.score import forced
+from transduce.decoding.score import forced, logits
 
 
 @pytest.mark.parametrize("places", [8, 2048])
 def test_every_token_and_end_and_no_padding(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forced, "CPU_PLACES", places)
-    monkeypatch.setattr(forced, "LOGITS_AT_ONCE", 3)
+    monkeypatch.setattr(logits, "AT_ONCE", 3)
     model = tiny()
     network = model.network.eval()
     sources = model.source_tokens.encode_batch(["a cup of tea", "tea", "iroh made tea"])

@@ -12,6 +12,7 @@ import torch
 from language import LSTM, language_network
 from transduce.data.tokens.tokenizer import BEGIN
 from transduce.decoding.score import language_model as reading
+from transduce.decoding.score import logits
 from transduce.decoding.score.context import window_of
 from transduce.models.language_model import LanguageModelNetwork
 
@@ -44,7 +45,7 @@ def test_it_does_not_matter_how_many_are_read_at_once(monkeypatch: pytest.Monkey
     network = language_network(VOCABULARY)
     whole = reading.log_probabilities(network, TEXTS, 4)
     monkeypatch.setattr(reading, "PLACES", 8)
-    monkeypatch.setattr(reading, "LOGITS_AT_ONCE", 2)
+    monkeypatch.setattr(logits, "AT_ONCE", 2)
     for one, other in zip(whole, reading.log_probabilities(network, TEXTS, 4), strict=True):
         assert one == pytest.approx(other, abs=1e-5)
 
