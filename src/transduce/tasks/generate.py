@@ -109,7 +109,7 @@ class GenerativeModel(Model):
         """Decode sources as they arrive, until there are none: each as soon as a slot is free,
         while others go on. False, and nothing is done, where this model or these settings have no
         such search."""
-        return self.decoder.run_feed(feed, self._settings(settings))
+        return self.decoder.run_feed(feed, self.settings(**settings))
 
     def stream(
         self,
@@ -136,11 +136,8 @@ class GenerativeModel(Model):
         return self.decoder.stream(source, call, own, **asked)
 
     def settings(self, **given: Any) -> Settings:
-        """The decoding settings of a run with these keywords. Raises ModelError."""
-        return self._settings(given)
-
-    def _settings(self, given: dict[str, Any]) -> Settings:
-        """The given settings, with the recipe's values for those that are not given."""
+        """The decoding settings of a run with these keywords; the recipe has the values of those
+        that are not given. Raises ModelError."""
         known = [f.name for f in fields(Settings)]
         for name in given:
             if name not in known:
@@ -328,7 +325,7 @@ class Decoder:
         """
         sources = check_sources(sources)
         seeds, settings = _seeds(settings, len(sources))
-        chosen = self.model._settings(settings)
+        chosen = self.model.settings(**settings)
         call = replace(call, chunk_ms=chosen.chunk_ms)
         contexts = self._contexts(call, own, ensemble)
         encoded, warnings = self.model._encode(sources, ensemble)
@@ -463,7 +460,7 @@ class Decoder:
         **settings: Any,
     ) -> Iterator[str]:
         (source,) = check_sources([source])
-        chosen = self.model._settings({"beam": 1, **settings})
+        chosen = self.model.settings(**{"beam": 1, **settings})
         contexts = self._contexts(replace(call, chunk_ms=chosen.chunk_ms), own, ensemble)
         if chosen.hypotheses > 1 or chosen.mbr:
             raise ModelError("stream needs a single hypothesis; set beam, nbest and groups to 1")

@@ -252,7 +252,7 @@ class SpeechModel(Transducer):
         if is_streaming(self.network) and self.has_same_ctc:
             chosen = StreamingSettings.of(self.recipe, self.recordings.longest, settings)
             return StreamingRecogniser(self.recordings, chosen)
-        self._settings({"chunk_ms": settings.get("chunk_ms")})
+        self.settings(chunk_ms=settings.get("chunk_ms"))
         return AgreementRecogniser(self, **settings)
 
     def _timed(
@@ -260,7 +260,7 @@ class SpeechModel(Transducer):
     ) -> list[Output]:
         """The outputs with word timestamps, confidence, and the score of each scorer."""
         known = [one.name for one in fields(Settings)]
-        settings = self._settings({name: asked[name] for name in known if name in asked})
+        settings = self.settings(**{name: asked[name] for name in known if name in asked})
         share = settings.ctc_weight or 0.0
         with inference(self):
             timings = time_tokens(

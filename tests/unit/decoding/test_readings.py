@@ -210,7 +210,7 @@ def test_a_hook_can_change_what_is_computed(precision: str) -> None:
 def test_nobody_watching_the_fast_steps_are_taken(precision: str) -> None:
     kind = CTransformerState
     model = tiny().compute_in(precision)
-    settings = model._settings({})
+    settings = model.settings()
     start = (torch.tensor([[5, 6, 2]]), torch.tensor([3]))
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -202,7 +202,7 @@ def test_ctc_alone_does_not_ask_the_decoder(beam: int, sounds: Path) -> None:
 def test_ctcs_probabilities_are_counted_as_memory(model: SpeechModel) -> None:
     vocabulary = len(model.source_tokens)
     for ctc, expected in ((0.0, 0), (0.3, 8 * vocabulary), (1.0, 8 * vocabulary)):
-        assert model.decoder.task(model._settings({"ctc_weight": ctc}), ()).state_bytes == expected
+        assert model.decoder.task(model.settings(ctc_weight=ctc), ()).state_bytes == expected
 
 
 def test_words_have_times_within_the_recording(model: SpeechModel, long: Path) -> None:
@@ -291,7 +291,7 @@ def test_ctc_of_other_tokens_cannot_judge_what_is_written() -> None:
     model = audio_model(apart)
     assert not model.has_same_ctc
     with pytest.raises(ModelError, match="ctc_weight needs a model trained with CTC"):
-        model._stepper(model._settings({"ctc_weight": 0.3}))
+        model._stepper(model.settings(ctc_weight=0.3))
 
 
 def test_a_language_model_must_speak_the_same_tokens(model: SpeechModel, sounds: Path) -> None:
