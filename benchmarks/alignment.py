@@ -32,9 +32,8 @@ from transduce.corpora.udhr import read_version
 from transduce.data.audio.read import resampled
 from transduce.data.audio.recording import Samples, load_audio_package
 from transduce.synthesis.acoustics import echoed, with_noise
-from transduce.synthesis.declaration import cut
+from transduce.synthesis.declaration import cut, phrases
 from transduce.synthesis.espeak import espeak
-from transduce.synthesis.phrases import phrases
 from transduce.synthesis.speech_corpus import RATE
 from transduce.synthesis.voices import generator_of, voice
 from transduce.tasks.folder import read_metrics

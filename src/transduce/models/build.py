@@ -30,9 +30,8 @@ from transduce.models.encoders import (
     RecurrentEncoder,
     TransformerEncoder,
 )
-from transduce.models.label_network import LabelNetwork, assemble_label_network
+from transduce.models.label_network import LabelNetwork, assemble_label_network, build_pool
 from transduce.models.language_model import LanguageModelNetwork, assemble_language_model
-from transduce.models.pooling import build_pool
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
 from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend, SpeechLabelNetwork
 from transduce.models.word_embedding import WordEmbedding

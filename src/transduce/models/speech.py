@@ -18,8 +18,7 @@ from transduce.models.decoders import Decoder
 from transduce.models.encoder_decoder import EncoderDecoder, Head
 from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.models.encoders import Encoder
-from transduce.models.label_network import LabelNetwork
-from transduce.models.pooling import AttentionPool, LastPool, MeanPool
+from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
 from transduce.nn.ctc.loss import ctc_loss
 from transduce.nn.linear import linear
 from transduce.nn.loss import Loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.synthesis.phrases import length, phrases
+from transduce.synthesis.declaration import length, phrases
 
 
 def test_sentences_and_commas() -> None:

@@ -12,7 +12,7 @@ begin after a prompt, which is read there too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.decoding.cuda.graphs import Recorded
 from transduce.decoding.search.beam import (
     Ended,
     add_ended,
@@ -47,6 +46,43 @@ from transduce.nn.attention.static_kv_cache import (
 )
 from transduce.nn.masks import Mask, Segments, padding
 from transduce.nn.triton import early, kernels
+
+
+class Recorded:
+    """Work on tensors at fixed addresses; on a GPU the second call records it as a CUDA graph."""
+
+    def __init__(self, work: Callable[[], None], network: EncoderDecoder) -> None:
+        self.work, self.network = work, network
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._read: list[Tensor] = []
+
+    def __call__(self) -> None:
+        self._calls += 1
+        device = self.network.head.weight.device
+        if device.type != "cuda" or self._calls == 1:  # the first call compiles the kernels
+            self.work()
+            return
+        if self._graph is None:
+            torch.cuda.synchronize(device)
+            self._graph = torch.cuda.CUDAGraph()
+            # thread_local: what another thread does with the device does not end the recording.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                self.work()
+            # A position table that grows is replaced; the graph still reads the old one.
+            self._read = list(self.network.buffers())
+        self._graph.replay()
+
+    def free(self) -> None:
+        """Free the graph now: the garbage collector might do so while another is recorded."""
+        if self._graph is not None:
+            torch.cuda.synchronize(self.network.head.weight.device)
+            self._graph.reset()
+        self._graph, self._calls = None, 0
+
+
+# ------------------------------------------------------------------------------------------- slots
+
 
 # Logits per Triton program, and its warps: for the best token alone, and for several tokens.
 ONE_OF, MANY_OF = (4096, 8), (512, 1)
