@@ -19,6 +19,7 @@ from transduce.runtime.c_library import LIBRARY
 #: The cached functions of the package, as module:function.
 CACHED = frozenset(
     {
+        "transduce.automatic.found:script_of",
         "transduce.batch_inference.inputs:_digest",
         "transduce.corpora.entry:_checksums",
         "transduce.corpora.generated:_all_letters",
