@@ -83,7 +83,7 @@ def test_what_goes_wrong_is_one_sentence(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server.ways["one.en.gz"] = [status(404)]
+    server.replies["one.en.gz"] = [status(404)]
     said = command("corpus", "get", "tiny", capsys=capsys, patch=monkeypatch)
     assert said.startswith("2\ntiny: dogs and cats\n  licence:")  # before anything is fetched
     last = said.splitlines()[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import os
 import struct
 import sys
@@ -333,9 +334,7 @@ def test_a_missing_package_is_reported_with_the_line_that_installs_it(
         return real(name, *others)
 
     monkeypatch.setattr(builtins, "__import__", absent)
-    monkeypatch.setattr(
-        recording.importlib, "import_module", lambda name: absent(name, None, None, [""])
-    )
+    monkeypatch.setattr(importlib, "import_module", lambda name: absent(name, None, None, [""]))
     with pytest.raises(DataError, match=r"pip install '\.\[speech\]'"):
         read_audio(path)
 
