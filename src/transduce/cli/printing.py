@@ -13,7 +13,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.cli.tables import slice_table
 from transduce.errors import DataError, ModelError, RecipeError
 from transduce.recipe import nearest, sections, shipped
 from transduce.terminal import aligned, say
@@ -260,8 +259,8 @@ def print_metrics(evaluation: Evaluation) -> None:
     # Slices by tag or group are that table already.
     for line in _group_table(evaluation) if scores is None or scores.by not in SAME_TABLE else ():
         print(line)
-    for line in () if scores is None else slice_table(scores):
-        print(line)
+    if scores is not None:
+        print("\n".join([*aligned(scores.rows()), *scores.gap_sentences()]))
     counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
     unknown = max(counts, default=0)
     if evaluation.skipped:

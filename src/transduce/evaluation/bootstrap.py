@@ -51,6 +51,18 @@ def interval(
     return middle(resampled(statistics, score, bootstrap, seed))
 
 
+def in_brackets(low: float | None, high: float | None, form: str = ".2f") -> str:
+    """An interval behind its value, as in " [29.10, 33.40]"; empty where there is none."""
+    return "" if low is None or high is None else f" [{low:{form}}, {high:{form}}]"
+
+
+def p_value(p: float | None) -> str:
+    """A p-value of resampling: three digits tell all that a thousand resamples can."""
+    if p is None:
+        return ""
+    return f"{p:.3f}" if p >= 0.0015 else "0.001 or less"
+
+
 @dataclass(frozen=True)
 class Difference:
     """By how much a score is another one's, with its 95 % interval and p-value."""
@@ -65,6 +77,11 @@ class Difference:
     def is_clear(self) -> bool:
         """Whether zero lies outside the interval."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+    def shown(self, decimals: int = 2) -> str:
+        """The difference and its interval, with signs."""
+        form = f"+.{decimals}f"
+        return f"{self.value:{form}}{in_brackets(self.low, self.high, form)}"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -106,6 +123,13 @@ class Gap:
     high: float | None
     p: float | None
     """How often slices of these sizes, cut at random, have such a gap between any two of them."""
+
+    def sentence(self, metric: str) -> str:
+        chance = "" if self.p is None else f"; p {p_value(self.p)} for slices cut at random"
+        return (
+            f"gap in {metric} between {self.best} (best) and {self.worst} (worst): "
+            f"{self.value:.2f}{in_brackets(self.low, self.high)}{chance}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -15,7 +15,7 @@ import numpy as np
 from transduce.data.text.unicode import composed
 from transduce.data.tokens.bleu_tokenizer import DEFAULT, fitting_tokenizer, make_bleu
 from transduce.errors import DataError, PluginError, RecipeError
-from transduce.evaluation.bootstrap import Score, Statistics, interval
+from transduce.evaluation.bootstrap import Score, Statistics, in_brackets, interval
 from transduce.registry import register
 
 HIGHER_IS_BETTER: dict[str, bool] = {
@@ -123,9 +123,12 @@ class Metric:
         bare = self.name in _BARE_NUMBERS or self.name in register.metric
         decimals, unit = (_BARE_NUMBERS.get(self.name, 2), "") if bare else (2, " %")
         text = f"{TITLES.get(self.name, self.name)} {self.value:.{decimals}f}{unit}"
-        if self.low is not None and self.high is not None:
-            text += f" [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
-        return text
+        return text + in_brackets(self.low, self.high, f".{decimals}f")
+
+    @property
+    def with_interval(self) -> str:
+        """The value and its interval: 31.25 [29.10, 33.40]."""
+        return f"{self.value:.2f}{in_brackets(self.low, self.high)}"
 
     def to_json(self) -> dict[str, Any]:
         """Everything about the metric, in types that `json.dumps` takes."""

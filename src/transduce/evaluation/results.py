@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transduce.checksums import is_ours, write_listed
 from transduce.data.tokens.tokenizer import UNKNOWN
@@ -68,6 +69,39 @@ def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **metadat
 
 def _shortly(metric: Metric) -> dict[str, Any]:
     return {"value": metric.value, "low": metric.low, "high": metric.high}
+
+
+class StoredResult(NamedTuple):
+    """One metric of one entry of metrics.json."""
+
+    split: str
+    metric: str
+    value: float
+    low: float | None
+    high: float | None
+    better: str
+    """higher or lower"""
+    items: int
+    beam: int | None
+
+
+STRANGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What entries of metrics.json raise that something else has written there."""
+
+
+def stored_results(metrics: Mapping[str, Any]) -> list[StoredResult]:
+    """All results of a metrics.json; what is none of ours is left out."""
+    found = []
+    for split, entry in metrics.items():
+        with suppress(*STRANGE):
+            for name, metric in entry["metrics"].items():
+                ends = (metric.get("low"), metric.get("high"))
+                low, high = (None if end is None else float(end) for end in ends)
+                better = "higher" if metric["higher_is_better"] else "lower"
+                items, beam = int(entry["items"]), entry.get("beam")
+                value = float(metric["value"])
+                found.append(StoredResult(split, name, value, low, high, better, items, beam))
+    return found
 
 
 def write_metrics(

@@ -18,7 +18,7 @@ from transduce.data.text.tags import with_tags
 from transduce.errors import DataError
 from transduce.evaluation.bootstrap import RESAMPLES, Gap, slice_gap
 from transduce.evaluation.items import Item
-from transduce.evaluation.metrics import Measured, Metric, higher_is_better, metric_of
+from transduce.evaluation.metrics import TITLES, Measured, Metric, higher_is_better, metric_of
 from transduce.recipe import Columns, Corpus, Mixture, Recordings
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
@@ -65,6 +65,19 @@ class SliceScores:
         }
         gaps = {name: gap.to_json() for name, gap in self.gaps.items()}
         return {"by": self.by, "slices": slices, "gaps": gaps}
+
+    def rows(self) -> list[list[str]]:
+        """A table: its head, and a row for each slice."""
+        names = list(dict.fromkeys(name for found in self.metrics.values() for name in found))
+        rows = [[f"by {self.by}", "items", *(TITLES.get(name, name) for name in names)]]
+        for part, found in self.metrics.items():
+            values = [found[name].with_interval if name in found else "" for name in names]
+            rows.append([part, f"{self.counts[part]:,}", *values])
+        return rows
+
+    def gap_sentences(self) -> list[str]:
+        """How far the best slice is from the worst, by each metric."""
+        return [gap.sentence(TITLES.get(name, name)) for name, gap in self.gaps.items()]
 
 
 def cut(by: str, model: Model, items: Sequence[Item], corpus: Corpus) -> Slices:

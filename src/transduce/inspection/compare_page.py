@@ -7,8 +7,9 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from transduce.errors import TransduceError
+from transduce.evaluation.bootstrap import p_value
 from transduce.evaluation.compare import ModelComparison
-from transduce.evaluation.metrics import TITLES, Metric
+from transduce.evaluation.metrics import TITLES
 from transduce.evaluation.slices import plain_source
 from transduce.inspection.drawings import attention_drawing
 from transduce.inspection.page import Markup, document, paragraph, safe, section, table
@@ -57,31 +58,23 @@ def comparison_page(
 
 def score_table(comparison: ModelComparison) -> Markup:
     """A row for each metric and model: score, difference from the first, p-value."""
-    rows = []
+    rows: list[list[object]] = []
     for name in comparison.metrics:
         for one in comparison.models:
             metric = one.metrics.get(name)
             if metric is None:
                 continue
             found = one.differences.get(name)
-            change, p = "", ""
+            change: object = ""
             if found is not None:
-                change = f"{found.value:+.2f}"
-                if found.low is not None:
-                    change += f" [{found.low:+.2f}, {found.high:+.2f}]"
-                p = "" if found.p is None else f"{found.p:.3f}"
+                change = found.shown()
                 if found.is_clear:
                     good = (found.value > 0) == metric.higher_is_better
                     change = Markup(f'<b class="{"better" if good else "worse"}">{change}</b>')
-            rows.append([TITLES.get(name, name), one.name, _with_interval(metric), change, p])
+            p = "" if found is None else p_value(found.p)
+            rows.append([TITLES.get(name, name), one.name, metric.with_interval, change, p])
     head = ["metric", "model", "score [95 % interval]", "difference from the first", "p"]
     return table(head, rows, text=2)
-
-
-def _with_interval(metric: Metric) -> str:
-    if metric.low is None or metric.high is None:
-        return f"{metric.value:.2f}"
-    return f"{metric.value:.2f} [{metric.low:.2f}, {metric.high:.2f}]"
 
 
 def marked(reference: str, text: str) -> Markup:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import yaml
 from transduce.checksums import is_ours, write_listed
 from transduce.data.text.pairs import corpus_name, text_of
 from transduce.evaluation.metrics import TITLES, decimals
+from transduce.evaluation.results import STRANGE, StoredResult, stored_results
 from transduce.recipe import Corpus, Mixture, Named, Recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import AudioInputModel, LanguageModel
@@ -20,7 +20,6 @@ from transduce.tasks.folder import CARD, CARD_BESIDE, read_metrics
 from transduce.tasks.transduce import Model
 
 # Exceptions that a foreign entry of metrics.json may cause.
-STRANGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def write_card(model: Model, folder: Path) -> str:
@@ -198,26 +197,15 @@ def _is_result(entry: Any) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("metrics"), dict)
 
 
-def _rows(split: str, result: dict[str, Any]) -> list[str]:
-    """The results of one split in metrics.json; a foreign entry raises."""
-    rows = []
-    beam = f", beam {result['beam']}" if "beam" in result else ""
-    for name, metric in result.get("metrics", {}).items():
-        low, high = metric.get("low"), metric.get("high")
-        interval = "" if low is None else f"{low:.2f} to {high:.2f}"
-        better = "higher" if metric["higher_is_better"] else "lower"
-        rows.append(
-            f"| {split}{beam} | {result['items']:,} | {name} ({better} is better) "
-            f"| {metric['value']:.{decimals(name)}f} | {interval} |"
-        )
-    return rows
-
-
 def _scores(metrics: dict[str, Any]) -> list[str]:
     rows = ["| set | items | metric | value | 95 % interval |", "| --- | --- | --- | --- | --- |"]
-    for split, result in metrics.items():
-        with suppress(*STRANGE):
-            rows += _rows(split, result)
+    for one in stored_results(metrics):
+        beam = "" if one.beam is None else f", beam {one.beam}"
+        interval = "" if one.low is None else f"{one.low:.2f} to {one.high:.2f}"
+        rows.append(
+            f"| {one.split}{beam} | {one.items:,} | {one.metric} ({one.better} is better) "
+            f"| {one.value:.{decimals(one.metric)}f} | {interval} |"
+        )
     if len(rows) == 2:
         return ["Not measured yet: run `transduce evaluate` on this folder."]
     return rows
@@ -236,7 +224,6 @@ TASKS = {
     "language_modeling": ("text-generation", "text-generation"),
 }
 OTHER = "other"  # the hub's name for what it has no name for, such as a task of your own
-NOT_RESULTS = ("training", "pruning")
 CODE = re.compile("[a-z]{2,3}")
 
 
@@ -245,10 +232,7 @@ def front_matter(model: Model, metrics: dict[str, Any]) -> list[str]:
     recipe = model.recipe
     task = TASKS.get(recipe.task, (OTHER, OTHER))[recipe.audio is not None]
     results = [
-        result
-        for split, entry in metrics.items()
-        if split not in NOT_RESULTS
-        for result in _results(recipe, task, split, entry)
+        _result(recipe, task, one) for one in stored_results(metrics) if math.isfinite(one.value)
     ]
     head: dict[str, Any] = {}
     if languages := languages_of(recipe):
@@ -300,15 +284,8 @@ def _kinds(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys(part.kind for part in recipe.model.parts.values()))
 
 
-def _results(recipe: Recipe, task: str, split: str, entry: Any) -> list[dict[str, Any]]:
-    """One of each metric; an entry that is none of ours gives none."""
-    measured = entry.get("metrics") if isinstance(entry, dict) else None
-    found = []
-    for name, metric in measured.items() if isinstance(measured, dict) else ():
-        value = metric.get("value") if isinstance(metric, dict) else None
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            continue
-        about = {"type": name, "value": round(float(value), 4), "name": TITLES.get(name, name)}
-        data = {"type": recipe.name, "name": f"{recipe.name} ({split})", "split": split}
-        found.append({"task": {"type": task}, "dataset": data, "metrics": [about]})
-    return found
+def _result(recipe: Recipe, task: str, one: StoredResult) -> dict[str, Any]:
+    name = TITLES.get(one.metric, one.metric)
+    about = {"type": one.metric, "value": round(one.value, 4), "name": name}
+    data = {"type": recipe.name, "name": f"{recipe.name} ({one.split})", "split": one.split}
+    return {"task": {"type": task}, "dataset": data, "metrics": [about]}

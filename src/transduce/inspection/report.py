@@ -14,8 +14,9 @@ from transduce import __version__
 from transduce.checksums import is_ours, write_listed
 from transduce.data.text.pairs import corpus_name
 from transduce.errors import TransduceError
+from transduce.evaluation.bootstrap import in_brackets
 from transduce.evaluation.metrics import TITLES, decimals, higher_is_better, is_metric
-from transduce.evaluation.results import Evaluation, item_scores
+from transduce.evaluation.results import STRANGE, Evaluation, item_scores, stored_results
 from transduce.evaluation.slices import SliceScores, plain_source
 from transduce.inspection.compare_page import marked
 from transduce.inspection.drawings import attention_drawing, curves
@@ -30,7 +31,6 @@ DRAWN = 3  # whose attention is shown
 # Watts of a whole device under load, as its maker states them; for the estimate of energy.
 WATTS = {"H200": 700, "H100": 700, "A100": 400, "V100": 300, "A10": 150, "L4": 72, "T4": 70}
 GPU_WATTS, CPU_WATTS = 300, 100
-STRANGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def write_report(
@@ -80,17 +80,16 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _scores(metrics: dict[str, Any]) -> list[Markup]:
-    rows = []
-    for split, result in metrics.items():
-        with suppress(*STRANGE):
-            for name, metric in result["metrics"].items():
-                low, high = metric.get("low"), metric.get("high")
-                digits = decimals(name)
-                interval = "" if low is None else f"[{low:.{digits}f}, {high:.{digits}f}]"
-                better = "higher" if metric["higher_is_better"] else "lower"
-                value = f"{metric['value']:.{digits}f}"
-                title = f"{TITLES.get(name, name)} ({better} is better)"
-                rows.append([split, title, f"{result['items']:,}", value, interval])
+    rows = [
+        [
+            one.split,
+            f"{TITLES.get(one.metric, one.metric)} ({one.better} is better)",
+            f"{one.items:,}",
+            f"{one.value:.{decimals(one.metric)}f}",
+            in_brackets(one.low, one.high, f".{decimals(one.metric)}f").strip(),
+        ]
+        for one in stored_results(metrics)
+    ]
     said = []
     with suppress(*STRANGE):
         training = metrics["training"]
@@ -113,26 +112,8 @@ def _slices(metrics: dict[str, Any], evaluation: Evaluation | None) -> list[Mark
 
 def slice_section(name: str, scores: SliceScores) -> Markup:
     """A table of slices, with the gap between the best and the worst."""
-    names = list(dict.fromkeys(key for found in scores.metrics.values() for key in found))
-    rows = []
-    for part, found in scores.metrics.items():
-        row = [part, f"{scores.counts[part]:,}"]
-        for key in names:
-            one = found.get(key)
-            interval = "" if one is None or one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
-            row.append("" if one is None else f"{one.value:.2f}{interval}")
-        rows.append(row)
-    gaps = []
-    for key, gap in scores.gaps.items():
-        interval = "" if gap.low is None else f" [{gap.low:.2f}, {gap.high:.2f}]"
-        chance = "" if gap.p is None else f", p {gap.p:.3f} for slices cut at random"
-        gaps.append(
-            paragraph(
-                f"Gap in {TITLES.get(key, key)} between {gap.best} (best) and {gap.worst} (worst): "
-                f"{gap.value:.2f}{interval}{chance}."
-            )
-        )
-    head = [f"by {scores.by}", "items", *(TITLES.get(key, key) for key in names)]
+    head, *rows = scores.rows()
+    gaps = [paragraph(f"{one[0].upper()}{one[1:]}.") for one in scores.gap_sentences()]
     return section(f"Slices of {name or 'the items'}", table(head, rows), *gaps)
 
 

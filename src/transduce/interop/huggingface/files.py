@@ -17,6 +17,7 @@ from transduce.data.tokens.learn import JOINER
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, SPECIALS, UNKNOWN, Tokens
 from transduce.errors import ModelError
 from transduce.evaluation.metrics import TITLES
+from transduce.evaluation.results import stored_results
 from transduce.interop.imports.huggingface import CONFIG, KEPT_FILES
 from transduce.storage import write_json, write_safetensors, write_text
 from transduce.tasks.folder import CARD, read_metrics
@@ -153,8 +154,6 @@ def _without_prefix(decoder: dict[str, Any] | None) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------
 # The model card of an export: README.md as the Hugging Face hub reads it.
 
-NOT_RESULTS = ("training", "pruning")
-
 
 def write_card(model: Model, folder: Path, architecture: str) -> None:
     """Write README.md: what the model is, how it is used, what was measured of it."""
@@ -204,13 +203,8 @@ def write_card(model: Model, folder: Path, architecture: str) -> None:
 
 def _results(model: Model) -> list[str]:
     metrics = {} if model.origin is None else read_metrics(model.origin.folder)
-    found = []
-    for split, entry in metrics.items():
-        measured = entry.get("metrics") if isinstance(entry, dict) else None
-        if split in NOT_RESULTS or not isinstance(measured, dict):
-            continue
-        for name, metric in measured.items():
-            value = metric.get("value") if isinstance(metric, dict) else None
-            if isinstance(value, int | float) and math.isfinite(value):
-                found.append(f"- {TITLES.get(name, name)} on {split}: {value:.2f}")
-    return found
+    return [
+        f"- {TITLES.get(one.metric, one.metric)} on {one.split}: {one.value:.2f}"
+        for one in stored_results(metrics)
+        if math.isfinite(one.value)
+    ]
