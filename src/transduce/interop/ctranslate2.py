@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN
 from transduce.errors import ModelError, load_package
-from transduce.interop.positions import positions, table
+from transduce.interop.positions import check_parts, positions, table
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.nn.activation import ACTIVATIONS
@@ -49,28 +49,9 @@ def export(model: Transducer, folder: Path, quantize: str | None = None) -> None
 
 def check(settings: recipe.Model) -> None:
     """ModelError, with the reason, if CTranslate2 does not support the model."""
+    check_parts(settings, "CTranslate2")
     for name, part in settings.parts.items():
-        if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
-            raise ModelError(
-                f"CTranslate2 supports only Transformers, and this model's {name} is {part.kind}: "
-                f"use transduce's own engine"
-            )
-        if part.is_pruned:
-            raise ModelError(
-                f"CTranslate2 has no layers with different numbers of heads, and attention heads "
-                f"of this model's {name} were pruned: use transduce's own engine"
-            )
-        if part.head_width is not None and part.head_width * part.heads != settings.width:
-            raise ModelError(
-                f"the export to CTranslate2 knows no heads of an own width, and this model's "
-                f"{name} has some (head_width: {part.head_width}): use transduce's own engine"
-            )
-        if part.positions == "relative":
-            raise ModelError(
-                f"relative positions, as this model's {name} has, are not exported to CTranslate2: "
-                f"use transduce's own engine"
-            )
-        if part.combine == "concatenate":
+        if getattr(part, "combine", "") == "concatenate":
             raise ModelError(
                 f"CTranslate2 adds positions to embeddings, and this model's {name} concatenates "
                 f"them (combine: concatenate): use transduce's own engine or export to ONNX"

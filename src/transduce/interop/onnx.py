@@ -20,9 +20,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from transduce import recipe
 from transduce.errors import ModelError, load_package
-from transduce.interop.positions import positions, table
+from transduce.interop.positions import check_parts, positions, table
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoders import TransformerEncoder
@@ -43,27 +42,7 @@ def export(model: Transducer, folder: Path) -> None:
     supported.
     """
     settings = model.recipe.model
-    for name, part in settings.parts.items():
-        if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
-            raise ModelError(
-                f"only Transformers are exported to ONNX, and this model's {name} is {part.kind}: "
-                f"use transduce's own engine"
-            )
-        if part.is_pruned:
-            raise ModelError(
-                f"attention heads of this model's {name} were pruned, which the export to ONNX "
-                f"does not know: use transduce's own engine"
-            )
-        if part.head_width is not None and part.head_width * part.heads != settings.width:
-            raise ModelError(
-                f"the export to ONNX knows no heads of an own width, and this model's {name} has "
-                f"some (head_width: {part.head_width}): use transduce's own engine"
-            )
-        if part.positions == "relative":
-            raise ModelError(
-                f"relative positions, as this model's {name} has, are not exported to ONNX: use "
-                f"transduce's own engine"
-            )
+    check_parts(settings, "ONNX")
     if not settings.source_end:
         raise ModelError(
             "the export to ONNX knows no sources without an end token (source_end: false): use "

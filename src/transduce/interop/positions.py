@@ -1,4 +1,4 @@
-"""Positions as a table of fixed size, for engines that compute none."""
+"""What engines can compute: parts of models, and positions as a table of fixed size."""
 
 from __future__ import annotations
 
@@ -6,9 +6,28 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
+from transduce.errors import ModelError
 from transduce.nn.embedding.tokens import TokenEmbedding
 
 MIN_POSITIONS = 2048  # sinusoids have no end; a table must have one
+
+
+def check_parts(settings: recipe.Model, engine: str) -> None:
+    """Raise ModelError, with the reason, for parts of a model that engines do not compute."""
+    for name, part in settings.parts.items():
+        if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
+            reason = f"this model's {name} is {part.kind}, not a Transformer"
+        elif part.is_pruned:
+            reason = f"attention heads of this model's {name} were pruned"
+        elif part.head_width is not None and part.head_width * part.heads != settings.width:
+            reason = (
+                f"heads of this model's {name} have an own width (head_width: {part.head_width})"
+            )
+        elif part.positions == "relative":
+            reason = f"this model's {name} has relative positions"
+        else:
+            continue
+        raise ModelError(f"{reason}, which is not exported to {engine}: use transduce's own engine")
 
 
 def positions(part: recipe.Encoder | recipe.Decoder | None) -> int:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ from transduce.interop.imports.huggingface import CONFIG
 from transduce.interop.imports.weights import (
     Layout,
     Linear,
+    Parts,
     arrange,
     create_model,
     fill,
-    fill_attention,
-    fill_feed_forward,
+    fill_block,
     fill_norm,
     halves_to_pairs,
     imported_recipe,
@@ -40,7 +41,6 @@ from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Learned, Sinusoidal
-from transduce.nn.transformer import Block, DecoderBlock, EncoderBlock
 from transduce.tasks.folder import RECIPE, read_definition
 from transduce.tasks.transduce import Transducer
 
@@ -142,36 +142,26 @@ def _fill_side(
         name = f"{side.name}/layernorm_embedding"
         fill_norm(embedding.norm, _norm(file, name), f"{file.path}: {name}")
     for number, block in enumerate(stack.stack):
-        _fill_block(file, side, f"{side.name}/layer_{number}", block)
+        name = f"{side.name}/layer_{number}"
+        fill_block(block, partial(_parts, file, side, name), f"{file.path}: {name}")
     if side.section["norm_position"] == "pre":
         name = f"{side.name}/layer_norm"
         fill_norm(stack.norm, _norm(file, name), f"{file.path}: {name}")
 
 
-def _fill_block(file: ModelFile, side: Side, name: str, block: Block) -> None:
-    assert isinstance(block, EncoderBlock | DecoderBlock)
-    where = f"{file.path}: {name}"
-    into = _linear(file, f"{name}/self_attention/linear_0")
-    if side.halves:
-        into = _paired(into, side.section["heads"])
-    out_of = _linear(file, f"{name}/self_attention/linear_1")
-    fill_attention(block.self_attention, [into], out_of, f"{where}/self_attention")
-    norm = _norm(file, f"{name}/self_attention/layer_norm")
-    fill_norm(block.self_attention_residual.norm, norm, f"{where}/self_attention/layer_norm")
-    if isinstance(block, DecoderBlock):
-        assert block.cross_attention is not None
-        cross = [_linear(file, f"{name}/attention/linear_{number}") for number in range(3)]
-        fill_attention(block.cross_attention, cross[:2], cross[2], f"{where}/attention")
-        norm = _norm(file, f"{name}/attention/layer_norm")
-        fill_norm(block.cross_attention_residual.norm, norm, f"{where}/attention/layer_norm")
-    gated = f"{name}/ffn/linear_0_noact/weight" in file
-    parts = ["linear_0", "linear_0_noact"] if gated else ["linear_0"]
-    expand = [_linear(file, f"{name}/ffn/{part}") for part in parts]
-    fill_feed_forward(
-        block.feed_forward, expand, _linear(file, f"{name}/ffn/linear_1"), f"{where}/ffn"
-    )
-    norm = _norm(file, f"{name}/ffn/layer_norm")
-    fill_norm(block.feed_forward_residual.norm, norm, f"{where}/ffn/layer_norm")
+def _parts(file: ModelFile, side: Side, name: str, kind: str) -> Parts:
+    own = {"self_attention": "self_attention", "cross_attention": "attention"}.get(kind, "ffn")
+    norm = _norm(file, f"{name}/{own}/layer_norm")
+    if kind == "feed_forward":
+        gated = f"{name}/ffn/linear_0_noact/weight" in file
+        products = ["linear_0", "linear_0_noact"] if gated else ["linear_0"]
+    else:
+        products = ["linear_0"] if kind == "self_attention" else ["linear_0", "linear_1"]
+    into = [_linear(file, f"{name}/{own}/{one}") for one in products]
+    if kind == "self_attention" and side.halves:
+        into = [_paired(into[0], side.section["heads"])]
+    last = 2 if kind == "cross_attention" else 1
+    return Parts(into, _linear(file, f"{name}/{own}/linear_{last}"), norm)
 
 
 def _paired(into: Linear, heads: int) -> Linear:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ from transduce.interop.imports.pickled import Made, read_checkpoint
 from transduce.interop.imports.weights import (
     Layout,
     Linear,
+    Parts,
     Weights,
     arrange,
     create_model,
     fill,
-    fill_attention,
-    fill_feed_forward,
+    fill_block,
     fill_norm,
     imported_recipe,
 )
@@ -33,7 +34,6 @@ from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Learned
-from transduce.nn.transformer import Block, DecoderBlock, EncoderBlock
 from transduce.tasks.transduce import Transducer
 
 # ----------------------------------------------------------------------------------------------
@@ -118,7 +118,8 @@ def read(source: Path) -> Transducer:
         if (norm := fronts[side].norm) is not None:
             fill_norm(norm, weights.linear(f"{side}.layernorm_embedding"), where)
         for number, block in enumerate(stacks[side].stack):
-            _fill_block(block, weights, f"{side}.layers.{number}", path)
+            name = f"{side}.layers.{number}"
+            fill_block(block, partial(_parts, weights, name), f"{path}: {name}")
         if f"{side}.layer_norm.weight" in weights:
             fill_norm(stacks[side].norm, weights.linear(f"{side}.layer_norm"), where)
         weights.ignore(f"{side}.version", f"{side}.embed_positions._float_tensor")
@@ -276,32 +277,16 @@ def _fill_positions(front: TokenEmbedding, table_TD: Tensor | None, where: str) 
         fill(learned.table_TD, table_TD, f"{where}.embed_positions")
 
 
-def _fill_block(block: Block, weights: Weights, name: str, path: Path) -> None:
-    assert isinstance(block, EncoderBlock | DecoderBlock)
-    where = f"{path}: {name}"
-    into, out_of = _attention(weights, f"{name}.self_attn")
-    fill_attention(block.self_attention, into, out_of, f"{where}.self_attn")
-    norm = weights.linear(f"{name}.self_attn_layer_norm")
-    fill_norm(block.self_attention_residual.norm, norm, where)
-    if isinstance(block, DecoderBlock):
-        assert block.cross_attention is not None
-        into, out_of = _attention(weights, f"{name}.encoder_attn")
-        fill_attention(block.cross_attention, into, out_of, f"{where}.encoder_attn")
-        norm = weights.linear(f"{name}.encoder_attn_layer_norm")
-        fill_norm(block.cross_attention_residual.norm, norm, where)
-    expand, contract = weights.linear(f"{name}.fc1"), weights.linear(f"{name}.fc2")
-    fill_feed_forward(block.feed_forward, [expand], contract, where)
-    norm = weights.linear(f"{name}.final_layer_norm")
-    fill_norm(block.feed_forward_residual.norm, norm, where)
-
-
-def _attention(weights: Weights, name: str) -> tuple[list[Linear], Linear]:
-    """Queries, keys and values; the oldest checkpoints have them as one."""
-    out_of = weights.linear(f"{name}.out_proj")
-    if f"{name}.in_proj_weight" in weights:
-        joined = Linear(weights[f"{name}.in_proj_weight"], weights.get(f"{name}.in_proj_bias"))
-        return [joined], out_of
-    return [weights.linear(f"{name}.{part}_proj") for part in "qkv"], out_of
+def _parts(weights: Weights, name: str, kind: str) -> Parts:
+    if kind == "feed_forward":
+        norm = weights.linear(f"{name}.final_layer_norm")
+        return Parts([weights.linear(f"{name}.fc1")], weights.linear(f"{name}.fc2"), norm)
+    own = f"{name}.{'self_attn' if kind == 'self_attention' else 'encoder_attn'}"
+    out_of, norm = weights.linear(f"{own}.out_proj"), weights.linear(f"{own}_layer_norm")
+    if f"{own}.in_proj_weight" in weights:  # the oldest checkpoints have all three as one
+        joined = Linear(weights[f"{own}.in_proj_weight"], weights.get(f"{own}.in_proj_bias"))
+        return Parts([joined], out_of, norm)
+    return Parts([weights.linear(f"{own}.{part}_proj") for part in "qkv"], out_of, norm)
 
 
 # ----------------------------------------------------------------------------------------------

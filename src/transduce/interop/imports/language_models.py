@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,11 @@ from transduce.interop.imports.tokenizer_file import (
 from transduce.interop.imports.weights import (
     Layout,
     Linear,
+    Parts,
     Weights,
     create_model,
     fill,
-    fill_attention,
-    fill_feed_forward,
+    fill_block,
     fill_norm,
     halves_to_pairs,
     imported_recipe,
@@ -40,7 +41,6 @@ from transduce.interop.imports.weights import (
 )
 from transduce.models.decoders import TransformerDecoder
 from transduce.nn.positions import Learned
-from transduce.nn.transformer import DecoderBlock
 from transduce.tasks.language_model import LanguageModel
 
 NAME = "a language model of Hugging Face"
@@ -183,18 +183,18 @@ def _read_gpt2(
     fill(learned.table_TD, places_TD, f"{source}: wpe")
     for number, block in enumerate(decoder.stack):
         name = f"h.{number}"
-        into, out_of = (
-            _turned(weights, f"{name}.attn.c_attn"),
-            _turned(weights, f"{name}.attn.c_proj"),
-        )
-        fill_attention(block.self_attention, [into], out_of, f"{source}: {name}.attn")
-        fill_norm(block.self_attention_residual.norm, weights.linear(f"{name}.ln_1"), name)
-        expand, contract = (_turned(weights, f"{name}.mlp.{part}") for part in ("c_fc", "c_proj"))
-        fill_feed_forward(block.feed_forward, [expand], contract, f"{source}: {name}.mlp")
-        fill_norm(block.feed_forward_residual.norm, weights.linear(f"{name}.ln_2"), name)
-        weights.ignore(f"{name}.attn.bias", f"{name}.attn.masked_bias")  # masks, in old files
+        fill_block(block, partial(_gpt2_parts, weights, name), f"{source}: {name}")
     fill_norm(decoder.norm, weights.linear("ln_f"), f"{source}: ln_f")
     return model, layout
+
+
+def _gpt2_parts(weights: Weights, name: str, kind: str) -> Parts:
+    if kind == "feed_forward":
+        into, out_of = (_turned(weights, f"{name}.mlp.{part}") for part in ("c_fc", "c_proj"))
+        return Parts([into], out_of, weights.linear(f"{name}.ln_2"))
+    weights.ignore(f"{name}.attn.bias", f"{name}.attn.masked_bias")  # masks, in old files
+    into, out_of = (_turned(weights, f"{name}.attn.{part}") for part in ("c_attn", "c_proj"))
+    return Parts([into], out_of, weights.linear(f"{name}.ln_1"))
 
 
 def _turned(weights: Weights, name: str) -> Linear:
@@ -235,14 +235,19 @@ def _read_llama(
     decoder = model.network.decoder
     assert isinstance(decoder, TransformerDecoder)
     for number, block in enumerate(decoder.stack):
-        _fill_llama_block(block, weights, f"layers.{number}", heads, shared)
+        name = f"layers.{number}"
+        parts = partial(_llama_parts, weights, name, heads, shared)
+        fill_block(block, parts, f"{source}: {name}")
     fill_norm(decoder.norm, weights.linear("norm"), f"{source}: norm")
     return model, layout
 
 
-def _fill_llama_block(
-    block: DecoderBlock, weights: Weights, name: str, heads: int, shared: int
-) -> None:
+def _llama_parts(weights: Weights, name: str, heads: int, shared: int, kind: str) -> Parts:
+    if kind == "feed_forward":
+        gate, up, down = (
+            weights.linear(f"{name}.mlp.{one}_proj") for one in ("gate", "up", "down")
+        )
+        return Parts([gate, up], down, weights.linear(f"{name}.post_attention_layernorm"))
     query, key, value = (weights.linear(f"{name}.self_attn.{part}_proj") for part in "qkv")
     # Heads that share keys and values have copies of them here, which is exact.
     into = [
@@ -250,15 +255,9 @@ def _fill_llama_block(
         repeated_heads(halves_to_pairs(key, shared), shared, heads // shared),
         repeated_heads(value, shared, heads // shared),
     ]
-    out_of = weights.linear(f"{name}.self_attn.o_proj")
-    fill_attention(block.self_attention, into, out_of, f"{name}.self_attn")
-    norm = weights.linear(f"{name}.input_layernorm")
-    fill_norm(block.self_attention_residual.norm, norm, f"{name}.input_layernorm")
-    gate, up, down = (weights.linear(f"{name}.mlp.{part}_proj") for part in ("gate", "up", "down"))
-    fill_feed_forward(block.feed_forward, [gate, up], down, f"{name}.mlp")
-    norm = weights.linear(f"{name}.post_attention_layernorm")
-    fill_norm(block.feed_forward_residual.norm, norm, f"{name}.post_attention_layernorm")
     weights.ignore(f"{name}.self_attn.rotary_emb.inv_freq")
+    out_of = weights.linear(f"{name}.self_attn.o_proj")
+    return Parts(into, out_of, weights.linear(f"{name}.input_layernorm"))
 
 
 def _base(config: Configuration) -> float:

@@ -8,6 +8,8 @@ it is tied, is smaller by the square root of the width: the last norm has that f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +31,16 @@ from transduce.interop.imports.huggingface import model_type, read_config, read_
 from transduce.interop.imports.weights import (
     BANNED_BIAS,
     Linear,
+    Parts,
     Weights,
     create_model,
     fill,
-    fill_attention,
-    fill_feed_forward,
+    fill_block,
     fill_norm,
     imported_recipe,
 )
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
-from transduce.nn.transformer import Block, DecoderBlock, EncoderBlock
 from transduce.tasks.transduce import Transducer
 
 NAME = "T5, of Hugging Face"
@@ -103,7 +104,9 @@ def read(source: Path) -> Transducer:
     }
     for side, stack in stacks.items():
         for number, block in enumerate(stack.stack):
-            _fill_block(block, weights, f"{side}.block.{number}.layer", numbers.scale)
+            name = f"{side}.block.{number}.layer"
+            places = [one.kind for one in block.sublayers]
+            fill_block(block, partial(_parts, weights, name, places, numbers.scale), name)
         norm = weights[f"{side}.final_layer_norm.weight"]
         if side == "decoder" and numbers.divides_logits:
             norm = norm / math.sqrt(width)
@@ -217,26 +220,24 @@ def _fill_bias(stack: TransformerEncoder | TransformerDecoder, table_RH: Tensor,
     fill(relative.table_RH, table_RH, what)
 
 
-def _fill_block(block: Block, weights: Weights, name: str, scale: float) -> None:
-    assert isinstance(block, EncoderBlock | DecoderBlock)
-    for place, sublayer in enumerate(block.sublayers):
-        where = f"{name}.{place}"
-        if sublayer.kind == "feed_forward":
-            inner = f"{where}.DenseReluDense"
-            gated = f"{inner}.wi_0.weight" in weights
-            into = [Linear(weights[f"{inner}.{part}.weight"]) for part in _products(gated)]
-            out_of = Linear(weights[f"{inner}.wo.weight"])
-            fill_feed_forward(sublayer.feed_forward, into, out_of, inner)
-        else:
-            kind = "SelfAttention" if sublayer.kind == "self_attention" else "EncDecAttention"
-            inner = f"{where}.{kind}"
-            query = Linear(weights[f"{inner}.q.weight"] * scale)
-            others = [Linear(weights[f"{inner}.{part}.weight"]) for part in "kv"]
-            out_of = Linear(weights[f"{inner}.o.weight"])
-            fill_attention(sublayer.attention, [query, *others], out_of, inner)
-        norm = Linear(weights[f"{where}.layer_norm.weight"])
-        fill_norm(sublayer.residual.norm, norm, f"{where}.layer_norm")
+SUBLAYERS = {
+    "self_attention": "SelfAttention",
+    "cross_attention": "EncDecAttention",
+    "feed_forward": "DenseReluDense",
+}
 
 
-def _products(gated: bool) -> tuple[str, ...]:
-    return ("wi_0", "wi_1") if gated else ("wi",)
+def _parts(weights: Weights, name: str, places: Sequence[str], scale: float, kind: str) -> Parts:
+    """places: the sublayers of the block, which are numbered there."""
+    where = f"{name}.{places.index(kind)}"
+    inner = f"{where}.{SUBLAYERS[kind]}"
+
+    def product(part: str) -> Linear:
+        return Linear(weights[f"{inner}.{part}.weight"] * (scale if part == "q" else 1.0))
+
+    norm = Linear(weights[f"{where}.layer_norm.weight"])
+    if kind == "feed_forward":
+        gated = f"{inner}.wi_0.weight" in weights
+        into = [product(part) for part in (("wi_0", "wi_1") if gated else ("wi",))]
+        return Parts(into, product("wo"), norm)
+    return Parts([product(part) for part in "qkv"], product("o"), norm)

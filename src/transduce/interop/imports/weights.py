@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, SPECIALS, UNKNOWN, Tokens
 from transduce.errors import ModelError, RecipeError
 from transduce.nn.activation import ACTIVATIONS
-from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.nn.transformer import FeedForward
+from transduce.nn.transformer import Block, DecoderBlock, EncoderBlock
 from transduce.recipe import Recipe, read_recipe
 from transduce.tasks.model import Model
 from transduce.tasks.model_size import check_weights
@@ -168,23 +167,33 @@ def fill_norm(norm: nn.Module, linear: Linear, what: str) -> None:
         raise ModelError(f"{what} is an RMSNorm with a bias, which transduce has not")
 
 
-def fill_attention(
-    attention: MultiHeadAttention, into: Iterable[Linear], out_of: Linear, what: str
-) -> None:
-    """`into`: queries, keys and values, apart or together."""
-    fill_linear(attention.in_projection, joined(into), what)
-    fill_linear(attention.out_projection, out_of, f"the output of {what}")
+class Parts(NamedTuple):
+    """The weights of a sublayer: its products, as many as there are, and its norm."""
+
+    into: Sequence[Linear]
+    """Queries, keys and values, apart or together; of a gated layer the gate, then the value."""
+    out_of: Linear
+    norm: Linear
 
 
-def fill_feed_forward(
-    layer: FeedForward, into: Iterable[Linear], out_of: Linear, what: str
-) -> None:
-    """`into`: of a gated layer the gate, then the value."""
-    parts = list(into)
-    if len(parts) != 1 + ACTIVATIONS[layer.activation].gated:
-        raise ModelError(f"{what} has {len(parts)} products, which do not fit {layer.activation}")
-    fill_linear(layer.expand, joined(parts), what)
-    fill_linear(layer.contract, out_of, f"the output of {what}")
+def fill_block(block: Block, parts: Callable[[str], Parts], what: str) -> None:
+    """Fill each sublayer: self_attention, cross_attention, feed_forward."""
+    assert isinstance(block, EncoderBlock | DecoderBlock)
+    for sublayer in block.sublayers:
+        into, out_of, norm = parts(sublayer.kind)
+        where = f"{what}, {sublayer.kind}"
+        if sublayer.kind == "feed_forward":
+            layer = sublayer.feed_forward
+            if len(into) != 1 + ACTIVATIONS[layer.activation].gated:
+                raise ModelError(
+                    f"{where} has {len(into)} products, which do not fit {layer.activation}"
+                )
+            first, last = layer.expand, layer.contract
+        else:
+            first, last = sublayer.attention.in_projection, sublayer.attention.out_projection
+        fill_linear(first, joined(into), where)
+        fill_linear(last, out_of, f"the output of {where}")
+        fill_norm(sublayer.residual.norm, norm, f"the norm of {where}")
 
 
 def joined(parts: Iterable[Linear]) -> Linear:
