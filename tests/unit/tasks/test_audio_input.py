@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from transduce.alignment.emissions import ctc_emissions
 
 from tiny_sounds import audio_model, tagged_model
 from tones import RATE, tones
 from transduce import load
+from transduce.alignment.align import ctc_emissions
 from transduce.decoding.speech.confidence import Calibration
 from transduce.errors import ModelError
 from transduce.tasks import SpeechModel
