@@ -202,6 +202,7 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     """Server-sent events: `token` for each token, then `output`."""
     async with closing(steps):
+        yield b""  # so that the response begins before the first token
         async for step in steps:
             if isinstance(step, LastStep):
                 last = {"model": served.name, "text": step.text, "output": step.output.to_json()}

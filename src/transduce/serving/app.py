@@ -11,10 +11,8 @@ import contextlib
 import importlib
 import inspect
 import math
-import re
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from random import Random
 from typing import Any, Protocol, cast
@@ -33,32 +31,21 @@ from transduce.serving.errors import (
     NotFound,
     Overloaded,
     ServiceError,
-    Timeout,
     TooLarge,
     Unauthorized,
     Unready,
     as_service_error,
     report,
 )
+from transduce.serving.exchange import Exchange, Logged
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.web import page
 
-WHEN_LEFT = "transduce.when_left"
-"""The ASGI extension by which our server makes calls when the client goes away: a set of them."""
-ABORT = "transduce.abort"
-"""The ASGI extension that ends the connection of a request."""
 LEFT = 499  # in the log: the client went away before its answer
 SWITCHING = 101
 CLOSED = "after sending 'websocket.close'"
-# With other servers a task has to wait for that; not for requests that are answered sooner.
-WATCH_AFTER = 0.01
 PROTOCOLS = ("libretranslate", "openai", "deepl", "vosk", "live")
 """Modules of serving/protocols; those that are there are served."""
-
-
-# Clients have headers of their own, such as OpenAI's x-stainless-*.
-HEADER_NAMES = re.compile(rb"[A-Za-z0-9-]+(?:, ?[A-Za-z0-9-]+){0,99}")
-ALLOWED_HEADERS = b"authorization, content-type"
 
 
 class ProtocolModule(Protocol):
@@ -94,7 +81,7 @@ class Service:
         self, engine: Engine, settings: ServiceSettings, protocols: Sequence[ProtocolModule]
     ) -> None:
         self.engine, self.settings, self.protocols = engine, settings, protocols
-        self.open: set[_Exchange] = set()
+        self.open: set[Exchange] = set()
         """Requests that are being answered."""
         self.in_memory = self.on_disk = 0
         """Bytes of their bodies."""
@@ -149,7 +136,7 @@ class Service:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = time.perf_counter()
-        exchange = _Exchange(self, scope, receive, send)
+        exchange = Exchange(self, scope, receive, send)
         self.open.add(exchange)
         try:
             await self._answer(exchange, scope)
@@ -159,7 +146,7 @@ class Service:
             self.engine.metrics.responded(scope["method"], exchange.status)
             self.log(scope, exchange, time.perf_counter() - start)
 
-    async def _answer(self, exchange: _Exchange, scope: Scope) -> None:
+    async def _answer(self, exchange: Exchange, scope: Scope) -> None:
         try:
             self._admit(scope, exchange)
             if exchange.preflight:
@@ -189,7 +176,7 @@ class Service:
             await self._break_off(exchange, scope, failure)
 
     async def _break_off(
-        self, exchange: _Exchange, scope: Scope, failure: ServiceError | None
+        self, exchange: Exchange, scope: Scope, failure: ServiceError | None
     ) -> None:
         """Answer with an error, unless the client has gone or its answer has begun."""
         if failure is None or exchange.left:
@@ -253,7 +240,7 @@ class Service:
         """An id for a request: unique, not secret."""
         return f"{self._ids.getrandbits(128):032x}"
 
-    def _admit(self, scope: Scope, exchange: _Exchange) -> None:
+    def _admit(self, scope: Scope, exchange: Exchange) -> None:
         """Check what needs no look at the body: whose request it is, then how much it is."""
         settings = self.settings
         settings.hosts.check(scope["method"], exchange.headers, settings.cors)
@@ -270,7 +257,7 @@ class Service:
                 f"the body has {exchange.length:,} bytes; the maximum is {exchange.maximum:,}"
             )
 
-    async def _respond(self, exchange: _Exchange, scope: Scope, response: Response) -> None:
+    async def _respond(self, exchange: Exchange, scope: Scope, response: Response) -> None:
         # A client that goes away now needs no answer.
         with contextlib.suppress(OSError):
             await response(scope, exchange.receive, exchange.send)
@@ -305,197 +292,6 @@ class Service:
         with contextlib.suppress(OSError, ValueError):
             self.settings.log.write(line.decode() + "\n")
             self.settings.log.flush()
-
-
-@dataclass(eq=False)
-class Logged:
-    """What the access log says of a request, or of a WebSocket connection."""
-
-    id: str
-    status: int = 0
-    received: int = 0
-    sent: int = 0
-
-
-class _Exchange(Logged):
-    """One request and its response, as seen between the server and the routes."""
-
-    def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-        super().__init__(service.new_id())
-        self.left = False
-        """Whether the client went away before the end of its answer."""
-        self.reason: ServiceError | None = None
-        """Why the handler was cancelled, where the client is to be told."""
-        self.key_is_missing = False
-        self.limits, self.folders = service.settings.limits, service.settings.folders
-        scope["state"] = {**scope.get("state", {}), "request_id": self.id, "exchange": self}
-        self._service, self._receive, self._send = service, receive, send
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._multipart = self.headers.get(b"content-type", b"").lower().startswith(b"multipart/")
-        self._files = False
-        """Whether the body goes to the disk."""
-        self._in_memory = self._on_disk = 0
-        """Bytes that count among those of all requests."""
-        length = self.headers.get(b"content-length", b"")
-        self.length = int(length[:20]) if length.isdigit() else 0
-        """The length of the body, as far as it is announced."""
-        self._task = asyncio.current_task()
-        self._extensions: Any = scope.get("extensions") or {}
-        self._when_left: set[Callable[[], None]] | None = self._extensions.get(WHEN_LEFT)
-        self._timer: asyncio.TimerHandle | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._whole = False
-        self._began = time.monotonic()
-        self._origin = ""
-        if allowed := service.settings.cors:
-            origin = self.headers.get(b"origin", b"").decode("latin-1")
-            self._origin = "*" if "*" in allowed else origin if origin in allowed else ""
-        self.preflight = bool(
-            self._origin
-            and scope["method"] == "OPTIONS"
-            and b"access-control-request-method" in self.headers
-        )
-
-    # ----------------------------------------------------------------------------- the body
-
-    @property
-    def maximum(self) -> int:
-        """The bytes that the body may have, as far as is known before it is read."""
-        if self._multipart:
-            return self.limits.upload_bytes
-        return self._max_in_memory
-
-    @property
-    def _max_in_memory(self) -> int:
-        if self.key_is_missing:
-            return min(self.limits.keyless_bytes, self.limits.body_bytes)
-        return self.limits.body_bytes
-
-    def take_files(self) -> None:
-        self._files = True
-
-    def show_key(self, key: str | None) -> None:
-        if self.key_is_missing:
-            self._service.settings.keys.check(key)
-            self.key_is_missing = False
-
-    async def receive(self) -> Message:
-        if self._whole:  # a response that streams waits for the client to leave
-            return await self._receive()
-        loop = asyncio.get_running_loop()
-        silent = loop.call_later(self.limits.idle_seconds, self._give_up)
-        try:
-            message = await self._receive()
-        finally:
-            silent.cancel()
-        if message["type"] == "http.request":
-            self._count(len(message.get("body", b"")))
-            if not message.get("more_body"):
-                self._whole = True
-                if self._when_left is not None:
-                    self._when_left.add(self._leave)
-                else:
-                    self._timer = loop.call_later(WATCH_AFTER, self._begin_watch)
-        return message
-
-    def _count(self, size: int) -> None:
-        """So many more bytes have arrived. Raises TooLarge, Timeout and Overloaded."""
-        self.received += size
-        maximum = self.limits.upload_bytes if self._files else self._max_in_memory
-        if self.received > maximum:
-            raise TooLarge(f"the body is larger than {maximum:,} bytes")
-        late = time.monotonic() - self._began - self.limits.idle_seconds
-        if late * self.limits.bytes_a_second > self.received:
-            raise Timeout(
-                f"the body arrives with less than {self.limits.bytes_a_second:,} bytes a second",
-                status=408,
-            )
-        self.count_file(size) if self._files else self._count_in_memory(size)
-
-    def count_file(self, size: int) -> None:
-        self._on_disk += size
-        self._service.on_disk += size
-        self._check_total(self._service.on_disk, self.limits.disk_bytes)
-
-    def _count_in_memory(self, size: int) -> None:
-        self._in_memory += size
-        self._service.in_memory += size
-        self._check_total(self._service.in_memory, self.limits.memory_bytes)
-
-    def _check_total(self, size: int, maximum: int) -> None:
-        if size > maximum:
-            raise Overloaded("too many large bodies are being received; send it later", 5.0)
-
-    def _give_up(self) -> None:
-        seconds = self.limits.idle_seconds
-        self.cancel(Timeout(f"no part of the body arrived within {seconds:g} s", status=408))
-
-    # --------------------------------------------------------------------- leaving and ending
-
-    def cancel(self, reason: ServiceError | None = None) -> None:
-        """Cancel the handler; without a reason, the client has gone away."""
-        if reason is None:
-            self.left = True
-        else:
-            self.reason = reason
-        if self._task is not None:
-            self._task.cancel()
-
-    def _begin_watch(self) -> None:
-        self._watcher = asyncio.ensure_future(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._leave()
-
-    def _leave(self) -> None:
-        self.cancel()
-
-    async def abort(self) -> None:
-        """End the connection in the middle of an answer, so that nobody takes it for whole."""
-        close = self._extensions.get(ABORT)
-        if close is None:
-            raise RuntimeError("an answer was broken off; the server has to end its connection")
-        await close()
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            if self.key_is_missing and message["status"] < 400:  # no handler has looked for it
-                raise Unauthorized
-            self.status = message["status"]
-            headers = message.setdefault("headers", [])
-            headers.append((b"x-request-id", self.id.encode()))
-            if self._origin:
-                headers.append((b"access-control-allow-origin", self._origin.encode()))
-                headers.append((b"vary", b"Origin"))
-                if self.preflight:
-                    headers.append((b"access-control-allow-methods", b"GET, POST, OPTIONS"))
-                    asked = self.headers.get(b"access-control-request-headers", b"")
-                    allowed = asked if HEADER_NAMES.fullmatch(asked) else ALLOWED_HEADERS
-                    headers.append((b"access-control-allow-headers", allowed))
-                    headers.append((b"access-control-max-age", b"600"))
-            if self._service.engine.draining:  # so that clients connect to another replica
-                headers.append((b"connection", b"close"))
-        else:
-            self.sent += len(message.get("body", b""))
-            if not message.get("more_body"):
-                self.close()  # from here on, the end of the connection is no loss
-        await self._send(message)
-
-    def close(self) -> None:
-        if self._when_left is not None:
-            self._when_left.discard(self._leave)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._watcher is not None and not self._watcher.done():
-            self._watcher.cancel()
-
-    def end(self) -> None:
-        """The request is over, and its body is no longer kept."""
-        self.close()
-        self._service.in_memory -= self._in_memory
-        self._service.on_disk -= self._on_disk
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,6 +21,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.exchange import Exchange
 from transduce.serving.limits import Limits
 
 FORM = "application/x-www-form-urlencoded"
@@ -33,26 +34,6 @@ INNERMOST = re.compile(rb"\[\]|\{\}")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 Value = TypeVar("Value")
-
-
-class Exchange(Protocol):
-    """What the reader needs of the request that is being answered."""
-
-    limits: Limits
-    key_is_missing: bool
-    """Whether a key is needed, and the headers and the query have none."""
-
-    folders: set[Path]
-    """Temporary folders in use."""
-
-    def take_files(self) -> None:
-        """The body may be as long as one with files."""
-
-    def count_file(self, size: int) -> None:
-        """A file was written for this request, of so many bytes. Raises Overloaded."""
-
-    def show_key(self, key: str | None) -> None:
-        """A key that was found in the body. Raises Unauthorized."""
 
 
 def exchange_of(request: Request) -> Exchange:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 from transduce.decoding.output import Output, Score
@@ -172,9 +172,9 @@ class Engine:
             )
         settings = {**settings, "attention": True} if attention else settings
         job = self._submit(served, [input], settings, (alternatives, attention))
-        return self._events(job)
+        return _Events(self._events(job), lambda: self._close(job))
 
-    async def _events(self, job: Job) -> AsyncIterator[TokenStep | LastStep]:
+    async def _events(self, job: Job) -> AsyncGenerator[TokenStep | LastStep]:
         assert job.events is not None
         shown = ""
         try:
@@ -231,7 +231,6 @@ class Engine:
     ) -> Job:
         """A request whose settings are right, with its cost. Raises BadRequest and TooLarge."""
         limits, count = self.limits, len(inputs)
-        limits.check("texts", count, f"the request has {count:,} inputs")
         plain, constraints = settings, constraints_of(served, settings, count, limits)
         if served.takes_audio:
             constraints = {}
@@ -293,3 +292,20 @@ class Engine:
     def _post(self, call: Callable[..., None], *values: Any) -> None:
         assert self._loop is not None
         post(self._loop, call, *values)
+
+
+class _Events(AsyncIterator[TokenStep | LastStep]):
+    """The events of a stream. Closing it frees its place, also where it was never asked for any, as
+    for a client that left at once."""
+
+    def __init__(
+        self, events: AsyncGenerator[TokenStep | LastStep], close: Callable[[], None]
+    ) -> None:
+        self._events, self._close = events, close
+
+    async def __anext__(self) -> TokenStep | LastStep:
+        return await anext(self._events)
+
+    async def aclose(self) -> None:
+        await self._events.aclose()
+        self._close()

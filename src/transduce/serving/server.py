@@ -20,7 +20,8 @@ from typing import Any
 import uvicorn
 
 from transduce.errors import DataError
-from transduce.serving.app import ABORT, WHEN_LEFT, Service
+from transduce.serving.app import Service
+from transduce.serving.exchange import ABORT, WHEN_LEFT
 from transduce.serving.limits import Limits
 from transduce.serving.settings import ServiceSettings
 

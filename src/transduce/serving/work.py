@@ -42,6 +42,7 @@ class WorkEstimate:
         """The work of each input, in whole numbers, so that what is added to the queue and what is
         taken from it are the same. Raises BadRequest and TooLarge."""
         count = len(inputs)
+        limits.check("texts", count, f"the request has {count:,} inputs")
         limits.check(
             "outputs", count * plan.nbest, f"the request asks for {count * plan.nbest:,} outputs"
         )

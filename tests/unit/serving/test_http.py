@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from transduce.serving.auth import Keys
 from transduce.serving.engine import Engine
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served, parse_spec
-from transduce.serving.protocols.answers import EventStream
+from transduce.serving.protocols.answers import EventStream, closing
 from transduce.serving.server import Server, listen, unprotected
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
@@ -463,11 +462,15 @@ def test_a_stream_is_closed_for_a_client_that_left_before_it_began() -> None:
     asyncio.run(use())
 
 
-def test_an_error_before_the_first_event_of_a_stream_has_a_status(server: Running) -> None:
-    limits = server.engine.limits
-    server.engine.limits = replace(limits, seconds=0.0)
-    try:
-        answer = server.post("/api/run", {"input": "tea", "stream": True})
-    finally:
-        server.engine.limits = limits
-    assert "was not complete within 0 s" in message(answer, 504)
+def test_a_stream_that_nobody_has_asked_for_an_event_leaves_nothing(server: Running) -> None:
+    async def use() -> None:
+        engine = Engine(server.engine.catalogue)
+        steps = engine.stream(engine.catalogue["tiny"], "tea")
+        assert len(engine._open) == 1
+        async with closing(steps):
+            pass
+        assert not engine._open
+        await asyncio.to_thread(engine.stop)
+        assert engine._admission.queued == 0
+
+    asyncio.run(use())
