@@ -18,6 +18,7 @@ import typer
 import yaml
 
 from transduce.cli.main import commands as of_command_line
+from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.recipe import parse_recipe
 from transduce.recipe.keys import dotted_keys
 from transduce.recipe.presets import PRESETS
@@ -203,6 +204,16 @@ def test_the_keys_of_a_page_exist(page: Path) -> None:
         assert key in known, f"{page.name}: {key} is no key"
     for preset in re.findall(r"`((?:transformer|lstm|gru)-[a-z-]+)`", text):
         assert preset in PRESETS, preset
+
+
+def test_every_metric_is_explained() -> None:
+    text = (ROOT / "docs" / "guides" / "evaluation.md").read_text("utf-8")
+    table = text.split("## Metrics")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*`) \| (higher|lower) \|", table, re.MULTILINE)
+    explained = {name: better for names, better in rows for name in re.findall("`(.*?)`", names)}
+    expected = {name: "higher" if up else "lower" for name, up in HIGHER_IS_BETTER.items()}
+    del expected["loss"]  # of training
+    assert explained == expected
 
 
 @pytest.mark.parametrize("name", ["first-hour", "translation", "classification", "tagging"])
