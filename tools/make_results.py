@@ -17,7 +17,7 @@ import live_results
 import recipe_results
 import small_results
 import sound_results
-from result_tables import read, table
+from result_tables import read, table, three_digits
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "results.md"
@@ -181,8 +181,8 @@ def speed_table(section: dict[str, Any]) -> list[str]:
             [
                 name,
                 row["precision"],
-                f"{row['tokens_per_second']:,.0f}",
-                f"{row['slowest']:,.0f} to {row['fastest']:,.0f}",
+                three_digits(row["tokens_per_second"]),
+                f"{three_digits(row['slowest'])} to {three_digits(row['fastest'])}",
                 f"{100 * row['share_of_ceiling']:.1f} %",
                 f"{row['peak_mib']:,.0f}" if "peak_mib" in row else "",
                 f"{row['first_step_seconds']:.1f} s",
@@ -287,16 +287,17 @@ def decode_table(section: dict[str, Any]) -> list[str]:
             rows.append([row["cell"], name, row.get("error", "not measured"), "", "", ""])
             continue
         late, memory = row.get("latency_ms"), row.get("held_mib", row.get("peak_mib"))
-        speed = f"{row['tokens_per_second']:,.0f}"
+        speed = three_digits(row["tokens_per_second"])
         if section["kind"] == "real":
             late = None
-            speed += f" ({row['sentences_per_second']:,.0f} sentences/s, BLEU {row['bleu']:.1f})"
+            sentences = three_digits(row["sentences_per_second"])
+            speed += f" ({sentences} sentences/s, BLEU {row['bleu']:.1f})"
         rows.append(
             [
                 row["cell"],
                 name,
                 speed,
-                f"{row['slowest']:,.0f} to {row['fastest']:,.0f}",
+                f"{three_digits(row['slowest'])} to {three_digits(row['fastest'])}",
                 "{p50:.1f}, {p90:.1f}, {p99:.1f}".format(**late) if late else "",
                 "" if memory is None else f"{memory:,.0f}",
             ]
@@ -611,7 +612,7 @@ def _machine(section: dict[str, Any]) -> str:
 def _three(row: dict[str, Any]) -> str:
     """A speed and its range, in three digits."""
     several = [row[name] for name in ("tokens_per_second", "slowest", "fastest")]
-    usual, low, high = (f"{float(f'{value:.3g}'):,.0f}" for value in several)
+    usual, low, high = map(three_digits, several)
     return f"{usual} ({low} to {high})"
 
 

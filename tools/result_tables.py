@@ -15,6 +15,11 @@ def read(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
+def three_digits(value: float) -> str:
+    """A speed as it is shown: more digits would say more than the spread over rounds allows."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
     ruler = ["---"] * len(head)
     return ["| " + " | ".join(row) + " |" for row in [head, ruler, *rows]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from statistics import median, stdev
 from typing import Any
 
-from result_tables import read, table
+from result_tables import read, table, three_digits
 
 
 def patience() -> list[str]:
@@ -154,16 +154,16 @@ SETUPS = {
 }
 # What is shown of a run: its title, its keys and how their values are written.
 LOAD: dict[str, tuple[tuple[str, ...], str]] = {
-    "`model.run` of all sentences in one call": (("offline sentences/s",), "{:,.0f} / s"),
+    "`model.run` of all sentences in one call": (("offline sentences/s",), "{} / s"),
     "the same with a process for each core, as `transduce run` does it": (
         ("offline sentences/s, a process for each core",),
-        "{:,.0f} / s",
+        "{} / s",
     ),
     "`model.run` of 64 sentences at a time": (
         ("offline sentences/s, 64 at a time",),
-        "{:,.0f} / s",
+        "{} / s",
     ),
-    "the server with 64 clients": (("sentences/s, 64 clients",), "{:,.0f} / s"),
+    "the server with 64 clients": (("sentences/s, 64 clients",), "{} / s"),
     "`model.run` of one sentence, median": (("p50 offline ms",), "{:.1f} ms"),
     "one client, median": (("p50 one client ms",), "{:.1f} ms"),
     "CPU time for a request: event loop, client": (
@@ -210,7 +210,8 @@ def serving() -> list[str]:
 def _load(found: dict[str, Any], keys: tuple[str, ...], shown: str) -> str:
     if any(key not in found for key in keys):
         return ""
-    return shown.format(*(found[key] / (1000 if "µs" in key else 1) for key in keys))
+    values = [found[key] / (1000 if "µs" in key else 1) for key in keys]
+    return shown.format(*(map(three_digits, values) if "/ s" in shown else values))
 
 
 def _memory(found: dict[str, Any]) -> str:
