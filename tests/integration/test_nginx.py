@@ -1,4 +1,4 @@
-"""The nginx file of docs/deploying.md, with two replicas: where nginx is installed."""
+"""The nginx file of docs/guides/deploying.md, with two replicas: where nginx is installed."""
 
 from __future__ import annotations
 
