@@ -68,7 +68,8 @@ def train_speed(model: SpeechModel, folder: Path, updates: int, rounds: int) -> 
     learn(portions[:WARM])
     measured = portions[WARM:]
     batches = [batch for portion in measured for batch in portion.batches]
-    audio = sum(int(batch.source_lengths_B.sum()) for batch in batches) / model.recordings.audio.sample_rate
+    samples = sum(int(batch.source_lengths_B.sum()) for batch in batches)
+    audio = samples / model.recordings.audio.sample_rate
     whole = timed(lambda: learn(measured), device, rounds)
     features = timed(lambda: _features(model, batches), device, rounds)
     model.network.eval()

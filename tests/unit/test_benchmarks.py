@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import lzma
@@ -12,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +388,27 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def test_every_script_is_listed() -> None:
     assert sorted([*QUICK, *PARTS]) == SCRIPTS
     assert set(PARTS.values()) <= set(QUICK)
+
+
+def test_what_the_scripts_import_is_there() -> None:
+    """Of all scripts, as those whose quick run is slow are not run each time."""
+    missing = []
+    for name in SCRIPTS:
+        for node in ast.walk(ast.parse((ROOT / "benchmarks" / name).read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transduce"):
+                missing += [
+                    f"{name}:{node.lineno}: {node.module} has no {wanted.name}"
+                    for wanted in node.names
+                    if not is_there(str(node.module), wanted.name)
+                ]
+    assert missing == []
+
+
+def is_there(module: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(module), name) or bool(find_spec(f"{module}.{name}"))
+    except ModuleNotFoundError as error:
+        return not str(error.name).startswith("transduce")  # else of a package for extras
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,19 @@ def test_an_update_without_finite_numbers_changes_nothing(bad: float, clip: floa
     assert all(torch.equal(p, q) for p, q in zip(*found, strict=True))
 
 
+def test_an_update_of_no_tokens_is_skipped() -> None:
+    """Weights would decay by it."""
+    settings = Train(weight_decay=0.5, warmup=0)
+    made = network()
+    before = [p.detach().clone() for p in made.parameters()]
+    update = Update(made, build_optimizer(made, settings), settings, torch.float32)
+    result = update([])
+    assert math.isnan(float(result.objective))
+    assert bool(update.skip)
+    update.apply()
+    assert all(torch.equal(p, q) for p, q in zip(made.parameters(), before, strict=True))
+
+
 def test_a_loss_that_is_not_finite_sets_the_flag() -> None:
     made = network()
     update = Update(made, build_optimizer(made, Train()), Train(), torch.float32)

@@ -71,6 +71,7 @@ def test_columns_have_names_or_numbers(tmp_path: Path) -> None:
         ('a,b\nc,"d\ne,f\n', {}, r"a\.csv:2: a quote that begins here is not closed"),
         ('a,b\nc,"d"e\n', {}, r"a\.csv:2: a closing quote is followed by text"),
         ("a,b\nHello, tea,c\n", {}, r"a\.csv:2: the line has 3 columns .* the first has 2; put"),
+        ("a,b,c\nd,e\n", {}, r"a\.csv:2: the line has 2 columns .* the first has 3; put"),
         ("a,b\n\n\nc\n", {}, r"a\.csv:4: the line has 1 column "),
         ("a\nb\n", {}, r"a\.csv:1: the line has 1 column \(separated by commas\), but column 1"),
         ("a,b\nc,d\n", {"source": "x"}, r"there is no column x; there are: a, b"),

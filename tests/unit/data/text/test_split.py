@@ -51,6 +51,19 @@ def test_parts_do_not_depend_on_machine_format_tags_or_limit(tmp_path: Path) -> 
     assert pairs_of(few, tmp_path) == plain[:3]
 
 
+def test_blanks_and_forms_of_a_letter_do_not_matter(tmp_path: Path) -> None:
+    """The same source in two parts would be trained on and tested."""
+    forms = ("caf\u00e9 {}", "cafe\u0301 {}", "  caf\u00e9 {} ")
+    lines = [f"{form.format(n)}\tt\n" for n in range(100) for form in forms]
+    (tmp_path / "mine.tsv").write_text("".join(lines), encoding="utf-8")
+    for part in PARTS:
+        found = pairs_of(Columns(file="mine.tsv", header=False, split=part), tmp_path)
+        numbers = [pair.line - 1 for pair in found]
+        assert numbers == [
+            3 * n + k for n in sorted({one // 3 for one in numbers}) for k in range(3)
+        ]
+
+
 FIRST_LINES = [13, 19, 22, 26, 38]
 
 

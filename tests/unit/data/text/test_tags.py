@@ -18,7 +18,7 @@ from transduce.data.text.pairs import (
     read_pairs,
     tags_of,
 )
-from transduce.data.text.tags import split_tags, with_tags, without_tags
+from transduce.data.text.tags import known_tags, split_tags, with_tags, without_tags
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError, RecipeError, TokensError
@@ -34,6 +34,18 @@ def test_there_and_back() -> None:
     assert without_tags(tagged, {"fre", "formal"}) == (["fre", "formal"], "bonjour")
     assert without_tags(tagged, {"fre"}) == (["fre"], "<formal> bonjour")
     assert without_tags("a <fre> b", {"fre"}) == ([], "a <fre> b")
+
+
+def test_brackets_of_two_kinds_do_not_close_each_other() -> None:
+    assert split_tags("N;A(B;C);D") == ["N", "A(B;C)", "D"]
+    assert split_tags("N;A(B;C];D") == ["N", "A(B", "C]", "D"]
+
+
+def test_a_tag_that_is_known_as_a_whole_is_not_split() -> None:
+    assert known_tags("N;V", {"N;V", "N", "V"}) == ["N;V"]
+    assert known_tags("N;V", {"N", "V"}) == ["N", "V"]
+    assert known_tags("A(B;C)", {"A(B", "C)"}) == ["A(B", "C)"]  # of an earlier version
+    assert known_tags("N;V", {"N"}) is None
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])

@@ -325,7 +325,13 @@ def test_damaged_checkpoints(tmp_path: Path, older: bool) -> None:
 
 @pytest.mark.parametrize(
     ("offset", "size", "stride"),
-    [(0, (1000, 1000), (0, 0)), (20, (6, 4), (4, 1)), (0, (6, 4), (400, 1)), (-1, (2,), (1,))],
+    [
+        (0, (1000, 1000), (0, 0)),
+        (1, (6, 4), (4, 1)),
+        (20, (6, 4), (4, 1)),
+        (0, (6, 4), (400, 1)),
+        (-1, (2,), (1,)),
+    ],
 )
 def test_a_tensor_stays_within_its_storage(
     tmp_path: Path, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
