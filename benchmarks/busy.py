@@ -8,8 +8,9 @@ then for `--seconds`.
 `busy` is the share of that time in which a kernel ran, as nvidia-smi samples it. `first` is from
 the start of the process to its first update, reading and tokenising included (the second process
 finds the tokenised corpus). `loss` is the mean over the first `--updates` updates, which must not
-change. With --before, the same is measured with another checkout's package, in turns: SRC is its
-folder `src`. Prints a table and writes benchmarks/results/busy_DEVICE.json.
+change. --kernels profiles some more updates: which kernels ran, and how long. With --before, the
+same is measured with another checkout's package, in turns: SRC is its folder `src`. Prints a table
+and writes benchmarks/results/busy_DEVICE.json.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ RECIPES = [
 ]
 
 
+MOST_KERNELS, MOST_LETTERS = 20, 90
+
+
 class Ended(Exception):
     """The measurement is complete."""
 
@@ -57,6 +61,9 @@ class Clock:
         self.tokens = self.updates = 0
         self.losses: list[float] = []
         self.sampler: subprocess.Popen[str] | None = None
+        self.ended = math.inf
+        self.profile: Any = None
+        self.last = 0
 
     def step(self, record: Any) -> None:
         import torch
@@ -73,13 +80,24 @@ class Clock:
                     torch.cuda.synchronize()
                     self.sampler = sampler()
                 self.began = time.perf_counter()
+        elif self.profile is not None:
+            if record.step >= self.last:
+                torch.cuda.synchronize()
+                self.profile.stop()
+                raise Ended
         else:
             self.tokens += record.tokens
             self.updates += 1
             if now - self.began >= self.asked.seconds:
                 if on_gpu:
                     torch.cuda.synchronize()
-                raise Ended
+                self.ended = time.perf_counter()
+                if not (on_gpu and self.asked.kernels):
+                    raise Ended
+                self.last = record.step + self.asked.kernels
+                only = [torch.profiler.ProfilerActivity.CUDA]
+                self.profile = torch.profiler.profile(activities=only)
+                self.profile.start()
 
     def log(self, record: Mapping[str, Any]) -> None:
         if record["step"] <= self.asked.updates:
@@ -91,7 +109,7 @@ class Clock:
     def result(self) -> dict[str, Any]:
         assert self.first is not None
         assert self.began is not None
-        seconds = time.perf_counter() - self.began
+        seconds = self.ended - self.began
         busy = None
         if self.sampler is not None:
             self.sampler.terminate()
@@ -104,7 +122,35 @@ class Clock:
             "busy": busy,
             "first": self.first - BEGAN,
             "loss": statistics.mean(self.losses) if self.losses else math.nan,
+            **({} if self.profile is None else kernels(self.profile, self.asked.kernels)),
         }
+
+
+def kernels(profile: Any, updates: int) -> dict[str, Any]:
+    """How long kernels ran in an update, together and the longest of them; microseconds."""
+    import torch
+
+    ran = [one for one in profile.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+    spans = sorted((one.time_range.start, one.time_range.end) for one in ran)
+    busy, reached = 0.0, spans[0][0]
+    for start, end in spans:
+        busy += max(end - max(start, reached), 0.0)
+        reached = max(reached, end)
+    by_name: dict[str, list[float]] = {}
+    for one in ran:
+        by_name.setdefault(one.name[:MOST_LETTERS], []).append(one.time_range.elapsed_us())
+    longest = sorted(by_name.items(), key=lambda item: -sum(item[1]))[:MOST_KERNELS]
+    return {
+        "kernels": {
+            "update": (reached - spans[0][0]) / updates,
+            "busy": busy / updates,
+            "count": len(ran) / updates,
+            "longest": {
+                name: {"microseconds": sum(times) / updates, "count": len(times) / updates}
+                for name, times in longest
+            },
+        }
+    }
 
 
 def sampler() -> subprocess.Popen[str]:
@@ -143,7 +189,7 @@ def child(asked: argparse.Namespace, name: str, source: Path | None) -> dict[str
     if source is not None:
         environment["PYTHONPATH"] = str(source.resolve())
     options = [name, "--alone", "--device", asked.device]
-    for key in ("seconds", "warm", "updates"):
+    for key in ("seconds", "warm", "updates", "kernels"):
         options += [f"--{key}", str(getattr(asked, key))]
     for one in asked.override:
         options += ["--override", one]
@@ -168,6 +214,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--warm", type=float, default=15.0)
     parser.add_argument("--updates", type=int, default=100)
+    parser.add_argument("--kernels", type=int, default=0, help="profile so many updates, too")
     parser.add_argument("--before", type=Path)
     parser.add_argument("--override", action="append", default=[])
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)

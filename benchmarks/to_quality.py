@@ -2,18 +2,18 @@
 
     python benchmarks/to_quality.py [RACE...] [--seeds 1,2,3] [--set KEY=VALUE] [--record WHY]
 
-The races are those of benchmarks/to_quality.yaml, the rules in docs/speedrun.md. Each seed is a
-process of its own, one after the other: it starts Python, reads and tokenises the corpus, trains
-the recipe to its end, and scores the model once, on the race's test set. The clock runs from the
-start of the process to that score. Its caches (tokenised corpora, kernels of Triton, Inductor and
-CUDA) are new and empty folders, unless --caches names some. Corpora must be there before
+The races are those of benchmarks/to_quality.yaml, the rules are in docs/reference/speedrun.md. Each
+seed is a process of its own, one after the other: it starts Python, reads and tokenises the corpus,
+trains the recipe to its end, and scores the model once, on the race's test set. The clock runs from
+the start of the process to that score. Its caches (tokenised corpora, kernels of Triton, Inductor
+and CUDA) are new and empty folders, unless --caches names some. Corpora must be there before
 (`transduce corpus get NAME`).
 
 Prints a line for each seed, and what the time went into. --record adds the runs, with the date, the
 commit and what brought the gain, to benchmarks/results/to_quality_DEVICE.json, from which
-tools/make_tables.py makes the tables of docs/speedrun.md; --out names another file. With --jobs,
-several seeds run side by side: such runs tell quality, their seconds do not count, and the record
-says so. --quick runs the script on a corpus that it makes itself.
+tools/make_tables.py makes the tables of docs/reference/speedrun.md; --out names another file. With
+--jobs, several seeds run side by side: such runs tell quality, their seconds do not count, and the
+record says so. --quick runs the script on a corpus that it makes itself.
 """
 
 from __future__ import annotations
@@ -260,8 +260,9 @@ def _commit() -> str:
 
 def write(path: Path, entries: Sequence[dict[str, Any]]) -> None:
     """Add to the records of a file."""
-    kept = json.loads(path.read_text("utf-8"))["records"] if path.exists() else []
-    made = json.dumps({"records": [*kept, *entries]}, indent=1, ensure_ascii=False)
+    kept = json.loads(path.read_text("utf-8")) if path.exists() else {"records": []}
+    kept["records"] += entries
+    made = json.dumps(kept, indent=1, ensure_ascii=False)
     path.write_text(made + "\n", "utf-8")
 
 

@@ -1,5 +1,5 @@
-"""Writes the measured tables of pages of docs/guides/ from benchmarks/results/, and the table of
-settings of docs/guides/decoding.md from their declaration.
+"""Writes the measured tables of pages of docs/ from benchmarks/results/, and the table of settings
+of docs/guides/decoding.md from their declaration.
 
     python tools/make_tables.py [--check]
 
@@ -18,7 +18,7 @@ from result_tables import RESULTS, read, table
 
 from transduce.decoding_settings import SETTINGS
 
-GUIDES = Path(__file__).parents[1] / "docs" / "guides"
+DOCS = Path(__file__).parents[1] / "docs"
 sys.path.insert(0, str(RESULTS.parent))
 OURS, THEIRS = "transduce", "faster-whisper"
 
@@ -200,20 +200,73 @@ def decoding_settings() -> list[str]:
     return table(["setting", "", "default", "limits", "also in"], rows)
 
 
+def races() -> list[str]:
+    """What is to be reached, and the latest record of each race."""
+    from to_quality import read_races
+
+    latest = {one["race"]: one for one in _records() if one["reached"]}
+    rows = []
+    for race in read_races().values():
+        record = latest.get(race.name)
+        better = "at least" if race.higher else "at most"
+        reached = ["not reached yet", "", ""]
+        if record is not None:
+            reached = [f"{record['seconds']:.0f} s", *_score_and_seeds(record)]
+        rows.append(
+            [race.title, f"{better} {race.target:g} {race.unit}", f"{race.goal:g} s", *reached]
+        )
+    return table(["race", "target", "goal", "record", "score", "seeds"], rows)
+
+
+def records() -> list[str]:
+    """All records in their order, and where their seconds went."""
+    rows = []
+    for one in _records():
+        times = one["runs"][min(one["runs"])]["times"]
+        stages = [times[name] for name in ("imported", "read", "first update", "trained", "scored")]
+        parts = [later - sooner for sooner, later in zip([0.0, *stages], stages, strict=False)]
+        rows.append(
+            [
+                f"{one['date']}, {one['commit']}",
+                one["race"],
+                f"{one['seconds']:.1f}" + ("" if one["reached"] else " (missed)"),
+                *_score_and_seeds(one),
+                *(f"{part:.1f}" for part in parts),
+                one["gain"],
+            ]
+        )
+    stages = ["imports", "reading", "first update", "training", "scoring"]
+    head = ["date, commit", "race", "seconds", "score", "seeds", *stages, "what brought the gain"]
+    return table(head, rows)
+
+
+def _records() -> list[dict[str, Any]]:
+    return (read("to_quality_cuda") or {"records": []})["records"]
+
+
+def _score_and_seeds(record: dict[str, Any]) -> list[str]:
+    found = [run["score"] for run in record["runs"].values()]
+    digits = 4 if record["race"] == "shakespeare" else 2
+    spread = f" ± {statistics.stdev(found):.{digits}f}" if len(found) > 1 else ""
+    return [f"{statistics.mean(found):.{digits}f}{spread}", str(len(found))]
+
+
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
-    "settings": ("decoding.md", decoding_settings),
-    "error rates": ("whisper.md", whisper_wer),
-    "CPU speed": ("whisper.md", whisper_speed),
-    "GPU speed": ("whisper.md", whisper_speed_on_gpu),
-    "optimizers": ("training.md", optimizers),
-    "checkpointing": ("training.md", checkpointing),
+    "settings": ("guides/decoding.md", decoding_settings),
+    "error rates": ("guides/whisper.md", whisper_wer),
+    "CPU speed": ("guides/whisper.md", whisper_speed),
+    "GPU speed": ("guides/whisper.md", whisper_speed_on_gpu),
+    "optimizers": ("guides/training.md", optimizers),
+    "checkpointing": ("guides/training.md", checkpointing),
+    "races": ("reference/speedrun.md", races),
+    "records": ("reference/speedrun.md", records),
 }
 
 
 def main() -> None:
     stale = []
     for name, (page, make) in TABLES.items():
-        path = GUIDES / page
+        path = DOCS / page
         text = path.read_text("utf-8")
         first, last = f"<!-- {name}: made by make_tables.py -->", f"<!-- end of {name} -->"
         before, _, rest = text.partition(first)

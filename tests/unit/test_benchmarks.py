@@ -490,3 +490,79 @@ def test_the_twin_of_hugging_face_says_the_same() -> None:
             ours_BTV = network.head(network.decoder(targets, memory)).log_softmax(dim=-1)
             logits_BTV = theirs(input_ids=sources, decoder_input_ids=targets).logits
         torch.testing.assert_close(ours_BTV, logits_BTV.log_softmax(dim=-1), rtol=0, atol=1e-4)
+
+
+# ------------------------------------------------------------------------------ to_quality.py
+
+
+@pytest.mark.usefixtures("scripts")
+def test_races_are_of_recipes_and_metrics_that_exist() -> None:
+    import scores
+    import to_quality
+
+    from transduce.evaluation.metrics import HIGHER_IS_BETTER
+    from transduce.recipe import load_recipe
+
+    races = to_quality.read_races()
+    assert len(races) == 6
+    for race in [*races.values(), *to_quality.quick().values()]:
+        recipe = load_recipe(race.recipe, race.overrides)
+        name = to_quality._plain(race)
+        assert name in recipe.metrics or hasattr(scores, name)
+        higher = HIGHER_IS_BETTER.get(name, False)
+        assert race.higher == (higher != race.metric.startswith("100 - "))
+        assert race.reached(race.target)
+        assert race.reached(race.target + 1) == race.higher
+        assert race.reached(race.target - 1) != race.higher
+
+
+@pytest.mark.usefixtures("scripts")
+def test_the_clock_reads_what_a_run_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    import to_quality
+
+    now = [10.0]
+    monkeypatch.setattr(to_quality.time, "perf_counter", lambda: now[0])
+    clock = to_quality.Clock()
+    for line in (
+        'to_quality: {"what": "imported"}',
+        "Training: 9 pairs, 9 source and 9 target tokens.",
+        "Validation: 9 pairs, 9 source and 9 target tokens.",
+        "step 1/4  loss 3.0",
+        "step 4/4  loss 2.0",
+        "step 4/4  valid  loss 2.5  bleu 1.00  best",
+        'to_quality: {"what": "trained"}',
+        'to_quality: {"what": "scored", "score": 41.0, "updates": 4}',
+    ):
+        now[0] += 1
+        clock.hear(line)
+    found = clock.result()
+    times = ("imported", 1), ("read", 3), ("first update", 4), ("last update", 6), ("trained", 7)
+    assert found["times"] == {**dict(times), "scored": 8}
+    assert (found["seconds"], found["score"], found["updates"]) == (8, 41.0, 4)
+    assert found["validations"] == [{"seconds": 6, "said": "loss 2.5  bleu 1.00  best"}]
+
+
+@pytest.mark.usefixtures("scripts")
+def test_caches_of_a_race_are_new_and_empty(tmp_path: Path) -> None:
+    import to_quality
+
+    with to_quality.caches(None) as one, to_quality.caches(None) as other:
+        for name in to_quality.CACHES:
+            assert one[name] != other[name]
+            assert not Path(one[name]).exists()
+    with to_quality.caches(tmp_path) as kept:
+        assert {Path(kept[name]).parent for name in to_quality.CACHES} == {tmp_path}
+
+
+@pytest.mark.usefixtures("scripts")
+def test_records_are_added(tmp_path: Path) -> None:
+    import to_quality
+
+    (tmp_path / "x.json").write_text('{"note": "n", "records": [{"race": "a"}]}')
+    to_quality.write(tmp_path / "x.json", [{"race": "b"}])
+    to_quality.write(tmp_path / "y.json", [{"race": "b"}])
+    assert json.loads((tmp_path / "x.json").read_text()) == {
+        "note": "n",
+        "records": [{"race": "a"}, {"race": "b"}],
+    }
+    assert json.loads((tmp_path / "y.json").read_text()) == {"records": [{"race": "b"}]}
