@@ -49,11 +49,15 @@ def known_tags(text: str, known: Container[str]) -> list[str] | None:
 
     Models of earlier versions have tags that were split inside brackets too.
     """
-    for tags in ([text], split_tags(text), _split_everywhere(text)):
-        found = [composed(tag) for tag in tags]
+    for split in (_as_it_is, split_tags, _split_everywhere):
+        found = [composed(tag) for tag in split(text)]
         if found and all(tag in known for tag in found):
             return found
     return None
+
+
+def _as_it_is(text: str) -> list[str]:
+    return [text]
 
 
 def _split_everywhere(text: str) -> list[str]:

@@ -94,6 +94,9 @@ def test_a_list_of_corpora_takes_turns(tmp_path: Path) -> None:
     assert (counts.pairs, counts.empty_source) == (5, 1)
     assert sources(mixture.model_copy(update={"limit": 2})) == ["<x> a", "<y> d"]
     assert tags_of(mixture, None) == ["x", "y"]
+    assert tags_of(mixture.model_copy(update={"limit": 1}), None) == ["x"]
+    empty = Columns(file=write(tmp_path, "empty.tsv", "\tE\n"), tag="z")
+    assert tags_of(Mixture(of=[one, empty]), None) == ["x"]
     assert corpus_name(mixture) == f"{one.file}, {other.file}"
     check_files(mixture, None)
     with pytest.raises(DataError, match="there is no file"):
@@ -275,3 +278,14 @@ def test_which_corpora_have_tags_before_every_source() -> None:
     assert not always_tagged(Mixture(of=[tagged, plain]))
     assert always_tagged(Named(name="sigmorphon2020", split="train", language="all"))
     assert not always_tagged(Named(name="sigmorphon2020", split="train", language="fre"))
+
+
+def test_tags_that_a_recipe_gives_are_found_in_the_first_pair(tmp_path: Path) -> None:
+    """The rest of a large corpus is not read for them."""
+    broken = write(tmp_path, "broken.tsv", "a\tA\nb\n")
+    with pytest.raises(DataError, match=r"broken\.tsv:2"):
+        sources(Columns(file=broken, tag="x"))
+    assert tags_of(Columns(file=broken, tag="x"), None) == ["x"]
+    rows = write(tmp_path, "rows.tsv", "a\tA\tV\nb\tB\tN\n")
+    of_rows = Columns(file=rows, source=0, target=1, tags=2)
+    assert tags_of(Mixture(of=[Columns(file=broken, tag="x"), of_rows]), None) == ["N", "V", "x"]
