@@ -79,6 +79,7 @@ QUICK: dict[str, Quick] = {
         holds=("tokens_per_second",),
     ),
     "checkpointing.py": Quick("--quick --rounds 1 --steps 1 --json out.json", holds=("with",)),
+    "choices.py": Quick("--quick --device cpu --out out.json", holds=("chosen", "recurrent")),
     "decode_speed.py": Quick(
         "--quick --device cpu --out out.json --systems ours~float32,hf --only greedy,~1",
         holds=("ours", "hf"),

@@ -57,8 +57,13 @@ class Choice:
         return found
 
 
-def choose(found: Found, machine: Machine, minutes: float = MINUTES) -> Choice:
-    """The recipe for what was found, on a machine, for so many minutes of training."""
+def choose(
+    found: Found, machine: Machine, minutes: float = MINUTES, plan: Plan | None = None
+) -> Choice:
+    """The recipe for what was found, on a machine, for so many minutes of training.
+
+    plan: that one, whatever the time; None: the one that suits.
+    """
     choice = Choice()
     choice.set("name", found.name, "the run directory is runs/NAME")
     choice.set("task", RECIPE_TASKS[found.task], f"{found.task}, by what is in the file")
@@ -66,7 +71,7 @@ def choose(found: Found, machine: Machine, minutes: float = MINUTES) -> Choice:
     _parts(choice, found)
     _tokens(choice, found, machine)
     _audio_rate(choice, found)
-    timed = _plan(choice, found, machine, minutes)
+    timed = _plan(choice, found, machine, minutes, plan)
     _model(choice, found, timed)
     _train(choice, found, timed, minutes)
     _validation(choice, found, timed, machine)
@@ -347,8 +352,12 @@ def _fit(plan: Plan, tokens: float, machine: Machine, minutes: float) -> Timed:
     return Timed(plan, batch, int(updates), possible, expected * batch / max(tokens, 1))
 
 
-def _plan(choice: Choice, found: Found, machine: Machine, minutes: float) -> Timed:
+def _plan(
+    choice: Choice, found: Found, machine: Machine, minutes: float, asked: Plan | None
+) -> Timed:
     """The largest plan for so many rows that gets enough updates in the time; else the smallest."""
+    if asked is not None:
+        return _fit(asked, training_tokens(choice, found), machine, minutes)
     family = family_of(found)
     size = found.sound.minutes if found.sound is not None else found.rows
     fitting = [plan for plan in PLANS[family] if plan.rows[0] <= size < plan.rows[1]]
@@ -428,7 +437,7 @@ METRICS = {
 METRICS_ARE = {
     "exact": "whole outputs that are right",
     "bleu": "n-grams of words",
-    "chrf": "n-grams of characters: words have no spaces between them",
+    "chrf": "n-grams of characters, of phrases or of words without spaces",
     "accuracy": "labels that are right",
     "bits_per_character": "how well the next letter is predicted",
     "cer": "characters that are wrong",
@@ -440,8 +449,10 @@ def _metrics(choice: Choice, found: Found) -> list[str]:
     family = family_of(found)
     if family == "words" and choice.get("data.tokens.target.level") == "symbol":
         family = "phones"
-    if family == "sentences" and _is_unspaced(found.target):
+    if family in ("words", "sentences") and _is_unspaced(found.target):
         return ["chrf", "bleu"]
+    if family == "words" and not found.target.is_words:  # phrases: few are right as a whole
+        return ["chrf", "exact"]
     if family == "audio to text" and found.target.is_symbols:
         return ["per"]
     return METRICS[family]

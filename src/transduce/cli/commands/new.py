@@ -23,10 +23,11 @@ def new(data: Data, minutes: Minutes = None) -> None:
     """Print a recipe for a file of your own, with the reason of each value."""
     from transduce.cli.own_file import chosen_for, data_files, recipe_of, recipe_text
     from transduce.errors import DataError
+    from transduce.recipe import shipped
 
     paths, overrides = data_files(data[0], data[1:])
     if not paths:
-        there = Path(data[0]).exists()
+        there = Path(data[0]).exists() or data[0] in shipped()
         raise DataError(
             f"{data[0]} is a recipe or a run already; give a file of data"
             if there

@@ -1,0 +1,389 @@
+"""What `transduce train FILE` chooses, against a search by hand in the same time.
+
+    python benchmarks/choices.py --prepare DATA CUT     # corpora, cut to 100, 1,000, 10,000 rows
+    python benchmarks/choices.py CUT --seconds 60 --jobs 12 --device cuda --out FILE
+
+Each cut is a folder of train, valid and test files. For each the recipe is chosen as the command
+does, for so many seconds; the search tries every plan of the task, and each with other rates and
+dropouts, for the same wall clock. The best of the search is that of the best validation score; both
+are compared on the test set. Trainings run side by side, each in a process. Results are added to
+FILE as they come: a run that was stopped goes on, and several machines may share the work
+(--share 1/2). HELD_OUT corpora are reported apart: nothing was tuned on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import lzma
+import multiprocessing
+import os
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+ROWS = (100, 1000, 10_000)
+MAX_HELD_OUT = 500  # rows of valid and of test
+HELD_OUT = ("g2p-hun", "g2p-jpn", "inflection-hun", "multi30k-de-fr", "languages")
+RATES, DROPOUTS = (0.5, 2.0), (0.1, 0.3, 0.5)
+Parts = dict[str, list[str]]
+"""Lines of the files train, valid and test."""
+
+
+# ------------------------------------------------------------------------------------ the corpora
+
+
+def lines_of(path: Path) -> list[str]:
+    opened: Callable[..., Any] = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    with opened(path, "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n") for line in file]
+
+
+def by_hash(lines: Iterable[str]) -> list[str]:
+    """In an order that depends on nothing but each line: cuts are part of larger ones."""
+    return sorted(lines, key=lambda line: blake2b(line.encode(), digest_size=8).digest())
+
+
+def parts(names: dict[str, str], folder: Path) -> Parts:
+    return {part: lines_of(folder / name) for part, name in names.items()}
+
+
+def g2p(language: str, folder: Path) -> Parts:
+    names = {"train": "train", "valid": "dev", "test": "test"}
+    files = {part: f"{language}_{name}.tsv.gz" for part, name in names.items()}
+    return parts(files, folder / "sigmorphon2020_g2p")
+
+
+def cmudict(folder: Path) -> Parts:
+    names = {
+        "train": "cmudict-0.7b.train-dev-20-21.gz",
+        "valid": "cmudict-0.7b.train-dev-1-21.gz",
+        "test": "cmudict-0.7b.test.gz",
+    }
+    found = parts(names, folder / "cmudict_g2p")
+    return {
+        part: ["\t".join(line.split(None, 1)) for line in lines] for part, lines in found.items()
+    }
+
+
+def inflection(language: str, size: str, folder: Path) -> Parts:
+    names = {
+        "train": f"{language}_{size}.train",
+        "valid": f"{language}.dev",
+        "test": f"{language}.gold",
+    }
+    found: Parts = {}
+    with tarfile.open(folder / "sigmorphon2022_inflection" / "part1.tar.xz") as packed:
+        for part, name in names.items():
+            file = packed.extractfile(name)
+            assert file is not None
+            found[part] = [line for line in file.read().decode("utf-8").splitlines() if line]
+    return found
+
+
+def multi30k(source: str, target: str, folder: Path) -> Parts:
+    place = folder / "multi30k"
+    names = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+    if not (place / f"val.{source}.gz").exists():
+        names["valid"] = "valid"
+    sides = {
+        part: [
+            [" ".join(line.split()) for line in lines_of(place / f"{name}.{side}.gz")]
+            for side in (source, target)
+        ]
+        for part, name in names.items()
+    }
+    return {part: list(map("\t".join, zip(*both, strict=True))) for part, both in sides.items()}
+
+
+def imdb(folder: Path) -> Parts:
+    """The label and the review; a part of the training set is the validation set."""
+    sets = {}
+    for name in ("train", "test"):
+        rows = (line.split("\t") for line in lines_of(folder / "imdb" / f"{name}.tsv.xz"))
+        sets[name] = by_hash(f"{row[3]}\t{row[0]}" for row in rows)
+    return {
+        "train": sets["train"][MAX_HELD_OUT:],
+        "valid": sets["train"][:MAX_HELD_OUT],
+        "test": sets["test"],
+    }
+
+
+def languages(folder: Path) -> Parts:
+    """Paragraphs of the Declaration of Human Rights and their language: of twenty languages."""
+    rows = [line.split("\t") for line in lines_of(folder / "udhr_text" / "paragraphs.tsv.xz")[1:]]
+    chosen = by_hash({row[0] for row in rows})[:20]
+    kept = by_hash(f"{row[2]}\t{row[0]}" for row in rows if row[0] in chosen)
+    third = min(len(kept) // 4, MAX_HELD_OUT)
+    return {
+        "train": kept[2 * third :],
+        "valid": kept[:third],
+        "test": kept[third : 2 * third],
+    }
+
+
+def ewt(folder: Path) -> Parts:
+    """A sentence and its tags in each line."""
+    names = {"train": "train", "valid": "dev", "test": "test"}
+    found: Parts = {}
+    for part, name in names.items():
+        found[part] = list(
+            _sentences(lines_of(folder / "ud_english_ewt" / f"en_ewt-ud-{name}.conllu.xz"))
+        )
+    return found
+
+
+def _sentences(lines: Iterable[str]) -> Iterator[str]:
+    words: list[list[str]] = []
+    for line in lines:
+        cells = line.split("\t")
+        if len(cells) == 10 and cells[0].isdecimal():
+            words.append([cells[1].replace(" ", "_"), cells[3]])
+        elif not line and words:
+            yield "\t".join(" ".join(word[side] for word in words) for side in (0, 1))
+            words = []
+
+
+CORPORA: dict[str, Callable[[Path], Parts]] = {
+    "cmudict": cmudict,
+    "g2p-ady": lambda folder: g2p("ady", folder),
+    "g2p-kor": lambda folder: g2p("kor", folder),
+    "g2p-fre": lambda folder: g2p("fre", folder),
+    "g2p-hun": lambda folder: g2p("hun", folder),
+    "g2p-jpn": lambda folder: g2p("jpn", folder),
+    "inflection-kat": lambda folder: inflection("kat", "large", folder),
+    "inflection-ang": lambda folder: inflection("ang", "large", folder),
+    "inflection-hun": lambda folder: inflection("hun", "large", folder),
+    "multi30k-en-de": lambda folder: multi30k("en", "de", folder),
+    "multi30k-de-fr": lambda folder: multi30k("de", "fr", folder),
+    "imdb": imdb,
+    "languages": languages,
+    "ewt": ewt,
+}
+
+
+def prepare(data: Path, out: Path) -> None:
+    """Write each corpus, cut to so many rows of training."""
+    for name, read in CORPORA.items():
+        try:
+            found = read(data)
+        except (OSError, KeyError, AssertionError) as error:
+            print(f"{name} is left out: {error}")
+            continue
+        train = by_hash(found["train"])
+        for rows in ROWS:
+            if rows > ROWS[0] and len(train) < rows / 3:
+                continue
+            place = out / f"{name}-{rows}"
+            place.mkdir(parents=True, exist_ok=True)
+            cut = {
+                "train": train[:rows],
+                **{part: by_hash(found[part])[:MAX_HELD_OUT] for part in ("valid", "test")},
+            }
+            for part, lines in cut.items():
+                (place / f"{part}.tsv").write_text("".join(f"{one}\n" for one in lines), "utf-8")
+            print(f"{place.name}: {', '.join(f'{k} {len(v):,}' for k, v in cut.items())}")
+
+
+def quick(out: Path) -> None:
+    """A small corpus, to see that everything runs."""
+    place = out / "reverse-100"
+    place.mkdir(parents=True)
+    words = by_hash(f"{a}{b}{c}" for a in "abcde" for b in "fghij" for c in "klmnop")
+    for part, some in (("train", words[:100]), ("valid", words[100:120]), ("test", words[120:])):
+        text = "".join(f"{word}\t{word[::-1]}\n" for word in some)
+        (place / f"{part}.tsv").write_text(text, "utf-8")
+
+
+# ----------------------------------------------------------------------------------- the trainings
+
+
+def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[str, Any]]:
+    """The recipes of a cut by name: the chosen one, and those of the search."""
+    from transduce.automatic import choose, inspect
+    from transduce.automatic.choose import family_of
+    from transduce.automatic.plans import PLANS
+
+    found = replace(inspect([folder / "train.tsv"]), folder=folder.resolve())
+    minutes = seconds / 60
+
+    def values(**asked: Any) -> dict[str, Any]:
+        choice = choose(found, machine, minutes, **asked)
+        choice.set("data.folder", str(found.folder))
+        choice.set("validation.limit", None)
+        return choice.values
+
+    recipes = {"chosen": values()}
+    for plan in PLANS[family_of(found)]:
+        as_it_is = values(plan=plan)
+        recipes[plan.name] = as_it_is
+        rate = as_it_is["train"]["lr"]
+        for factor in RATES:
+            recipes[f"{plan.name}, rate × {factor:g}"] = with_key(
+                as_it_is, "train", "lr", rate * factor
+            )
+        for dropout in DROPOUTS:
+            if dropout != as_it_is["model"]["dropout"]:
+                recipes[f"{plan.name}, dropout {dropout}"] = with_key(
+                    as_it_is, "model", "dropout", dropout
+                )
+    return recipes
+
+
+def with_key(values: dict[str, Any], section: str, key: str, value: Any) -> dict[str, Any]:
+    return {**values, section: {**values[section], key: value}}
+
+
+def train_one(recipe: dict[str, Any], seed: int, seconds: float, device: str) -> dict[str, Any]:
+    """Train and score one recipe, in a process of its own."""
+    import torch
+
+    import transduce
+    from transduce.evaluation.evaluate import evaluate_folder
+
+    torch.set_num_threads(1)
+    recipe = {**recipe, "seed": seed}
+    recipe["train"] = {**recipe["train"], "device": device, "minutes": seconds / 60}
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as place:
+        trained = transduce.train(recipe, Path(place) / "run")
+        spent = time.perf_counter() - began
+        scores = {}
+        for part in ("valid", "test"):
+            found = evaluate_folder(trained.model, trained.folder, split=part, write=False)
+            first = next(iter(found.metrics.values()))
+            scores[part] = first.value
+            scores["metric"] = first.name
+            scores["higher_is_better"] = first.higher_is_better
+    return {**scores, "updates": trained.state.step, "seconds": round(spent, 1)}
+
+
+def run(arguments: argparse.Namespace, folder: Path) -> None:
+    from transduce.automatic import Machine, this_machine
+
+    machine = this_machine(arguments.device)
+    if arguments.speed is not None:
+        machine = Machine(machine.device, arguments.speed, machine.name)
+    kept = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
+    rows = kept.get("rows", {})
+    jobs = []
+    for cut in sorted(folder.iterdir()):
+        if arguments.only and not any(name in cut.name for name in arguments.only):
+            continue
+        for name, recipe in settings_of(cut, machine, arguments.seconds).items():
+            for seed in range(1, arguments.seeds + 1):
+                key = f"{cut.name} | {name} | {seed}"
+                if key not in rows and (name == "chosen" or not arguments.chosen):
+                    jobs.append((key, recipe, seed))
+    part, of = map(int, arguments.share.split("/"))
+    jobs = jobs[part - 1 :: of][: arguments.most]
+    print(f"{len(jobs)} trainings, {len(rows)} are there already", flush=True)
+    facts = {
+        "command": "python benchmarks/choices.py CUT "
+        f"--seconds {arguments.seconds:g} --jobs {arguments.jobs} --device {arguments.device}",
+        "machine": machine.words,
+        "seconds": arguments.seconds,
+        "held_out": HELD_OUT,
+    }
+    context = multiprocessing.get_context("spawn")
+    end = time.monotonic() + 60 * arguments.minutes
+    with ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
+        waiting = {
+            pool.submit(train_one, recipe, seed, arguments.seconds, machine.device): key
+            for key, recipe, seed in jobs
+        }
+        for done in as_completed(waiting):
+            if not done.cancelled():
+                try:
+                    rows[waiting[done]] = done.result()
+                except Exception as error:  # one that fails must not cost the others
+                    print(f"{waiting[done]}: {error}", flush=True)
+                write(arguments.out, {**facts, "rows": rows})
+            if time.monotonic() > end:
+                for left in waiting:
+                    left.cancel()
+    for line in table(rows):
+        print(line)
+
+
+def write(path: Path, values: dict[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+# -------------------------------------------------------------------------------------- the table
+
+
+def table(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """Corpus and size: the chosen recipe, the best of the search, and what is lost."""
+    cuts: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for key, row in rows.items():
+        cut, name, _ = key.split(" | ")
+        cuts.setdefault(cut, {}).setdefault(name, []).append(row)
+    lines = ["| corpus | metric | chosen | best by hand | which | loss |", "| --- " * 6 + "|"]
+    losses: dict[bool, list[float]] = {True: [], False: []}
+    for cut, found in sorted(cuts.items()):
+        chosen = found.get("chosen")
+        if chosen is None or len(found) < 2:
+            continue
+        sign = 1 if chosen[0]["higher_is_better"] else -1
+        searched = {name: of for name, of in found.items() if name != "chosen"}
+        best = max(searched, key=lambda name: sign * mean(row["valid"] for row in searched[name]))
+        ours, theirs = (mean(row["test"] for row in of) for of in (chosen, searched[best]))
+        loss = 100 * sign * (theirs - ours) / max(abs(theirs), 1e-9)
+        losses[cut.rpartition("-")[0] in HELD_OUT].append(loss)
+        lines.append(
+            f"| {cut} | {chosen[0]['metric']} | {ours:.2f} | {theirs:.2f} | {best} | {loss:.1f} % |"
+        )
+    for held, of in losses.items():
+        if of:
+            name = "held out" if held else "tuned on"
+            lines.append(f"{name}: mean loss {mean(of):.1f} %, largest {max(of):.1f} %")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, nargs="?", help="what --prepare wrote")
+    parser.add_argument("--prepare", type=Path, nargs=2, metavar=("DATA", "CUT"))
+    parser.add_argument("--quick", action="store_true", help="a small corpus, two updates each")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each training")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start nothing after these")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
+    parser.add_argument("--share", default="1/1", help="the first of two machines: 1/2")
+    parser.add_argument("--most", type=int, help="at most so many trainings")
+    parser.add_argument("--only", nargs="*", help="cuts whose name has one of these")
+    parser.add_argument("--chosen", action="store_true", help="without the search")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--speed", type=float, help="of one training; default: measured here")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/choices.json"))
+    arguments = parser.parse_args()
+    if arguments.prepare:
+        prepare(*arguments.prepare)
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if arguments.quick:
+        arguments.seconds, arguments.most = 1.0, 2
+        with tempfile.TemporaryDirectory() as place:
+            quick(Path(place))
+            run(arguments, Path(place))
+        return
+    if arguments.folder is None:
+        parser.error("give the folder that --prepare wrote")
+    run(arguments, arguments.folder)
+
+
+if __name__ == "__main__":
+    main()
