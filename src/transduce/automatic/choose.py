@@ -17,6 +17,7 @@ from transduce.data.text.pairs import in_part
 MINUTES = 10.0
 SPENT = 0.85  # of the minutes on updates; the rest are start-up and validation
 ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be taken
+SHORT = 3  # minutes
 HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
 FEWEST_HELD_OUT = 5
 TOKENS_OF_WORD = 1.4  # subwords, in the mean
@@ -74,7 +75,7 @@ def choose(
     timed = _plan(choice, found, machine, minutes, plan)
     _model(choice, found, timed)
     _train(choice, found, timed, minutes)
-    _validation(choice, found, timed, machine)
+    _validation(choice, found, timed, machine, minutes)
     _decoding(choice, found)
     choice.about = _about(choice, found, timed, machine, minutes)
     return choice
@@ -458,12 +459,17 @@ def _metrics(choice: Choice, found: Found) -> list[str]:
     return METRICS[family]
 
 
-def _validation(choice: Choice, found: Found, timed: Timed, machine: Machine) -> None:
+def _validation(
+    choice: Choice, found: Found, timed: Timed, machine: Machine, minutes: float
+) -> None:
     metrics = _metrics(choice, found)
-    choice.set("validation.every", max(timed.expected // 8, 10), "about eight times")
+    # On a CPU decoding takes as long as many updates: less of it where there is little time.
+    slow = machine.device == "cpu" and found.task in ("text to text", "audio to text")
+    times = 4 if slow and minutes < SHORT else 8
+    choice.set("validation.every", max(timed.expected // times, 10), f"about {times} times")
     if found.task != "language model":
-        limit = 500 if machine.device == "cpu" and found.task in ("text to text",) else None
-        choice.set("validation.limit", limit, "decoding takes time" if limit else "all of it")
+        limit = int(min(max(50 * minutes, 40), 500)) if slow else None
+        choice.set("validation.limit", limit, "decoding takes time" if slow else "all of it")
     loss = found.task == "language model"
     choice.set("validation.metric", "loss" if loss else metrics[0], "decides the best checkpoint")
     choice.set("metrics", metrics, METRICS_ARE.get(metrics[0], ""))

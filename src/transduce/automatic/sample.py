@@ -125,7 +125,8 @@ def sample_table(path: Path, kind: str, header: bool | None = None) -> Table:
     whole = sample.whole and len(rows) < MAX_ROWS
     if kind == "csv" and sample.whole:
         total = max(total if not whole else len(rows), len(rows))
-    return Table(kind, names, rows, total, whole, notes)
+    # That a header was recognised is seen by the names of the columns.
+    return Table(kind, names, rows, total, whole, notes if names is None else [])
 
 
 def _tab_records(path: Path, sample: Lines) -> Iterator[tuple[int, list[str]]]:

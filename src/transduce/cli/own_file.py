@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 RECIPES = (".yaml", ".yml")
 LOOKED_AT = 1 << 16  # bytes of a file in which a recipe has its key `data`
 MAX_CHECKED = 200_000  # pairs of each part that the data checks read
+SHOWN = 4  # warnings
 CHOSEN = "chosen.yaml"
 """The commented recipe in the run directory."""
 # What a user may say of the file, by the keys of a recipe; it then holds for all parts.
@@ -119,10 +120,12 @@ def print_problems(recipe: Recipe, found: Found) -> None:
     diagnosis = examine(_first_pairs(recipe) if found.rows > MAX_CHECKED else recipe)
     if not diagnosis.ok:
         raise DataError(diagnosis.verdict)
-    for finding in diagnosis.findings:
-        if finding.severity == "warning":
-            where = f" ({finding.examples[0]})" if finding.examples else ""
-            print(f"warning: {finding.what}{where}. {finding.remedy}")
+    warnings = [finding for finding in diagnosis.findings if finding.severity == "warning"]
+    for finding in warnings[:SHOWN]:
+        where = f" ({finding.examples[0]})" if finding.examples else ""
+        print(f"warning: {finding.what}{where}. {finding.remedy}")
+    if len(warnings) > SHOWN:
+        print(f"and {len(warnings) - SHOWN} more: `transduce check` has all of them.")
     sys.stdout.flush()
 
 
