@@ -20,7 +20,7 @@ Data = Annotated[
 
 
 def new(data: Data, minutes: Minutes = None) -> None:
-    """Print a recipe for a file of your own, with the reason of each value."""
+    """Print a recipe for a file of your own, with its reasons."""
     from transduce.cli.own_file import chosen_for, data_files, recipe_of, recipe_text
     from transduce.errors import DataError
     from transduce.recipe import shipped

@@ -33,7 +33,9 @@ def train(
         bool, typer.Option("--overwrite", help="Replace the existing run.")
     ] = False,
 ) -> None:
-    """Train a model from a recipe, or from data of your own, for which it chooses one.
+    """Train a model from a recipe, or on a file of your own.
+
+    For data a recipe is chosen and written; the score is of rows that are held out.
 
     To resume a stopped run: transduce train runs/NAME --resume.
     """
