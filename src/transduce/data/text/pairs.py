@@ -303,7 +303,7 @@ def _tags_of(corpus: Corpus, folder: str | None) -> set[str] | None:
     """None of a corpus without pairs, whose tag no model learns."""
     found, place = resolved(corpus, folder)
     if isinstance(found, Mixture) and corpus.limit is None:
-        each = [tags for one in found.of if (tags := _tags_of(one, place)) is not None]
+        each = [has for one in found.of if (has := _tags_of(one, place)) is not None]
         own = {tag} if (tag := getattr(corpus, "tag", None)) else set()
         return own.union(*each) if each else None
     pairs = read_pairs(corpus, folder)
@@ -487,7 +487,7 @@ def _recording_pairs(
             file = beside / expanded(audio)
             source = place_of(file, start, end) if audio.strip() else ""
             pair = Pair(source, target, name, line, transcript=transcript, group=group)
-            yield _tagged(pair, tags if source else ())
+            yield _tagged(pair, tags, ()) if source and tags else pair
 
 
 def _seconds(text: str, name: str, line: int) -> float:
