@@ -63,7 +63,7 @@ AFTER = 1.5  # seconds of noise after a recording
 def recordings(model: SpeechModel, split: str, limit: int | None) -> list[tuple[Wave, str]]:
     corpus = getattr(model.recipe.data, split)
     pairs = list(read_pairs(corpus, model.recipe.data.folder))[:limit]
-    read = read_waves([pair.source for pair in pairs], model.recordings.audio.sample_rate)
+    read = read_waves([pair.source for pair in pairs], model.recordings.settings.sample_rate)
     there = zip(read, pairs, strict=True)
     return [(heard.wave, pair.target) for heard, pair in there if heard.wave is not None]
 
@@ -129,7 +129,7 @@ def heard_live(
 
 
 def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> dict[str, Any]:
-    rate, device = model.recordings.audio.sample_rate, model.device
+    rate, device = model.recordings.settings.sample_rate, model.device
     recogniser = model.live_recogniser(chunk_ms=chunk)
     heard_live(recogniser, given[0][0], device, True)  # the first call is slower
     first, final, finish, busy, seconds = [], [], [], 0.0, 0.0
@@ -158,7 +158,7 @@ def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> 
 
 
 def latency_of_files(model: SpeechModel, given: list[tuple[Wave, str]]) -> dict[str, Any]:
-    rate, finish, texts = model.recordings.audio.sample_rate, [], []
+    rate, finish, texts = model.recordings.settings.sample_rate, [], []
     for wave, _ in given:
         loud = np.flatnonzero(sounding(wave.astype(np.float32) / np.float32(FULL_SCALE), rate))
         after = len(wave) / rate - ((loud[-1] + 1) * HOP if len(loud) else 0.0)

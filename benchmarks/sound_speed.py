@@ -69,7 +69,7 @@ def train_speed(model: SpeechModel, folder: Path, updates: int, rounds: int) -> 
     measured = portions[WARM:]
     batches = [batch for portion in measured for batch in portion.batches]
     samples = sum(int(batch.source_lengths_B.sum()) for batch in batches)
-    audio = samples / model.recordings.audio.sample_rate
+    audio = samples / model.recordings.settings.sample_rate
     whole = timed(lambda: learn(measured), device, rounds)
     features = timed(lambda: _features(model, batches), device, rounds)
     model.network.eval()
@@ -94,11 +94,11 @@ def transcribe_speed(model: SpeechModel, rounds: int, limit: int | None) -> dict
     assert recipe.data.test is not None
     names = [pair.source for pair in read_pairs(recipe.data.test, recipe.data.folder)][:limit]
     began = time.perf_counter()
-    read = read_waves(names, model.recordings.audio.sample_rate)
+    read = read_waves(names, model.recordings.settings.sample_rate)
     reading = time.perf_counter() - began
     there = zip(names, read, strict=True)
     pieces = [AudioSegment.of(name, heard.wave) for name, heard in there if heard.wave is not None]
-    audio = sum(len(piece.wave) for piece in pieces) / model.recordings.audio.sample_rate
+    audio = sum(len(piece.wave) for piece in pieces) / model.recordings.settings.sample_rate
     found: dict[str, Any] = {"test_seconds": audio, "reading": audio / reading}
     for name, beam in (("greedy", 1), ("searched", recipe.decode.beam)):
         model.run(pieces[:8], beam=beam)

@@ -109,7 +109,7 @@ QUICK: dict[str, Quick] = {
         packages=("transformers",),
     ),
     "inflection.py": Quick(
-        "inflection --language kat --steps 2 --json out.json",
+        "inflection --language kat --seconds 1 --seeds 1 --json out.json",
         holds=("dropout 0.0", "dropout 0.3", "of_seeds"),
         world=("inflection",),
         slow=False,

@@ -114,8 +114,8 @@ def test_overrides_that_cannot_be(
     assert said in sentence(transduce(*given))
 
 
-def test_a_recipe_without_end(transduce: Transduce) -> None:
-    assert "is larger than 256 KB" in sentence(transduce("check", "/dev/zero"))
+def test_a_file_without_end(transduce: Transduce) -> None:
+    assert "the line has more than 64 MB" in sentence(transduce("check", "/dev/zero"))
 
 
 # ------------------------------------------------------------------------------------------ data
