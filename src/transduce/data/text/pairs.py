@@ -465,7 +465,7 @@ def _column_pairs(corpus: Columns, folder: str | None, counts: ReadingCounts) ->
 def _recording_pairs(
     corpus: Recordings, folder: str | None, counts: ReadingCounts
 ) -> Iterator[Pair]:
-    """Audio locations, targets and transcripts."""
+    """Audio locations, targets and transcripts; tags are not yet put before their source."""
     wanted = [corpus.audio, corpus.target]
     optional = [corpus.transcript, corpus.start, corpus.end, corpus.group, corpus.tags]
     wanted += [column for column in optional if column is not None]
@@ -486,8 +486,7 @@ def _recording_pairs(
                 continue
             file = beside / expanded(audio)
             source = place_of(file, start, end) if audio.strip() else ""
-            pair = Pair(source, target, name, line, transcript=transcript, group=group)
-            yield _tagged(pair, tags, ()) if source and tags else pair
+            yield Pair(source, target, name, line, tags, transcript, group)
 
 
 def _seconds(text: str, name: str, line: int) -> float:

@@ -22,7 +22,16 @@ from transduce.data.text.tags import known_tags, split_tags, with_tags, without_
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError, RecipeError, TokensError
-from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Recipe, parse_recipe
+from transduce.recipe import (
+    Columns,
+    Corpus,
+    Mixture,
+    Named,
+    ParallelFiles,
+    Recipe,
+    Recordings,
+    parse_recipe,
+)
 
 TEXTS = ["bonjour <fre> monde", "salut"] * 5
 LEVELS = ["character", "subword", "word", "symbol", "byte"]
@@ -289,3 +298,11 @@ def test_tags_that_a_recipe_gives_are_found_in_the_first_pair(tmp_path: Path) ->
     rows = write(tmp_path, "rows.tsv", "a\tA\tV\nb\tB\tN\n")
     of_rows = Columns(file=rows, source=0, target=1, tags=2)
     assert tags_of(Mixture(of=[Columns(file=broken, tag="x"), of_rows]), None) == ["N", "V", "x"]
+
+
+def test_tags_of_a_column_stand_before_a_recording_once(tmp_path: Path) -> None:
+    file = write(tmp_path, "r.tsv", "path\ttext\tkind\na.wav\thi\tV;X\n")
+    table = Recordings(file=file, audio="path", target="text", tags="kind", tag="own")
+    (pair,) = read_pairs(table, None)
+    assert pair.source == f"<own> <V> <X> {tmp_path / 'a.wav'}"
+    assert pair.tags == ("own", "V", "X")
