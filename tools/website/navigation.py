@@ -64,7 +64,15 @@ ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
             "reference/model-folder",
             "reference/serving-protocols",
             "reference/import-other-formats",
-            ("Results", ["reference/results", "reference/results/*", "reference/tried"]),
+            (
+                "Results",
+                [
+                    "reference/results",
+                    "reference/results/*",
+                    "reference/tried",
+                    "reference/speedrun",
+                ],
+            ),
             "reference/architecture",
             "reference/troubleshooting",
             "reference/glossary",
