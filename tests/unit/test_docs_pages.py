@@ -272,6 +272,16 @@ def test_the_figures_of_what_was_tried_are_on_the_pages_that_it_links_to() -> No
             assert re.search(whole, figures), f"{number} is not in {target}"
 
 
+def test_the_readme_has_the_latest_records() -> None:
+    results = ROOT / "benchmarks" / "results" / "to_quality_cuda.json"
+    records = json.loads(results.read_text("utf-8"))["records"]
+    latest = {one["race"]: one["seconds"] for one in records if one["reached"]}
+    text = (ROOT / "README.md").read_text("utf-8")
+    (told,) = re.findall(r"From the command to the score.*?\n\n", text, re.DOTALL)
+    seconds = [int(number) for number in re.findall(r"(\d+) s\b", told)]
+    assert sorted(seconds) == sorted(round(one) for one in latest.values())
+
+
 def _rows(name: str, **of: str) -> dict[str, list[dict[str, Any]]]:
     sections = json.loads((ROOT / "benchmarks" / "results" / name).read_text("utf-8"))["sections"]
     section = next(one for one in sections if all(one[key] == of[key] for key in of))

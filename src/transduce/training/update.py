@@ -372,8 +372,10 @@ class CapturedUpdate(Update):
     @contextmanager
     def _only_used(self) -> Iterator[None]:
         """Within, weights without a gradient have none, rather than zeros."""
-        pairs = list(zip(self._weights, self._gradients, strict=True))
-        unused = [pair for bit, pair in enumerate(pairs) if not self._used >> bit & 1]
+        unused = []
+        if self._used != self._all:
+            pairs = enumerate(zip(self._weights, self._gradients, strict=True))
+            unused = [pair for bit, pair in pairs if not self._used >> bit & 1]
         for weight, _ in unused:
             weight.grad = None
         try:
