@@ -85,9 +85,7 @@ def attention_drawing(output: Output, name: str) -> Markup:
     )
 
 
-def curves(
-    lines: Mapping[str, Points], caption: str = "", x_name: str = "update", y_name: str = ""
-) -> Markup:
+def curves(lines: Mapping[str, Points], caption: str = "", x_name: str = "update") -> Markup:
     """Lines over one axis, named where there are several; what is no number is left out."""
     real = {
         name: [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
@@ -139,8 +137,6 @@ def curves(
             f'<path d="M{width - 170} {y - 4}h18" stroke="{colour}" stroke-width="3"/>'
             f'<text x="{width - 146}" y="{y}">{safe(name)}</text>'
         )
-    if y_name:
-        drawn.append(f'<text x="4" y="{height - 4}">{safe(y_name)}</text>')
     return _figure(width, height, drawn, caption, 11)
 
 

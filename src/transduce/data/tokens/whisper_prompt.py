@@ -67,9 +67,6 @@ class PromptTokens:
         """All but text and END, timestamps too."""
         return [*range(len(SPECIALS) - 1), *range(self.first_special, self.vocabulary)]
 
-    def language_of(self, number: int) -> str:
-        return next(code for code, one in self.languages.items() if one == number)
-
     def check_language(self, language: str | None) -> None:
         """Raise ModelError for a language that the model does not know."""
         if language is None or (language in self.languages and self.multilingual):
