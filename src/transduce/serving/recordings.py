@@ -3,6 +3,7 @@ event loop."""
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ async def read_recordings(
 
 def _read(upload: Upload, limits: Limits) -> Recorded | DataError:
     def convert(path: Path, partial: bool) -> ffmpeg.Converted:
-        maximum, seconds = limits.converted_bytes, limits.seconds
+        maximum, seconds = limits.converted_bytes, math.inf  # the thread's work has a deadline
         made = path.with_name(f"{path.name}.wav")
         return ffmpeg.convert(path, made, partial, maximum, seconds, check_wanted)
 
