@@ -152,7 +152,7 @@ class Ours(Engine):
             "coverage_penalty": 0.0,
             "no_repeat_ngram": 0,
         }
-        task = self.model.decoder.task(self.model._settings(settings), ())
+        task = self.model.decoder.task(self.model.settings(**settings), ())
         task = replace(task, bounds=self._bounds(wish.exact))
         requests = [[Request(source) for source in batch] for batch in wish.batches()]
         return lambda: [found for batch in requests for found in task.run(batch)]

@@ -475,6 +475,28 @@ def test_what_is_counted_of_alignments() -> None:
 
 
 @pytest.mark.usefixtures("scripts")
+def test_both_engines_of_decode_speed_write_the_same(tmp_path: Path) -> None:
+    """In this process: the quick run, which starts others, is slow."""
+    optional.skip_without("transformers")
+    from decode_engines import ENGINES, Wish
+    from decode_model import make_model
+    from systems import SIZES
+
+    make_model(SIZES["tiny"], tmp_path)
+    sources, targets = [[9, 8, 7, 20, 21], [30, 31]], [[40, 41, 42], [50]]
+    written, scores = [], []
+    for name in ("ours", "hf"):
+        engine = ENGINES[name]("cpu", torch.get_num_threads())
+        engine.load(tmp_path, "float32")
+        plan = engine.plan(Wish(sources, 1, 2, 6))
+        written.append([row[:5] for row in plan.read(plan.run())])  # one ends its outputs itself
+        scores.append([one for row in engine.score(sources, targets) for one in row])
+    assert written[0] == written[1]
+    assert [len(row) for row in written[0]] == [5, 5]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+@pytest.mark.usefixtures("scripts")
 def test_the_twin_of_hugging_face_says_the_same() -> None:
     """As decode_speed.py needs it, for both positions of norms."""
     transformers: Any = optional.package("transformers")
