@@ -25,7 +25,7 @@ def recipes(
 
 
 def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
-    """Validate a recipe, or a file, and inspect the data."""
+    """Validate a recipe or a file, and inspect its data."""
     from transduce.cli.own_file import chosen_for, data_files, print_found, recipe_of
     from transduce.cli.printing import print_diagnosis
     from transduce.data.doctor.check import examine
