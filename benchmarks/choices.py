@@ -32,7 +32,7 @@ from typing import Any
 
 ROWS = (100, 1000, 10_000)
 MAX_HELD_OUT = 500  # rows of valid and of test
-HELD_OUT = ("g2p-hun", "g2p-jpn", "inflection-hun", "multi30k-de-fr", "languages")
+HELD_OUT = ("g2p-hun", "g2p-jpn", "inflection-hun", "multi30k-de-fr")
 RATES, DROPOUTS = (0.5, 2.0), (0.1, 0.3, 0.5)
 Parts = dict[str, list[str]]
 """Lines of the files train, valid and test."""

@@ -122,7 +122,7 @@ def _share(found: Found, parts: int) -> float:
         return 10.0 if count < 2_000_000 else 5.0 if count < 20_000_000 else 1.0
     share = 15.0 if count < 300 else 10.0 if count < 5000 else 5.0
     if count * share / 100 > HELD_OUT:
-        share = max(round(100 * HELD_OUT / count, 3), 0.02)
+        share = max(float(f"{100 * HELD_OUT / count:.1g}"), 0.02)
     # A hash may leave a small part empty.
     while found.examples and share < 25:
         ends = _ends(share, ["valid", "test"][:parts])
@@ -200,9 +200,17 @@ def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
         choice.set("data.overlong", "truncate", "the beginning of a long text says enough")
 
 
+# Twenty languages of paragraphs of the Declaration of Human Rights, half a minute on a shared core
+# each, one seed: of 100 rows subwords had 74.7 % right, words 48.7 %; of 530 rows 90.6 and 33.2 %.
+# A word occurs there 2 to 4 times in the mean, in 1,000 film reviews 12 times.
+SPARSE = 5.0
+
+
 def _source_of_labels(source: Side) -> tuple[dict[str, Any], str]:
     if source.is_words or _is_unspaced(source):
         return {"level": "character"}, "short words: their letters and letter n-grams"
+    if source.frequency < SPARSE:
+        return {"level": "subword", "size": 2000}, "subwords: most words occur a few times only"
     return (
         {"level": "word", "size": 30_000, "lowercase": True},
         "words, as in imdb-pairs; capitals say little of a label",
@@ -270,8 +278,7 @@ def _max_length(choice: Choice, found: Found) -> tuple[int, str]:
         return max(frames, 100), "frames of 10 ms; longer recordings are skipped"
     assert found.source is not None
     if found.task == "text to label":
-        words = choice.get("data.tokens.source.level") == "word"
-        longest = found.source.words.maximum if words else found.source.characters.maximum
+        longest = _sizes(choice, found)[0].maximum
         return min(max(32, _round_up(longest)), 1000), "longer texts are cut"
     if found.task == "words to tags":
         return min(max(32, _round_up(found.source.words.maximum)), 512), "all sentences"
@@ -379,8 +386,7 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         choice.set(f"model.{key}", value, why)
     if plan.dropout is None:
         dropout = next(value for passes, value in DROPOUT if timed.passes < passes)
-        why = f"about {timed.passes:.0f} passes over the training set"
-        choice.set("model.dropout", dropout, why)
+        choice.set("model.dropout", dropout, _passes(timed.passes))
     else:
         choice.set("model.dropout", plan.dropout, plan.like)
     if found.task in ("text to text", "audio to text"):
@@ -404,9 +410,15 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         choice.set("audio.mel_bands", 40, "8 kHz has no higher bands")
 
 
+def _passes(number: float) -> str:
+    if number < 1.5:
+        return f"about {100 * min(number, 1):.0f} % of the training set"
+    return f"about {number:.0f} passes over the training set"
+
+
 def _train(choice: Choice, found: Found, timed: Timed, minutes: float) -> None:
-    why = f"about {timed.updates * timed.passes / timed.expected:.0f} passes over the training set"
-    choice.set("train.steps", timed.updates, why)
+    passes = timed.updates * timed.passes / timed.expected
+    choice.set("train.steps", timed.updates, _passes(passes))
     whole = int(minutes) if minutes == int(minutes) else minutes
     choice.set("train.minutes", whole, "training ends here if it has not ended before")
     choice.set("train.batch_tokens", timed.batch, "a pass has at least a few batches")

@@ -115,6 +115,13 @@ def test_tokens_by_lengths_and_scripts(source: str, target: str, tokens: dict[st
     assert choice.get("model.tie_embeddings") == tied
 
 
+def test_labels_of_texts_whose_words_are_rare() -> None:
+    often, rare = side("sentences"), replace(side("sentences"), frequency=2.0)
+    for source, level in ((often, "word"), (rare, "subword"), (side("words"), "character")):
+        choice = choose(found("text to label", source=source), CPU)
+        assert choice.get("data.tokens.source.level") == level
+
+
 def test_syllables_are_read_as_letters() -> None:
     choice = choose(found(source=side("Hangul"), target=side("phones")), CPU)
     assert choice.get("data.tokens.source.normalize") == "nfd"
