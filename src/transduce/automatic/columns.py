@@ -95,11 +95,12 @@ def _kind(name: str | None, values: Sequence[str], distinct: int) -> Kind:
     if watch.found or (id_name and distinct == count):
         return "id"
     shown = values[:SHOWN]
-    parts = {tag for value in shown for tag in split_tags(value)}
+    found = [tag for value in shown for tag in split_tags(value)]
+    parts = set(found)
     several = sum(";" in value or "|" in value for value in shown)
     spaced = any(" " in value for value in shown)
     if len(parts) <= MAX_TAGS and not spaced:
-        if 2 * several >= len(shown) and 4 * len(parts) <= len(shown) + 40:
+        if 2 * several >= len(shown) and 2 * len(parts) <= len(found):
             return "tags"
         if (TAGS | LANGUAGES) & set(words) and 2 * distinct <= count:
             return "tags"
@@ -146,7 +147,7 @@ def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) ->
                 f"label beside it; there are: {_listed(columns)}"
             )
         times = [_by_name(free, names) for names in (["start", "begin"], ["end", "stop"])]
-        both = all(time is not None and time.kind in ("number", "label") for time in times)
+        both = all(time is not None and time.numeric for time in times)
         start, end = times if both else (None, None)
         return Roles(sound, target, tags, start, end)
     source, target = given.get("source"), given.get("target")

@@ -13,7 +13,8 @@ from transduce.hardware import describe, pick_device
 # else to do, and an H200 in bfloat16.
 REFERENCE = {"cpu": 3.5e10, "cuda": 5e14}
 SIDES = {"cpu": (512, 256, 512), "cuda": (4096, 4096, 4096)}
-ROUNDS, REPEATS = 5, 8
+ROUNDS = 3  # before the measurement
+MEASURED = 0.25  # seconds
 # A small network on a GPU waits for the CPU that starts its kernels, not for its products.
 SLOWEST, FASTEST = 0.05, 20.0
 
@@ -43,15 +44,20 @@ def this_machine(device: str = "auto") -> Machine:
     precision = torch.bfloat16 if kind == "cuda" else torch.float32
     left = torch.ones(rows, inner, device=place, dtype=precision)
     right = torch.ones(inner, columns, device=place, dtype=precision)
-    best = 0.0
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        for _ in range(REPEATS):
-            product = left @ right
-        product[0, 0].item()  # waits for the device
-        seconds = max(time.perf_counter() - began, 1e-9)
-        best = max(best, REPEATS * 2 * rows * inner * columns / seconds)
-    return Machine(kind, rounded(best / REFERENCE[kind]), describe(place))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the small networks train that are for a CPU
+    try:
+        for _ in range(ROUNDS):
+            (left @ right)[0, 0].item()  # waits for the device
+        done, began = 0, time.perf_counter()
+        # All of the time counts: other programs on the machine will slow training down too.
+        while (seconds := time.perf_counter() - began) < MEASURED:
+            (left @ right)[0, 0].item()
+            done += 1
+    finally:
+        torch.set_num_threads(before)
+    speed = done * 2 * rows * inner * columns / max(seconds, 1e-9)
+    return Machine(kind, rounded(speed / REFERENCE[kind]), describe(place))
 
 
 def rounded(speed: float) -> float:

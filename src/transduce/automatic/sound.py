@@ -13,6 +13,7 @@ from transduce.automatic.pairs import FEWEST
 from transduce.automatic.sample import Table
 from transduce.automatic.siblings import siblings
 from transduce.data.audio.read import audio_info
+from transduce.data.audio.recording import AudioInfo
 from transduce.errors import DataError
 from transduce.storage import expanded
 
@@ -104,13 +105,11 @@ def sounds_found(
             f"{path.name} has {files:,} recordings, too few to learn from and to measure; give at "
             f"least {FEWEST}, and rather hundreds"
         )
-    metadata = [
-        audio_info(folder / expanded(name)) for name in there[:: max(1, len(there) // OPENED)]
-    ]
-    rate = Counter(one.rate for one in metadata).most_common(1)[0][0]
-    seconds = [one.seconds for one in metadata]
+    headers = _headers(folder, there[:: max(1, len(there) // OPENED)])
+    rate = Counter(one.rate for one in headers).most_common(1)[0][0]
+    seconds = [one.seconds for one in headers]
     if spans is not None:
-        seconds = [float(end) - float(start) for start, end in spans]
+        seconds = [end - start for start, end in map(_times, spans) if end > start] or seconds
     mean = sum(seconds) / len(seconds)
     lengths = Lengths.of(round(100 * one) for one in seconds)
     minutes = mean * total / 60
@@ -143,6 +142,27 @@ def sounds_found(
         warnings=warnings,
         examples=sorted({name for name, _ in both})[:SHOWN] if whole else [],
     )
+
+
+def _headers(folder: Path, names: Sequence[str]) -> list[AudioInfo]:
+    """What the files say that can be read; training skips the others. Raises where none can."""
+    found, trouble = [], None
+    for name in names:
+        try:
+            found.append(audio_info(folder / expanded(name)))
+        except DataError as error:
+            trouble = trouble or error
+    if not found and trouble is not None:
+        raise trouble
+    return found
+
+
+def _times(span: tuple[str, str]) -> tuple[float, float]:
+    """Start and end in seconds; the same where a cell has no number: training names the line."""
+    try:
+        return float(span[0]), float(span[1])
+    except ValueError:
+        return 0.0, 0.0
 
 
 def _duration(minutes: float) -> str:

@@ -195,6 +195,35 @@ def test_a_folder_of_sound_with_a_table(tmp_path: Path) -> None:
     assert found(write(tmp_path, "labels.tsv", labels)).task == "audio to label"
 
 
+def test_utterances_of_long_recordings_and_files_that_cannot_be_read(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    for n in range(50):
+        sound(tmp_path / f"{n}.wav", 1.0)
+    (tmp_path / "7.wav").write_bytes(b"nothing")
+    rows = [["path", "start", "end", "text"]]
+    for n in range(50):
+        rows += [[f"{n}.wav", str(t / 4), str((t + 1) / 4), sentence(n)] for t in (0, 1)]
+    rows[5][1] = ""
+    it = found(write(tmp_path, "list.tsv", rows))
+    assert (it.corpora["train"]["start"], it.corpora["train"]["end"]) == ("start", "end")
+    assert (it.rows, it.sources) == (100, 50)
+    assert it.sound is not None
+    assert it.sound.seconds.median == 25  # hundredths
+
+
+def test_features_of_a_few_rows_become_tags(tmp_path: Path) -> None:
+    moods = ["IND", "SBJV", "OPT", "IMP", "COND"]
+    rows = [
+        [
+            word(n) + str(n),
+            word(n),
+            f"V;{moods[n % 5]};{'SG' if n % 2 else 'PL'};{n % 13};LGSPEC{n % 9}",
+        ]
+        for n in range(50)
+    ]
+    assert found(write(tmp_path, "x.tsv", rows)).corpora["train"]["tags"] == 2
+
+
 def test_a_text_beside_each_sound_and_a_folder_for_each_label(tmp_path: Path) -> None:
     pytest.importorskip("soundfile")
     for n in range(50):
