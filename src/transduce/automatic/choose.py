@@ -18,6 +18,9 @@ MINUTES = 10.0
 SPENT = 0.85  # of the minutes on updates; the rest are start-up and validation
 ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be taken
 SHORT = 3  # minutes
+STREAMED = 20_000_000  # rows from which on they are read from disk as they are needed
+LEAST_READ = 50_000  # rows of a sample
+LEAST_PASSES = 3  # over the training set, whatever the plan's most updates
 HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
 FEWEST_HELD_OUT = 5
 TOKENS_OF_WORD = 1.4  # subwords, in the mean
@@ -73,6 +76,7 @@ def choose(
     _tokens(choice, found, machine)
     _audio_rate(choice, found)
     timed = _plan(choice, found, machine, minutes, plan)
+    _cut_to_time(choice, found, timed)
     _model(choice, found, timed)
     _train(choice, found, timed, minutes)
     _validation(choice, found, timed, machine, minutes)
@@ -351,6 +355,8 @@ def _fit(plan: Plan, tokens: float, machine: Machine, minutes: float) -> Timed:
     batch = int(min(max(smallest, tokens / BATCHES), largest))
     batch = max(64, batch // 64 * 64)
     fewest, enough = plan.updates
+    # A set that is much larger than those of the recipes is seen a few times, if there is time.
+    enough = max(enough, LEAST_PASSES * tokens / batch)
     updates = round(min(max(fewest, plan.passes * tokens / batch), enough), -1)
     # On a GPU a smaller batch saves less than its share.
     share = batch / largest if machine.device == "cpu" else 0.3 + 0.7 * batch / largest
@@ -375,6 +381,23 @@ def _plan(
         if timed.possible >= ENOUGH * timed.updates:
             return timed
     return _fit(fitting[0], tokens, machine, minutes)
+
+
+def _cut_to_time(choice: Choice, found: Found, timed: Timed) -> None:
+    """Of a training set that the time is far too short for, a part: reading it would take the time.
+
+    A hash decides, so that it is a sample of all of it.
+    """
+    text = found.source is not None and found.rows <= STREAMED
+    if not text or timed.passes >= 0.5:
+        return
+    train = choice.get("data.train")
+    end = float(train.get("split", "0-100%").partition("-")[2].rstrip("%"))
+    wanted = max(2 * timed.passes * end, 100 * LEAST_READ / found.rows)
+    wanted = float(f"{wanted:.2g}")
+    if wanted < end:
+        why = f"a sample by a hash of the source: {timed.passes:.0%} of the rows can be learnt"
+        choice.set("data.train", {**train, "split": f"0-{wanted:g}%"}, f"{why} in the time")
 
 
 def _model(choice: Choice, found: Found, timed: Timed) -> None:
@@ -428,7 +451,7 @@ def _train(choice: Choice, found: Found, timed: Timed, minutes: float) -> None:
     for key, value in timed.plan.train.items():
         choice.set(f"train.{key}", value, timed.plan.like)
     choice.set("train.log_every", min(max(timed.expected // 40, 1), 100), "about forty lines")
-    if found.rows > 20_000_000 and found.sound is None and found.task != "language model":
+    if found.rows > STREAMED and found.sound is None and found.task != "language model":
         choice.set("data.streaming", True, "more rows than should be kept on disk twice")
 
 

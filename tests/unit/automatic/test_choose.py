@@ -189,6 +189,16 @@ def test_little_time_means_little_dropout() -> None:
     )
 
 
+def test_of_more_rows_than_the_time_allows_a_sample_is_read() -> None:
+    it = found(rows=1_000_000, source=side("words"), target=side("phones"))
+    choice = choose(it, CPU, 10)
+    assert choice.get("data.train.split") == "0-64%"
+    assert choice.get("data.test.split") == "99.8-100%"
+    files = {part: {"file": f"{part}.tsv"} for part in ("train", "valid", "test")}
+    assert choose(replace(it, corpora=files), CPU, 1).get("data.train.split") == "0-6.4%"
+    assert choose(it, CPU, 600).get("data.train.split") == "0-99.6%"
+
+
 def test_large_sets_are_streamed_and_a_bounded_part_is_scored() -> None:
     choice = choose(found(rows=50_000_000), GPU)
     assert choice.get("data.streaming") is True
