@@ -85,6 +85,7 @@ CANNOT_RUN = {
     r"^(torchrun --nnodes 4|srun) ": "needs four machines",
     r"^serve run ": "needs a cluster of Ray",
     r"^python benchmarks/": "measures for minutes, on a machine that does nothing else",
+    r"^python tools/make_tables\.py$": "writes pages; tests/unit/test_docs_pages.py checks them",
     r"^curl ": "typed by the tests of these pages, to servers of their own",
     r"^python make\.py$|^(head|sed|tail|cut) ": "typed by the tests of these pages",
 }

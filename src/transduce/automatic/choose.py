@@ -356,7 +356,7 @@ def _fit(plan: Plan, tokens: float, machine: Machine, minutes: float) -> Timed:
     batch = max(64, batch // 64 * 64)
     fewest, enough = plan.updates
     # A set that is much larger than those of the recipes is seen a few times, if there is time.
-    enough = max(enough, LEAST_PASSES * tokens / batch)
+    enough = max(enough, round(LEAST_PASSES * tokens / batch))
     updates = round(min(max(fewest, plan.passes * tokens / batch), enough), -1)
     # On a GPU a smaller batch saves less than its share.
     share = batch / largest if machine.device == "cpu" else 0.3 + 0.7 * batch / largest

@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Collection, Sequence
 from importlib.util import find_spec
-from random import Random
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -37,7 +36,7 @@ from transduce.serving.errors import (
     as_service_error,
     report,
 )
-from transduce.serving.exchange import Exchange, Logged
+from transduce.serving.exchange import Exchange, Logged, ServiceState
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.web import page
 
@@ -74,17 +73,16 @@ def build_app(engine: Engine, settings: ServiceSettings | None = None) -> Servic
     return Service(engine, settings or ServiceSettings(), cast(list[ProtocolModule], found))
 
 
-class Service:
+class Service(ServiceState):
     """An ASGI application."""
 
     def __init__(
         self, engine: Engine, settings: ServiceSettings, protocols: Sequence[ProtocolModule]
     ) -> None:
-        self.engine, self.settings, self.protocols = engine, settings, protocols
+        super().__init__(engine, settings)
+        self.protocols = protocols
         self.open: set[Exchange] = set()
         """Requests that are being answered."""
-        self.in_memory = self.on_disk = 0
-        """Bytes of their bodies."""
         self.stop_seconds = 30.0
         """For the end of the engine's threads; they are left alone after that."""
         self.sockets = 0
@@ -102,7 +100,6 @@ class Service:
             for method in route.methods or ()
             if inspect.iscoroutinefunction(route.endpoint)
         }
-        self._ids = Random()
         self._prefixes = sorted(
             ((prefix, protocol) for protocol in protocols for prefix in protocol.PREFIXES),
             key=lambda pair: -len(pair[0]),
@@ -235,10 +232,6 @@ class Service:
         """Answer all open requests with 503: the server ends now."""
         for exchange in tuple(self.open):
             exchange.cancel(Unready("the server is stopping"))
-
-    def new_id(self) -> str:
-        """An id for a request: unique, not secret."""
-        return f"{self._ids.getrandbits(128):032x}"
 
     def _admit(self, scope: Scope, exchange: Exchange) -> None:
         """Check what needs no look at the body: whose request it is, then how much it is."""

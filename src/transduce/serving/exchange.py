@@ -8,14 +8,14 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
+from transduce.serving.engine import Engine
 from transduce.serving.errors import Overloaded, ServiceError, Timeout, TooLarge, Unauthorized
-
-if TYPE_CHECKING:
-    from transduce.serving.app import Service
+from transduce.serving.settings import ServiceSettings
 
 WHEN_LEFT = "transduce.when_left"
 """The ASGI extension by which our server makes calls when the client goes away: a set of them."""
@@ -38,10 +38,24 @@ class Logged:
     sent: int = 0
 
 
+class ServiceState:
+    """What all requests of a service share."""
+
+    def __init__(self, engine: Engine, settings: ServiceSettings) -> None:
+        self.engine, self.settings = engine, settings
+        self.in_memory = self.on_disk = 0
+        """Bytes of the bodies of requests that are being answered."""
+        self._ids = Random()
+
+    def new_id(self) -> str:
+        """An id for a request: unique, not secret."""
+        return f"{self._ids.getrandbits(128):032x}"
+
+
 class Exchange(Logged):
     """One request and its response, as seen between the server and the routes."""
 
-    def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, service: ServiceState, scope: Scope, receive: Receive, send: Send) -> None:
         super().__init__(service.new_id())
         self.left = False
         """Whether the client went away before the end of its answer."""
