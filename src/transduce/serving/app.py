@@ -79,8 +79,8 @@ class Service(ServiceState):
     def __init__(
         self, engine: Engine, settings: ServiceSettings, protocols: Sequence[ProtocolModule]
     ) -> None:
-        super().__init__(engine, settings)
-        self.protocols = protocols
+        super().__init__(settings, lambda: engine.draining)
+        self.engine, self.protocols = engine, protocols
         self.open: set[Exchange] = set()
         """Requests that are being answered."""
         self.stop_seconds = 30.0

@@ -13,7 +13,6 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from transduce.serving.engine import Engine
 from transduce.serving.errors import Overloaded, ServiceError, Timeout, TooLarge, Unauthorized
 from transduce.serving.settings import ServiceSettings
 
@@ -41,8 +40,9 @@ class Logged:
 class ServiceState:
     """What all requests of a service share."""
 
-    def __init__(self, engine: Engine, settings: ServiceSettings) -> None:
-        self.engine, self.settings = engine, settings
+    def __init__(self, settings: ServiceSettings, draining: Callable[[], bool]) -> None:
+        """draining: whether no new requests are to be sent here."""
+        self.settings, self.draining = settings, draining
         self.in_memory = self.on_disk = 0
         """Bytes of the bodies of requests that are being answered."""
         self._ids = Random()
@@ -214,7 +214,7 @@ class Exchange(Logged):
                     allowed = asked if HEADER_NAMES.fullmatch(asked) else ALLOWED_HEADERS
                     headers.append((b"access-control-allow-headers", allowed))
                     headers.append((b"access-control-max-age", b"600"))
-            if self._service.engine.draining:  # so that clients connect to another replica
+            if self._service.draining():  # so that clients connect to another replica
                 headers.append((b"connection", b"close"))
         else:
             self.sent += len(message.get("body", b""))
