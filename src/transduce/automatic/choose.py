@@ -288,8 +288,9 @@ def _max_length(choice: Choice, found: Found) -> tuple[int, str]:
         return min(max(32, _round_up(found.source.words.maximum)), 512), "all sentences"
     longest = max(lengths.maximum for lengths in _sizes(choice, found))
     # Some words have many subwords, and rows that were not looked at may be longer.
-    capacity = 2 if not found.whole or family_of(found) == "sentences" else 1
-    return min(max(32, _round_up(capacity * longest + 10)), 512), "all pairs, with their tags"
+    factor = 2 if not found.whole or family_of(found) == "sentences" else 1
+    tags = 48 if found.tags else 0  # a tag that training has not seen is read as letters
+    return min(max(32, _round_up(factor * longest + 10 + tags)), 512), "all pairs, with their tags"
 
 
 def _round_up(number: float) -> int:

@@ -137,7 +137,7 @@ def test_syllables_are_read_as_letters() -> None:
     ],
 )
 def test_parts_by_the_number_of_rows(rows: int, parts: list[str]) -> None:
-    choice = choose(found(rows=rows), CPU)
+    choice = choose(found(rows=rows), GPU, 60)
     assert [choice.get(f"data.{part}.split") for part in ("train", "valid", "test")] == parts
 
 
@@ -161,6 +161,12 @@ def test_a_part_that_a_hash_leaves_empty_becomes_larger() -> None:
 
     for part in ("valid", "test"):
         assert sum(map(in_part(choice.get(f"data.{part}.split")), few)) >= 5
+
+
+def test_tags_have_room_also_those_that_are_read_as_text() -> None:
+    plain = choose(found(source=side("words"), target=side("words")), CPU)
+    tagged = choose(found(source=side("words"), target=side("words"), tags=30), CPU)
+    assert tagged.get("data.max_length") >= plain.get("data.max_length") + 32
 
 
 def test_alternatives_are_references() -> None:
