@@ -20,6 +20,7 @@ ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be
 SHORT = 3  # minutes
 STREAMED = 20_000_000  # rows from which on they are read from disk as they are needed
 LEAST_READ = 50_000  # rows of a sample
+ROWS_OF_BATCH = 24
 LEAST_PASSES = 3  # over the training set, whatever the plan's most updates
 HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
 FEWEST_HELD_OUT = 5
@@ -351,9 +352,12 @@ def _sizes(choice: Choice, found: Found) -> list[Lengths]:
     return sizes
 
 
-def _fit(plan: Plan, tokens: float, machine: Machine, minutes: float) -> Timed:
+def _fit(plan: Plan, tokens: float, row: float, machine: Machine, minutes: float) -> Timed:
+    """A plan for a training set of so many tokens, in rows of `row` tokens each."""
     smallest, largest = plan.batch
     batch = int(min(max(smallest, tokens / BATCHES), largest))
+    # imdb-pairs has 29 rows in a batch, sigmorphon-small 57: longer rows need more tokens.
+    batch = int(max(batch, min(ROWS_OF_BATCH * row, 4 * largest)))
     batch = max(64, batch // 64 * 64)
     fewest, enough = plan.updates
     # A set that is much larger than those of the recipes is seen a few times, if there is time.
@@ -371,17 +375,18 @@ def _plan(
     choice: Choice, found: Found, machine: Machine, minutes: float, asked: Plan | None
 ) -> Timed:
     """The largest plan for so many rows that gets enough updates in the time; else the smallest."""
+    tokens = training_tokens(choice, found)
+    row = max((one.median for one in _sizes(choice, found)), default=0) if found.source else 0
     if asked is not None:
-        return _fit(asked, training_tokens(choice, found), machine, minutes)
+        return _fit(asked, tokens, row, machine, minutes)
     family = family_of(found)
     size = found.sound.minutes if found.sound is not None else found.rows
     fitting = [plan for plan in PLANS[family] if plan.rows[0] <= size < plan.rows[1]]
-    tokens = training_tokens(choice, found)
     for plan in reversed(fitting):
-        timed = _fit(plan, tokens, machine, minutes)
+        timed = _fit(plan, tokens, row, machine, minutes)
         if timed.possible >= ENOUGH * timed.updates:
             return timed
-    return _fit(fitting[0], tokens, machine, minutes)
+    return _fit(fitting[0], tokens, row, machine, minutes)
 
 
 def _cut_to_time(choice: Choice, found: Found, timed: Timed) -> None:

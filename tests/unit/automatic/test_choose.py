@@ -122,6 +122,14 @@ def test_labels_of_texts_whose_words_are_rare() -> None:
         assert choice.get("data.tokens.source.level") == level
 
 
+def test_a_batch_has_enough_rows_whatever_their_length() -> None:
+    words = choose(found(source=side("words"), target=side("words")), CPU)
+    phrases = choose(found(source=side("numbers"), target=side("digits")), CPU)
+    assert words.get("train.batch_tokens") == 512
+    median = side("numbers").characters.median
+    assert phrases.get("train.batch_tokens") >= 20 * median > 512
+
+
 def test_syllables_are_read_as_letters() -> None:
     choice = choose(found(source=side("Hangul"), target=side("phones")), CPU)
     assert choice.get("data.tokens.source.normalize") == "nfd"

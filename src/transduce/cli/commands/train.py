@@ -85,7 +85,8 @@ def _train_own(
         print_problems(recipe, found)
         make_folder(place)
         write_text(place / CHOSEN, recipe_text(found, choice))
-    trained = train(recipe, place, resume=resume, overwrite=overwrite, began=began)
+    # --minutes are of training: looking at the data does not count.
+    trained = train(recipe, place, resume=resume, overwrite=overwrite)
     _check_finished(trained, place)
     print_score(recipe, trained)
     print("To try next:")
