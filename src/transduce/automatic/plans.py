@@ -25,7 +25,8 @@ class Plan:
     batch: tuple[int, int]
     """Least and most tokens of a batch: a small training set is seen in about BATCHES of them."""
     seconds: dict[str, float]
-    """Of an update with the largest batch: on one core of a Neoverse-N1, and on an H200."""
+    """Of an update with the largest batch, on one core of a Neoverse-N1 and on an H200. Most are
+    estimates: they decide how many updates fit into the minutes, which the clock ends anyway."""
     updates: tuple[int, int]
     """Fewest and most that paid."""
     passes: int

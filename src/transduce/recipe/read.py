@@ -101,6 +101,12 @@ def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
         _check_size(len(raw), str(where))
         text = raw.decode("utf-8-sig")
     except FileNotFoundError:
+        if path.suffix.lower() not in ("", ".yaml", ".yml"):  # not a recipe: data of one's own
+            beside = [str(file) for file in path.parent.glob(f"*{path.suffix}")]
+            near = nearest(str(where), beside)
+            raise RecipeError(
+                f"there is no file {where}{near or '; check its name and the folder'}"
+            ) from None
         beside = [str(file) for file in path.parent.glob("*.y*ml")]
         near = nearest(str(where), [*beside, *known])
         raise RecipeError(

@@ -80,6 +80,7 @@ def test_version(transduce: Transduce) -> None:
         (["train", "pronounce", "--train.lr=3"], "overrides have no dashes: train.lr=..."),
         (["train", "pronounce", "train.lr"], "'train.lr' is not of the form train.lr=3e-4"),
         (["train", "pronouce"], "no recipe file pronouce and no shipped recipe of that name; did"),
+        (["train", "nowhere.tsv"], "there is no file nowhere.tsv; check its name and the folder"),
         (["train", "pronounce", "trian.lr=3"], "on the command line: unknown key trian; did you"),
         (["check", "pronouce"], "did you mean pronounce?"),
         (["recipes", "pronouce"], "there is no shipped recipe pronouce; did you mean pronounce?"),
