@@ -305,7 +305,7 @@ def test_a_recording_from_a_file(browser: Browser, server: Running, tmp_path: Pa
     broken = tmp_path / "broken.wav"
     broken.write_bytes(b"this is no recording")
     browser.type("#audio-file", str(broken))
-    browser.wait("return /broken.wav/.test(document.getElementById('warning').textContent)")
+    browser.wait("return /broken.wav/.test(document.getElementById('problem').textContent)")
     assert str(tmp_path) not in browser.text("main")
 
 

@@ -109,7 +109,8 @@ QUICK: dict[str, Quick] = {
         packages=("transformers",),
     ),
     "inflection.py": Quick(
-        "inflection --language kat --seconds 1 --seeds 1 --json out.json",
+        "inflection --language kat --seconds 0.2 --json out.json --settings "
+        "width~64,~dropout~0.0 width~64,~dropout~0.3",
         holds=("dropout 0.0", "dropout 0.3", "of_seeds"),
         world=("inflection",),
         slow=False,

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import tempfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -186,6 +187,7 @@ def test_many_files_of_other_formats_are_converted_once_each(
 ) -> None:
     """Off the event loop, whatever their number; nothing is converted again to be decoded."""
     monkeypatch.setattr(ffmpeg, "MAX_KEPT", 1)
+    monkeypatch.setattr(ffmpeg, "_CONVERTED", OrderedDict())
     program(f'echo run >> {tmp_path}/runs; cp {wave} "$OUT"')
     answer = post(server, *[(f"{number}.m4a", OTHER) for number in range(4)])
     assert answer.status_code == 200, answer.text

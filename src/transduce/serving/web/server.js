@@ -16,7 +16,7 @@ export class ServerError extends Error {
 }
 
 function sentence(text) {
-  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  const whole = text.replace(/^[a-z]+(?=[ ,:])/, (word) => word.charAt(0).toUpperCase() + word.slice(1)); // no file's name
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;
 }
 
