@@ -98,7 +98,7 @@ def test_one_model_two_languages(said: tuple[Path, dict[str, str]]) -> None:
 
 def test_features_of_an_inflection(said: tuple[Path, dict[str, str]]) -> None:
     folder, printed = said
-    command = "run runs/inflect --tag V --tag PST --tag 3 --tag SG lach"
+    command = 'run runs/inflect --tag "V;PST;3;SG" lach'
     assert printed[command] == "lachte\n"
     assert re.search(r"^N +\d+ +100\.00", printed["evaluate runs/inflect"], re.MULTILINE)
     model = load(folder / "runs" / "inflect")
