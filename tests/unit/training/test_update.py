@@ -136,6 +136,21 @@ def test_an_update_of_no_tokens_is_skipped() -> None:
     assert all(torch.equal(p, q) for p, q in zip(made.parameters(), before, strict=True))
 
 
+def test_an_update_of_one_token_is_an_update() -> None:
+    """A target of nothing but its end: the gradients are those of its loss, not of a part."""
+    made, one, settings = network(), collate([[4]], [[]]), Train(clip_norm=0.0)
+    made.batch_loss(one, settings.label_smoothing).total.backward()
+    expected = gradients(made)
+    update = Update(made, build_optimizer(made, settings), settings, torch.float32)
+    update.zero_gradients()
+    result = update([one])
+    assert float(result.tokens) == 1.0
+    assert math.isfinite(float(result.objective))
+    assert not bool(update.skip)
+    for mine, theirs in zip(gradients(made), expected, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-7)
+
+
 def test_a_loss_that_is_not_finite_sets_the_flag() -> None:
     made = network()
     update = Update(made, build_optimizer(made, Train()), Train(), torch.float32)
@@ -280,7 +295,7 @@ def mean_gradients(*rows: int, r_drop: float = 0.0) -> list[torch.Tensor]:
     loss = made.batch_loss(one.twice() if r_drop else one, 0.0, r_drop)
     known = sum(label != UNKNOWN for row in rows for label in TAGGED[row][1])
     assert int(loss.tokens) == known
-    (loss.total / known).backward()  # type: ignore[no-untyped-call]
+    (loss.total / known).backward()
     return [p.grad for p in made.parameters() if p.grad is not None]
 
 
