@@ -205,8 +205,8 @@ def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
         choice.set("data.overlong", "truncate", "the beginning of a long text says enough")
 
 
-# A guess from a few short trials on paragraphs in twenty languages, where a word occurs 2 to 4 times
-# in the mean and subwords were far ahead; in 1,000 film reviews a word occurs 12 times.
+# A guess from a few short trials on paragraphs in twenty languages, where a word occurs 2 to 4
+# times in the mean and subwords were far ahead; in 1,000 film reviews a word occurs 12 times.
 SPARSE = 5.0
 
 
