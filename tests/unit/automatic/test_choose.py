@@ -163,7 +163,7 @@ def test_files_of_parts_are_used_and_only_what_is_missing_is_split() -> None:
 
 
 def test_a_part_that_a_hash_leaves_empty_becomes_larger() -> None:
-    few = [f"word {n}" for n in range(45)]
+    few = [f"example {n}" for n in range(45)]  # 3 of them are between 70 and 85 %
     choice = choose(found(rows=45, sources=45, examples=few), CPU)
     from transduce.data.text.pairs import in_part
 
@@ -242,3 +242,11 @@ def test_plans_name_recipes_that_there_are() -> None:
                 assert plan.like.removeprefix("as in ") in shipped()
             assert plan.evidence
             assert plan.updates[0] <= plan.updates[1]
+
+
+def test_validations_are_counted_of_the_updates_that_there_is_time_for() -> None:
+    """Not of those that the data would be worth: else a short run would never be validated."""
+    it, slow = found(rows=400_000), Machine("cpu", 0.125)
+    short = recipe_of(it, choose(it, slow, 1.0))
+    assert short.train.steps > 20 * short.validation.every
+    assert short.train.log_every <= short.validation.every

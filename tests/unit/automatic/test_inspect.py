@@ -400,3 +400,28 @@ def test_folders_and_files_that_are_not_meant(tmp_path: Path) -> None:
     table = write(tmp_path, "t.tsv", PAIRS)
     with pytest.raises(DataError, match=r"t.tsv is a table; of two files"):
         inspect([one, table])
+
+
+def test_a_column_whose_lists_are_all_different_is_no_tags(tmp_path: Path) -> None:
+    rows = [[word(n) + str(n), phones(n), f"{word(n)}{n};{word(n + 1)}{n}"] for n in range(60)]
+    it = found(write(tmp_path, "pairs.tsv", rows), source=0, target=1)
+    assert "tags" not in it.corpora["train"]
+
+
+def test_rows_with_an_empty_side_are_not_counted(tmp_path: Path) -> None:
+    it = found(write(tmp_path, "pairs.tsv", [*PAIRS, *([f"{word(n)}-", ""] for n in range(20))]))
+    assert it.rows == 200
+
+
+@pytest.mark.parametrize(("same", "warned"), [(90, False), (110, True)])
+def test_sides_that_are_mostly_the_same(tmp_path: Path, same: int, warned: bool) -> None:
+    rows = [[a, a if n < same else b] for n, (a, b) in enumerate(SENTENCES)]
+    warnings = found(write(tmp_path, "pairs.tsv", rows)).warnings
+    assert any("source and target are the same in" in one for one in warnings) == warned
+
+
+def test_a_script_of_few_letters_is_not_named(tmp_path: Path) -> None:
+    rows = [[a + (" жук" if n == 7 else ""), b] for n, (a, b) in enumerate(SENTENCES)]
+    it = found(write(tmp_path, "pairs.tsv", rows))
+    assert it.source is not None
+    assert it.source.scripts == ("Latin",)
