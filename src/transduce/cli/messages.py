@@ -17,6 +17,9 @@ from transduce.errors import TransduceError, TransduceWarning
 NOT_MAPPED = re.compile("failed to map segment|cannot allocate memory", re.IGNORECASE)
 WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
+# Of other commands than train.
+ELSE = "; in decoding fewer or shorter inputs at once, or a smaller beam"
+
 
 def user_message(error: BaseException) -> str | None:
     """The message for an error that a user can cause; None for a bug."""
@@ -37,10 +40,14 @@ def user_message(error: BaseException) -> str | None:
         )
     if isinstance(error, MemoryError):
         return (
-            "there is not enough memory; try a smaller train.batch_tokens, or data.streaming=true"
+            f"there is not enough memory; in training try a smaller train.batch_tokens, or "
+            f"data.streaming=true{ELSE}"
         )
     if isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error):
-        return "out of memory on the device: try half of train.batch_tokens and train.accumulate=2"
+        return (
+            f"out of memory on the device: in training try half of train.batch_tokens and "
+            f"train.accumulate=2{ELSE}"
+        )
     return None
 
 

@@ -115,7 +115,9 @@ def test_too_little_memory_says_what_to_try(
         raise error
 
     monkeypatch.setattr("transduce.cli.printing.shipped", greedy)
-    assert "train.batch_tokens" in sentence(transduce("recipes"))
+    said = sentence(transduce("recipes"))
+    assert "train.batch_tokens" in said
+    assert "a smaller beam" in said
 
 
 @pytest.mark.parametrize(
