@@ -271,6 +271,16 @@ def test_stop_sequences(client: Any) -> None:
     chunks = list(client.completions.create(**asked, logprobs=0, stream=True))
     tokens = [token for chunk in chunks for token in chunk.choices[0].logprobs.tokens]
     assert "".join(tokens) == found.text
+    # Nor in a chat.
+    chat = {**asked, "messages": [{"role": "user", "content": "tea"}], "logprobs": True}
+    del chat["prompt"]
+    answer = client.chat.completions.create(**chat).choices[0]
+    assert answer.message.content == found.text
+    assert "".join(one.token for one in answer.logprobs.content) == found.text
+    deltas = [one.choices[0] for one in client.chat.completions.create(**chat, stream=True)]
+    assert "".join(one.delta.content or "" for one in deltas) == found.text
+    tokens = [token.token for one in deltas for token in one.logprobs.content]
+    assert "".join(tokens) == found.text
 
 
 def test_log_probabilities(client: Any) -> None:
@@ -480,6 +490,7 @@ def test_a_language_model_continues_the_last_message(client: Any) -> None:
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"top_logprobs": 2}, "needs logprobs"),
+        ({"stream_options": {"include_usage": True}}, "stream_options needs stream"),
     ],
 )
 def test_what_chat_cannot_do_is_refused(client: Any, asked: dict[str, Any], words: str) -> None:

@@ -12,27 +12,18 @@ from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
 from transduce.serving.limits import Limits
 from transduce.serving.models import Served
-from transduce.serving.protocols.answers import (
-    DONE,
-    EventStream,
-    closing,
-    event,
-    json_response,
-)
+from transduce.serving.protocols.answers import closing
+from transduce.serving.protocols.openai.choices import Choice, respond, usage_is_wanted
 from transduce.serving.protocols.openai.generation import (
     MAX_ALTERNATIVES,
     Step,
     choices_of,
-    gather,
     generate,
-    given,
     hypotheses,
-    merge,
+    only,
     stops_of,
-    stream_options_of,
-    tokens_in,
 )
-from transduce.serving.protocols.openai.shapes import HARMLESS, error_event, new_id, now, usage
+from transduce.serving.protocols.openai.shapes import HARMLESS, new_id, now
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_json
 
 KNOWN = HARMLESS | frozenset(
@@ -74,27 +65,22 @@ class Chat:
             )
         asked.refuse_others(KNOWN, served.name)
         _refuse_formats(asked)
+        stream, with_usage = asked.flag("stream"), usage_is_wanted(asked)
         source = last_user_message(asked)
         sampled = served.task == "language_modeling"
         settings = choices_of(asked, self.engine.limits, sampled, asked.flag("logprobs"))
         self.engine.check(served, [source], len(settings))
-        head = {"id": new_id("chatcmpl"), "created": now(), "model": served.name}
+        head = {
+            "id": new_id("chatcmpl"),
+            "object": "chat.completion.chunk" if stream else "chat.completion",
+            "created": now(),
+            "model": served.name,
+        }
         streams = await self._streams(asked, served, source, settings)
-        if asked.flag("stream"):
-            wanted = stream_options_of(asked)
-            head["object"] = "chat.completion.chunk"
-            prompt_tokens = await tokens_in(self.engine, served, [source]) if wanted else None
-            chunks = _chunks(streams, head, asked, prompt_tokens)
-            return await EventStream.of(chunks, error_event)
-        head["object"] = "chat.completion"
-        found = await gather(*(_choice(n, one, asked) for n, one in streams.items()))
-        tokens = sum(count for _, count in found)
-        return json_response(
-            {
-                **head,
-                "choices": [choice for choice, _ in found],
-                "usage": usage(await tokens_in(self.engine, served, [source]), tokens),
-            }
+        stops, logprobs = bool(stops_of(asked, self.engine.limits)), asked.flag("logprobs")
+        choices = [Message(index, steps, stops, logprobs) for index, steps in streams.items()]
+        return await respond(
+            self.engine, served, [source], choices, head, stream=stream, with_usage=with_usage
         )
 
     async def _streams(
@@ -113,7 +99,7 @@ class Chat:
             (steps,) = await hypotheses(
                 self.engine, served, [source], n, maximum, stops, **settings[0]
             )
-            return {index: given(step) for index, step in enumerate(steps)}
+            return {index: only(step) for index, step in enumerate(steps)}
         beam = settings[0].get("beam", served.model.recipe.decode.beam)
         if not drawn and beam > 1 and not asked.flag("stream"):
             return {0: self._scored(served, source, maximum, stops, alternatives)}
@@ -154,61 +140,42 @@ class Chat:
                 yield step
 
 
-async def _choice(
-    index: int, steps: AsyncIterator[Step], asked: Parameters
-) -> tuple[dict[str, Any], int]:
-    text, logprobs, step = "", [], Step("")
-    async for step in steps:
-        text += step.text
-        if step.finish is None:
-            logprobs.append(_logprob(step))
-    shown = {"content": logprobs, "refusal": None} if asked.flag("logprobs") else None
-    return _message(index, text, step.finish, shown), step.tokens
+class Message(Choice):
+    """A message of the assistant."""
 
+    def __init__(
+        self, index: int, source: AsyncIterator[Step], stops: bool, with_logprobs: bool
+    ) -> None:
+        super().__init__(index, source, stops)
+        self.with_logprobs, self.begun = with_logprobs, False
 
-def _message(
-    index: int, text: str, finish: str | None, logprobs: dict[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "index": index,
-        "message": {"role": "assistant", "content": text, "refusal": None},
-        "finish_reason": finish,
-        "logprobs": logprobs,
-    }
+    @property
+    def has_chunk(self) -> bool:
+        return super().has_chunk or (bool(self.steps) and not self.begun)
 
+    def take_chunk(self) -> dict[str, Any]:
+        shown = super().take_chunk()
+        self.begun = True
+        return shown
 
-async def _chunks(
-    streams: dict[int, AsyncIterator[Step]],
-    head: dict[str, Any],
-    asked: Parameters,
-    prompt_tokens: int | None,
-) -> AsyncIterator[bytes]:
-    counts: dict[int, int] = {}
-    wanted = asked.flag("logprobs")
-    waiting: dict[int, list[dict[str, Any]]] = {index: [] for index in streams}
-    empty = {} if prompt_tokens is None else {"usage": None}
-    async for index, step in merge(streams):
-        delta: dict[str, Any] = {"content": step.text} if step.text else {}
-        if index not in counts:
-            delta = {"role": "assistant", "content": step.text}
-        counts[index] = step.tokens
-        if step.finish is None:
-            waiting[index].append(_logprob(step))
-        if not delta and step.finish is None:
-            continue
-        logprobs = {"content": waiting[index], "refusal": None} if wanted else None
-        waiting[index] = []
-        choice = {
-            "index": index,
-            "delta": delta,
-            "finish_reason": step.finish,
-            "logprobs": logprobs,
+    def chunk(self) -> dict[str, Any]:
+        delta: dict[str, Any] = {"content": self.text} if self.text else {}
+        if not self.begun:
+            delta = {"role": "assistant", "content": self.text}
+        return self._shown("delta", delta)
+
+    def whole(self) -> dict[str, Any]:
+        message = {"role": "assistant", "content": self.text, "refusal": None}
+        return self._shown("message", message)
+
+    def _shown(self, name: str, content: dict[str, Any]) -> dict[str, Any]:
+        logprobs = {"content": [_logprob(step) for _, step in self.steps], "refusal": None}
+        return {
+            "index": self.index,
+            name: content,
+            "finish_reason": self.finish,
+            "logprobs": logprobs if self.with_logprobs else None,
         }
-        yield event({**head, "choices": [choice], **empty})
-    if prompt_tokens is not None:
-        total = usage(prompt_tokens, sum(counts.values()))
-        yield event({**head, "choices": [], "usage": total})
-    yield DONE
 
 
 def _logprob(step: Step) -> dict[str, Any]:

@@ -79,16 +79,6 @@ def choices_of(
     return settings
 
 
-def stream_options_of(asked: Parameters) -> bool:
-    """Whether usage is wanted at the end of a stream. Raises ParameterError."""
-    given = asked.get("stream_options", {})
-    if not isinstance(given, dict):
-        raise ParameterError("stream_options must be an object", "stream_options")
-    options = Parameters(given)
-    options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
-    return options.flag("include_usage")
-
-
 class StopFinder:
     """Finds stop sequences in a text that grows, and holds back what may be the start of one.
 
@@ -221,7 +211,7 @@ def _ended(output: Output, text: str, stops: Sequence[str]) -> Step:
     return Step(shown_text, finish=finish, tokens=len(output.ids))
 
 
-async def given(step: Step) -> AsyncIterator[Step]:
+async def only(step: Step) -> AsyncIterator[Step]:
     """A stream of one step."""
     yield step
 
