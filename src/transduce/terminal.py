@@ -101,6 +101,18 @@ def aligned(rows: Sequence[Sequence[str]], left: int | Sequence[bool] = 1) -> li
     ]
 
 
+def duration(seconds: float) -> str:
+    """A time in words: 40 s, 12 min, 3 h 20 min, 2 d 5 h."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
 def console(**options: Any) -> Console:
     """A rich console that escapes control characters in text, but not its own styles and bars."""
     from rich.console import Console, ConsoleOptions, RenderableType

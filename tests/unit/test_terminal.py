@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from transduce.terminal import Filtered, console, guarded, plain
+from transduce.terminal import Filtered, console, duration, guarded, plain
 
 HOSTILE = "a\x1b]0;title\x07b\x9b2Jc\rd\u2028e\ud800f\x7fg"
 SHOWN = "a\\x1b]0;title\\x07b\\x9b2Jc\\x0dd\\u2028e\\ud800f\\x7fg"
@@ -60,3 +60,18 @@ def test_rich_keeps_its_own_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\\x1b]0;t" in text
     assert "\x1b]" not in text
     assert "\x1b[2J" not in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "0 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (3599, "1 h 0 min"),
+        (9000, "2 h 30 min"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_durations_in_words(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

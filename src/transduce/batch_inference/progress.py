@@ -10,6 +10,7 @@ from typing import TextIO
 from transduce.batch_inference.inputs import Shard
 from transduce.batch_inference.job import CLAIMS, Job
 from transduce.batch_inference.worker import lines_in
+from transduce.terminal import duration
 
 TERMINAL, PLAIN = 1.0, 30.0  # seconds between two lines, on a terminal and elsewhere
 FIRST = 5.0  # seconds before the first line elsewhere: whether it works, and how long it takes
@@ -83,15 +84,3 @@ class Progress:
         if lines < self.total:
             text += f", {duration((self.total - lines) / speed)} left"
         return text
-
-
-def duration(seconds: float) -> str:
-    """A time in words: 40 s, 12 min, 3 h 20 min, 2 d 5 h."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 24 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes // 1440} d {minutes % 1440 // 60} h"

@@ -17,6 +17,7 @@ from transduce.nn.checkpointing import set_checkpointing
 from transduce.recipe import Recipe, dump_recipe
 from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
+from transduce.terminal import duration
 from transduce.training.auto_batch import fitting_budget, longest_pair
 from transduce.training.distillation import Distillation, load_teacher
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
@@ -31,7 +32,7 @@ from transduce.training.optimizer import (
     set_learning_rate,
 )
 from transduce.training.prepare import Prepared
-from transduce.training.progress import Progress, StepRecord, duration
+from transduce.training.progress import Progress, StepRecord
 from transduce.training.run_directory.best_model import (
     BestModel,
     KeptCheckpoints,

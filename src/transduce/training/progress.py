@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from transduce.terminal import console as make_console
+from transduce.terminal import duration
 from transduce.training.log import Log, Tracker
 
 if TYPE_CHECKING:
@@ -263,17 +264,6 @@ def _value(name: str, value: float | None) -> str:
     if value is None:
         return f"{name} ?"
     return f"{name} {value:.3f}" if name in ("loss", "objective") else f"{name} {value:.2f}"
-
-
-def duration(seconds: float) -> str:
-    whole = round(seconds)
-    minutes, seconds_over = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 48:
-        return f"{hours // 24} d {hours % 24} h"
-    if hours:
-        return f"{hours}:{minutes:02}:{seconds_over:02}"
-    return f"{minutes}:{seconds_over:02}"
 
 
 # ----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from transduce.batch_inference.decoder import Decoder
 from transduce.batch_inference.inputs import Shard, Table
 from transduce.batch_inference.job import Job, Settings
-from transduce.batch_inference.progress import Progress, duration
+from transduce.batch_inference.progress import Progress
 from transduce.batch_inference.worker import claimed, lines_in, rotated, take
 from transduce.decoding.output import Output
 from transduce.tasks import Model
@@ -90,15 +90,6 @@ def test_progress_in_a_file_begins_soon(tmp_path: Path) -> None:
         progress.tell()
         reported.append(stream.getvalue().count("\n"))
     assert [reported.index(count) + 1 for count in (1, 2, 3)] == [5, 35, 65]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (3599, "1 h 0 min"), (9000, "2 h 30 min"),
-     (200_000, "2 d 7 h")],
-)  # fmt: skip
-def test_durations_in_words(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_workers_begin_at_different_shards(tmp_path: Path) -> None:
