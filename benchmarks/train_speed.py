@@ -83,10 +83,10 @@ def real_batches(size: Size, tokens: int, folder: Path, maximum: int | None) -> 
     with tempfile.TemporaryDirectory() as cache:
         encoded, _ = encode_corpus(data.train, data, *tokens_of_sides, Path(cache))
     epoch = itertools.takewhile(
-        lambda found: found[1].epoch == 0 or found[1].batch == 0,
-        Batches(encoded, tokens).iterate(),
+        lambda update: update.position.epoch == 0 or update.position.batch == 0,
+        Batches(encoded, tokens).updates(1),
     )
-    return [batch for batch, _ in itertools.islice(epoch, maximum)]
+    return [update.batches[0] for update in itertools.islice(epoch, maximum)]
 
 
 # --------------------------------------------------------------------------------------- timing

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from one_by_one import one_by_one
 from transduce.data.batches.bucketing import Position
 from transduce.decoding.output import Output
 from transduce.hardware import training_threads
@@ -263,7 +264,7 @@ def test_a_run_ends_after_its_epochs(
 ) -> None:
     scores = scored(10, 20)
     recipe = make(train={"epochs": epochs, "steps": 1000}, validation={"every": 1000})
-    batches = prepared(recipe).train.iterate()
+    batches = one_by_one(prepared(recipe).train)
     updates = sum(1 for _ in takewhile(lambda batch: batch[1].epoch < epochs, batches)) + 1
     trained = train(recipe, tmp_path / "run")
     assert (trained.state.step, trained.state.position) == (updates, Position(epochs))
@@ -276,7 +277,7 @@ def test_an_update_takes_as_many_batches_as_asked(
 ) -> None:
     scored(10)
     recipe = make(train={"steps": 2, "accumulate": accumulate}, validation={"every": 2})
-    batches = list(islice(prepared(recipe).train.iterate(), 2 * accumulate))
+    batches = list(islice(one_by_one(prepared(recipe).train), 2 * accumulate))
     assert train(recipe, tmp_path / "run").state.position == batches[-1][1]
 
 
@@ -358,10 +359,10 @@ def test_resumed_the_minutes_of_all_commands_count(
     now = passing(monkeypatch, 10.0, 0.0)
     short = make(train={"steps": 2, "minutes": 1.0, "log_every": 1000})
     assert train(short, tmp_path / "run", began=now[0]).state.elapsed == 20.0
-    assert "1:00 of train.minutes are left: 0:00 went before" in capsys.readouterr().err
+    assert "60 s of train.minutes are left: 0 s went before" in capsys.readouterr().err
     longer = make(train={"steps": 1000, "minutes": 1.0, "log_every": 1000})
     found = train(longer, tmp_path / "run", resume=True, began=now[0] - 10.0)
-    assert "0:30 of train.minutes are left: 0:30 went before" in capsys.readouterr().err
+    assert "30 s of train.minutes are left: 30 s went before" in capsys.readouterr().err
     assert (found.state.step, found.state.elapsed) == (5, 60.0)
     train(longer, tmp_path / "run", resume=True, began=now[0])
     assert "resume it with a larger train.minutes" in capsys.readouterr().err

@@ -72,19 +72,12 @@ class Batches:
         self.vary = vary
         self.mix = mix
 
-    def iterate(self, start: Position | None = None) -> Iterator[tuple[Batch, Position]]:
-        """Batches from `start` on, each with the position of the batch after it.
-
-        Starting at such a position resumes exactly as if the iteration had not stopped.
-        """
-        for encoded, rows, following in self._planned(start):
-            yield batch_of_rows(encoded, rows, self.ends), following
-
     def updates(
         self, size: int, start: Position | None = None, rank: int = 0, count: int = 1
     ) -> Iterator[RankBatches]:
         """The batches of each update, `size` at a time; rank `rank` of `count` gets every count-th.
 
+        Starting at the position of an update goes on exactly as if the iteration had not stopped.
         Which batches belong to an update is the same for any world size; each rank only pads and
         collates its own.
         """

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from one_by_one import one_by_one
 from tones import RATE, tones
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings, to_int16
 from transduce.data.audio.read import parse_place, place_of, read_audio
@@ -355,7 +356,7 @@ def test_letters_that_nobody_learnt_are_counted(three: Path) -> None:
 
 def test_batches_hold_samples_and_what_is_said(three: Path) -> None:
     corpus, _ = encoded(three)
-    batch, _ = next(Batches(corpus, 10_000).iterate())
+    batch, _ = next(one_by_one(Batches(corpus, 10_000)))
     assert batch.source_BS.dtype == torch.int16
     assert batch.transcript_BT is not None
     for row, number in enumerate(batch.rows):
@@ -384,7 +385,7 @@ def test_a_batch_is_as_large_as_its_frames(three: Path) -> None:
     corpus, _ = encoded(three)
     frames = corpus.lengths[0] + 1
     budget = int(frames.max() + frames.min())
-    for batch, _ in zip(Batches(corpus, budget).iterate(), range(6), strict=False):
+    for batch, _ in zip(one_by_one(Batches(corpus, budget)), range(6), strict=False):
         rows = batch[0].rows
         assert len(rows) * int(frames[rows].max()) <= budget
 

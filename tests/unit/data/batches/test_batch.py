@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from one_by_one import one_by_one
 from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.bucketing import Batches, Position, ordered, prefetched
@@ -47,7 +48,7 @@ def some_corpus(count: int = 500, seed: int = 3) -> Encoded:
 
 def epoch(batches: Batches, number: int = 0) -> list[Batch]:
     found = []
-    for batch, following in batches.iterate(Position(number)):
+    for batch, following in one_by_one(batches, Position(number)):
         found.append(batch)
         if following.epoch > number:
             return found
@@ -141,7 +142,7 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
 
 
 def test_the_order_is_the_same_on_every_machine() -> None:
-    first = next(Batches(some_corpus(), 400, seed=1).iterate())[0]
+    first = next(one_by_one(Batches(some_corpus(), 400, seed=1)))[0]
     assert first.rows == FIRST_ROWS
 
 
@@ -175,11 +176,11 @@ def stream_of(
 @pytest.mark.parametrize("kind", ["whole", "stream"])
 def test_resuming_anywhere_goes_on_exactly(kind: str, tmp_path: Path) -> None:
     corpus = some_corpus(60) if kind == "whole" else stream_of(tmp_path, shuffle_buffer=33)
-    whole = list(islice(Batches(corpus, 150, seed=4).iterate(), 45))
+    whole = list(islice(one_by_one(Batches(corpus, 150, seed=4)), 45))
     assert whole[-1][1].epoch >= 2
     for stop in range(len(whole) - 1):
         kept = Position(**json.loads(json.dumps(asdict(whole[stop][1]))))
-        fresh = Batches(corpus, 150, seed=4).iterate(kept)
+        fresh = one_by_one(Batches(corpus, 150, seed=4), kept)
         for (batch, following), (again, after) in zip(whole[stop + 1 :][:4], fresh, strict=False):
             assert same(batch, again)
             assert following == after
@@ -210,7 +211,7 @@ def test_a_stream_passes_over_pools_of_overlong_pairs(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"no pair of a\.en and a\.de is left to use: 100 pairs longer than 1"
     ):
-        next(Batches(empty, 200).iterate())
+        next(one_by_one(Batches(empty, 200)))
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
@@ -249,7 +250,7 @@ def test_processes_that_share_a_stream_have_the_same_pools(tmp_path: Path, count
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (6, 3), (5, 3), (4, 2)])
 def test_processes_share_the_batches_of_an_update(size: int, count: int) -> None:
-    whole = list(islice(Batches(some_corpus(60), 150).iterate(), 4 * size))
+    whole = list(islice(one_by_one(Batches(some_corpus(60), 150)), 4 * size))
     shares = [
         list(islice(Batches(some_corpus(60), 150).updates(size, None, rank, count), 4))
         for rank in range(count)
@@ -276,13 +277,13 @@ def test_an_error_in_a_stream_reaches_the_trainer(tmp_path: Path) -> None:
 
 def test_an_empty_corpus_does_not_go_round_for_ever() -> None:
     with pytest.raises(DataError, match="no pair"):
-        next(Batches(corpus_of([])).iterate())
+        next(one_by_one(Batches(corpus_of([]))))
 
 
 def test_a_position_past_the_end_starts_the_next_epoch() -> None:
     batches = Batches(some_corpus(30), 100)
     for odd in (Position(0, 0, 9999), Position(0, 3, 0)):
-        assert same(next(batches.iterate(odd))[0], next(batches.iterate(Position(1)))[0])
+        assert same(next(one_by_one(batches, odd))[0], next(one_by_one(batches, Position(1)))[0])
 
 
 def test_ordered_is_sorted_and_repeats() -> None:

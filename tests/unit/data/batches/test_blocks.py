@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from one_by_one import one_by_one
 from transduce import recipe
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.blocks import cut, cut_anywhere
@@ -60,7 +61,7 @@ def blocks_of(batches: list[Batch]) -> list[list[int]]:
 
 def epoch(batches: Batches, number: int) -> list[Batch]:
     found = []
-    for batch, following in batches.iterate(Position(number)):
+    for batch, following in one_by_one(batches, Position(number)):
         found.append(batch)
         if following.epoch > number:
             return found
@@ -179,7 +180,7 @@ def test_a_budget_is_filled_to_the_last_token() -> None:
 
 def test_resuming_goes_on_to_the_letter() -> None:
     def flow(start: Position | None = None) -> list[tuple[Batch, Position]]:
-        return list(islice(Batches(running(200), 30, seed=5, block=10).iterate(start), 40))
+        return list(islice(one_by_one(Batches(running(200), 30, seed=5, block=10), start), 40))
 
     whole = flow()
     for number in (0, 3, 11, 24):
@@ -210,7 +211,7 @@ def test_a_streamed_text_is_cut_pool_by_pool(tmp_path: Path) -> None:
     tokens, _ = train_tokens(data)
     batches = Batches(StreamingDataset(data.train, data, tokens, tokens, RankShard()), 64, block=16)
     pools: dict[int, list[str]] = {}
-    for batch, following in islice(batches.iterate(), 1000):
+    for batch, following in islice(one_by_one(batches), 1000):
         pool = (following.pool - 1) % 3 if following.batch == 0 else following.pool
         pools.setdefault(pool, []).extend(tokens.decode(row) for row in blocks_of([batch]))
         if following.epoch:

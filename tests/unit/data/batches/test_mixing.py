@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from one_by_one import one_by_one
 from transduce.data.batches.bucketing import Batches, Position
 from transduce.data.batches.mixing import Mix, _origins, mix_of, shares_of
 from transduce.data.cache.tokenised import Encoded
@@ -42,7 +43,7 @@ def encoded(rows: int) -> Encoded:
 def drawn(mix: Mix, batches: Batches, epochs: int) -> Counter[int]:
     """How often each row comes in some epochs."""
     found: Counter[int] = Counter()
-    for batch, following in batches.iterate():
+    for batch, following in one_by_one(batches):
         found.update(batch.rows)
         if following.epoch == epochs:
             return found
@@ -107,10 +108,10 @@ def test_stopping_anywhere_changes_nothing(tmp_path: Path) -> None:
     data = data_of(tmp_path, [{"weight": 9.0}, {}, {}], temperature=3.0)
     mix = mix_of(data, np.arange(sum(SIZES)))
     batches = Batches(encoded(sum(SIZES)), 64, mix=mix)
-    whole = list(islice(batches.iterate(), 90))
+    whole = list(islice(one_by_one(batches), 90))
     assert whole[-1][1].epoch > 0  # more than one epoch
     for stop in (1, 13, 40, 77):
-        again = Batches(encoded(sum(SIZES)), 64, mix=mix).iterate(whole[stop - 1][1])
+        again = one_by_one(Batches(encoded(sum(SIZES)), 64, mix=mix), whole[stop - 1][1])
         rest = list(islice(again, 90 - stop))
         assert [batch.rows for batch, _ in rest] == [batch.rows for batch, _ in whole[stop:]]
         assert rest[-1][1] == whole[-1][1]

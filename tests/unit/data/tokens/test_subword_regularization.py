@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from one_by_one import one_by_one
 from transduce import recipe
 from transduce.data.batches.bucketing import Batches
 from transduce.data.cache.tokenised import encode_corpus
@@ -86,7 +87,7 @@ def test_batches_see_other_pieces_each_epoch_and_after_a_break_the_same(tmp_path
     seen: dict[int, list[tuple[str, str]]] = {}
     epochs: dict[int, set[int]] = {}
     start = None
-    going = batches.iterate()
+    going = one_by_one(batches)
     for number in range(60):
         batch, following = next(going)
         if number == 20:
@@ -97,7 +98,7 @@ def test_batches_see_other_pieces_each_epoch_and_after_a_break_the_same(tmp_path
         seen[number] = [(tokens[0].decode(s), tokens[1].decode(t)) for s, t in texts]
         assert all(source == target[::-1] for source, target in seen[number])
     assert len({frozenset(sums) for sums in epochs.values()}) > 1
-    again = batches.iterate(start)
+    again = one_by_one(batches, start)
     for number in range(21, 30):
         batch, _ = next(again)
         assert [tokens[0].decode(s) for s in batch.source_BS] == [s for s, _ in seen[number]]
