@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -433,6 +434,47 @@ def test_what_was_put_aside_is_taken_back(tmp_path: Path) -> None:
     assert (tmp_path / "gone" / "file").read_text() == "old"
     assert (tmp_path / "there" / "file").read_text() == "new"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gone", "there"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs fork")
+@pytest.mark.parametrize("killed", [1, 2, 3])
+def test_a_kill_at_any_rename_leaves_the_old_folder_or_the_new_one(
+    tmp_path: Path, killed: int
+) -> None:
+    for name in ("made", "place"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    if not (child := os.fork()):
+        _kill_at_rename(killed)
+        storage.replace_folder(tmp_path / "made", tmp_path / "place")
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) == (killed <= 2)  # two renames, then it is done
+    storage.remove_stale(tmp_path)
+    expected = "place" if killed <= 2 else "made"
+    assert (tmp_path / "place" / "file").read_text() == expected
+    assert only(tmp_path, "place", *(["made"] if killed <= 2 else []))
+
+
+def _kill_at_rename(number: int) -> None:
+    """Before the rename of that number, counted from 1, this process kills itself."""
+    rename, count = Path.replace, iter(range(1, number + 1))
+
+    def replace(path: Path, target: Path) -> Path:
+        if next(count) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(path, target)
+
+    Path.replace = replace  # type: ignore[method-assign, assignment]
+
+
+def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "file").write_text("old")
+    with pytest.raises(FileNotFoundError):
+        storage.replace_folder(tmp_path / "nowhere", tmp_path / "place")
+    assert (tmp_path / "place" / "file").read_text() == "old"
+    assert only(tmp_path, "place")
 
 
 def test_the_next_writer_clears_what_a_killed_one_left(tmp_path: Path) -> None:

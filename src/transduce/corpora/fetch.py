@@ -17,7 +17,7 @@ from transduce.corpora.entry import Form, Listing, checksum, is_known, megabytes
 from transduce.corpora.location import METADATA, check_place, is_intact, metadata_of
 from transduce.corpora.unpack import PACKED, has_sum
 from transduce.errors import DataError
-from transduce.storage import write_json
+from transduce.storage import remove_stale, replace_folder, write_json
 from transduce.storage.locks import take_lock
 
 OnProgress = Callable[[str, int], None]
@@ -31,6 +31,7 @@ def get(listing: Listing, shelf: Path, given: Path | None, on_progress: OnProgre
     downloads under NAME.part, from which the next call resumes.
     """
     place = shelf / listing.name
+    remove_stale(shelf)
     if is_intact(place):
         return False
     check_place(place)
@@ -127,11 +128,10 @@ def _put(listing: Listing, form: Form, files: Mapping[str, Path], made: Path, pl
             with (made / name).open("rb+") as file:
                 os.fsync(file.fileno())
         write_json(made / METADATA, metadata)
-        shutil.rmtree(place, ignore_errors=True)
-        made.replace(place)
+        replace_folder(made, place)
     except OSError as error:
-        ours = error.filename is None or Path(error.filename).is_relative_to(made.parent)
-        if not ours:
+        about = None if error.filename is None else Path(error.filename)
+        if about is not None and any(map(about.is_relative_to, files.values())):
             raise  # the error is about a file that was given
         raise DataError(
             f"{place} could not be written ({error.strerror or error}); free some space, or choose "

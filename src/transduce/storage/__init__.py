@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PREFIX, SUFFIX = ".transduce-", ".part"  # names of the temporary folders
-BEFORE = "before"  # a folder in them: what `replaced_folder` has put aside
+BEFORE = "before"  # a folder in them: what `replace_folder` has put aside
 DAY = 86_400.0  # seconds
 METADATA = "transduce"  # the key of a safetensors header that holds our metadata and checksums
 
@@ -165,8 +165,7 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
 def replaced_folder(place: Path) -> Iterator[Path]:
     """A new folder to fill, which replaces `place` when it is complete; not after an error.
 
-    A kill between the two renames leaves what was there in the temporary folder, from where
-    `remove_stale` takes it back. Raises CheckpointError where a folder cannot be made.
+    Raises CheckpointError where a folder cannot be made.
     """
     place = Path(os.path.abspath(place))  # noqa: PTH100 (a link is replaced, not what it points to)
     make_folder(place.parent)
@@ -174,10 +173,26 @@ def replaced_folder(place: Path) -> Iterator[Path]:
         new = work / "new"
         new.mkdir()
         yield new
-        if place.exists():
-            (work / BEFORE).mkdir()
-            place.replace(work / BEFORE / place.name)
-        new.replace(place)
+        replace_folder(new, place)
+
+
+def replace_folder(new: Path, place: Path) -> None:
+    """Rename a complete folder to `place`. What was there is removed once the new one is in place.
+
+    After an error it is there again; a kill between the two renames leaves it in a temporary
+    folder, from where `remove_stale` takes it back.
+    """
+    with temporary_folder(place.parent) as work:
+        aside = work / BEFORE / place.name
+        if os.path.lexists(place):
+            aside.parent.mkdir()
+            place.replace(aside)
+        try:
+            new.replace(place)
+        except BaseException:
+            if os.path.lexists(aside):
+                aside.replace(place)
+            raise
     _flush_folder(place.parent)
 
 

@@ -22,7 +22,7 @@ from transduce.corpora.udhr import Paragraph
 from transduce.data.audio.read import resampled
 from transduce.data.audio.recording import load_audio_package
 from transduce.errors import DataError
-from transduce.storage import write_json, write_text
+from transduce.storage import replace_folder, write_json, write_text
 from transduce.storage.locks import held
 from transduce.synthesis.acoustics import simulate_recording
 from transduce.synthesis.espeak import espeak
@@ -98,8 +98,7 @@ def make_readings(
                 write_text(work / f"{split}.tsv", text)
             shutil.rmtree(work / "readings")
             write_json(work / METADATA, metadata_of(work, name=name, plan=plan))
-            shutil.rmtree(place, ignore_errors=True)
-            work.replace(place)
+            replace_folder(work, place)
     except OSError as error:
         raise DataError(
             f"{place} could not be written ({error.strerror or error}); free some space, or choose "

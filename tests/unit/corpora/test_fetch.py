@@ -119,6 +119,37 @@ def test_a_corpus_that_was_damaged_is_made_anew(tiny: Listing, shelf: Path) -> N
         check_whole(shelf)
 
 
+def test_what_was_there_stays_until_the_new_one_is_in_place(
+    tiny: Listing, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get(tiny, shelf, None, nothing)
+    (shelf / "tiny" / "train.de").write_bytes(GERMAN[:-10])
+    before = left(shelf)
+    rename = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if path.name == "made":
+            raise OSError(28, "No space left on device", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    assert "could not be written (No space left on device)" in failure(tiny, shelf)
+    assert [name for name in left(shelf) if not name.startswith("tiny.part")] == before
+    assert (shelf / "tiny" / "train.de").read_bytes() == GERMAN[:-10]
+    monkeypatch.undo()
+    assert get(tiny, shelf, None, nothing)
+    check_whole(shelf)
+
+
+def test_a_corpus_that_a_kill_left_aside_is_taken_back(tiny: Listing, shelf: Path) -> None:
+    get(tiny, shelf, None, nothing)
+    aside = shelf / ".transduce-killed.part" / "before"
+    aside.mkdir(parents=True)
+    (shelf / "tiny").rename(aside / "tiny")
+    assert not get(tiny, shelf, None, nothing)  # intact: nothing is downloaded
+    check_whole(shelf)
+
+
 def test_files_of_other_people_are_not_touched(tiny: Listing, shelf: Path) -> None:
     (shelf / "tiny").mkdir(parents=True)
     (shelf / "tiny" / "mine.txt").write_text("mine")
