@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import warnings
+from pathlib import Path
 from typing import Any
+
+PACKAGE = str(Path(__file__).parent)
 
 
 class TransduceError(Exception):
@@ -44,6 +49,19 @@ class HardwareError(TransduceError):
 
 class TransduceWarning(UserWarning):
     """A warning in one sentence, which stops nothing."""
+
+
+def warn(sentence: str) -> None:
+    """A warning at the line outside this package that led to it, however deep it is called."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(sentence, TransduceWarning, stacklevel=level)
+
+
+def warn_once(sentence: str) -> None:
+    """A warning that Python's own filter shows once in a process, wherever it comes from."""
+    warnings.warn(sentence, TransduceWarning, stacklevel=1)
 
 
 def load_package(

@@ -6,7 +6,6 @@ import csv
 import glob
 import json
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from transduce.checksums import digest_of
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.columns import problem_of, without_header
 from transduce.data.text.files import BOM, MAX_BYTES, UTF16, suffix_of
-from transduce.errors import DataError, TransduceWarning
+from transduce.errors import DataError, warn
 from transduce.storage import expanded
 
 TABLES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
@@ -167,9 +166,6 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
 
 def _has_header(path: str, kind: str) -> bool:
     """Whether a file begins with column names, where no column is chosen; says what is assumed."""
-
-    def warn(sentence: str) -> None:
-        warnings.warn(sentence, TransduceWarning, stacklevel=1)
 
     def records() -> Iterator[tuple[int, list[str]]]:
         with opened(path) as file:

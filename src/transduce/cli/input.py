@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.data.text.columns import NUMBERED, csv_records, read_rows, without_header
 from transduce.data.text.tags import known_tags, split_tags, with_tags
-from transduce.errors import DataError, ModelError, TransduceWarning
+from transduce.errors import DataError, ModelError, warn
 from transduce.recipe import nearest
 from transduce.terminal import say
 
@@ -105,13 +104,9 @@ def read_requests(
 
 def _first_column(file: Path, at_once: int = 1024) -> Iterator[list[str]]:
     """The first column of a TSV or CSV file without its header, in groups."""
-    rows = read_rows(str(file.absolute()), None, [0], say=_warn, advice=ADVICE)
+    rows = read_rows(str(file.absolute()), None, [0], say=warn, advice=ADVICE)
     while some := [cells[0] for _, cells in islice(rows, at_once)]:
         yield some
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, TransduceWarning, stacklevel=1)
 
 
 def run_in_order(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
@@ -166,7 +161,7 @@ def _of_columns(file: Path) -> Iterator[tuple[str, str]]:
         rows = csv_records(lines, str(file))
     else:
         rows = ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
-    _, rows = without_header(str(file), rows, None, _warn, ADVICE)
+    _, rows = without_header(str(file), rows, None, warn, ADVICE)
     for number, fields in rows:
         if len(fields) != 2:
             raise DataError(

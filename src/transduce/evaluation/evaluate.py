@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 
 from transduce.data.text.pairs import ReadingCounts, corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
-from transduce.errors import DataError, RecipeError, TransduceWarning
+from transduce.errors import DataError, RecipeError, warn
 from transduce.evaluation.items import Item, given_files, items_of, measurable, split_of
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric
 from transduce.evaluation.perplexity import (
@@ -169,7 +168,7 @@ def evaluate_folder(
     counts = ReadingCounts()
     pairs = list(read_pairs(corpus, data.folder, counts))
     for sentence in counts.notes:
-        warnings.warn(sentence, TransduceWarning, stacklevel=2)
+        warn(sentence)
     right = measurable(pairs, model.recipe.task, model.source_tokens)
     if not right:
         what = "with as many labels as words" if pairs else "with a source and a target"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from transduce.errors import TransduceError
+from transduce.errors import TransduceError, warn
 from transduce.evaluation.metrics import TITLES
 from transduce.inspection.page import visible
 from transduce.storage import make_folder, write_file
@@ -433,7 +433,7 @@ def _find_fonts(figure: Figure, path: Path) -> None:
     if warning := what_to_install(boxes):
         lines = textwrap.fill(warning, max(30, int(figure.get_figwidth() / WIDTH_OF_LETTER)))
         figure.text(0.0, -0.24 / figure.get_figheight(), lines, fontsize=8, color=INK, va="top")
-        warnings.warn(f"{path}: {warning[0].lower()}{warning[1:]}", stacklevel=3)
+        warn(f"{path}: {warning[0].lower()}{warning[1:]}")
 
 
 def no_glyph_warnings() -> None:

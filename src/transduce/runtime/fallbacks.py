@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 from torch import nn
 
-from transduce.errors import TransduceWarning
+from transduce.errors import warn_once
 from transduce.models.decoders import TransformerDecoder
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.runtime.c_library import library
@@ -42,8 +40,3 @@ def warn_of_plain_cuda(network: nn.Module) -> None:
             f"search launches each operation on the GPU and uses no CUDA graphs, which would be "
             f"faster: they do not support {reason}"
         )
-
-
-def warn_once(sentence: str) -> None:
-    """A warning that Python's own filter shows once in a process, wherever it comes from."""
-    warnings.warn(sentence, TransduceWarning, stacklevel=1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from itertools import count
@@ -26,7 +25,7 @@ from transduce.checksums import (
     write_listed,
 )
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.errors import ModelError, RecipeError, TokensError, TransduceWarning
+from transduce.errors import ModelError, RecipeError, TokensError, warn
 from transduce.recipe import Recipe, dump_recipe, parse_recipe
 from transduce.storage import locked, make_folder, read_tensor_metadata, write_json
 
@@ -137,7 +136,7 @@ def read_definition(path: Path) -> ModelDefinition:
         raise ModelError(f"the model folder {path} cannot be used: {error}") from None
     check_sums(path, *TOKENS)
     if not fits(path / RECIPE):
-        _warn(
+        warn(
             f"{path / RECIPE} was edited after training (its SHA-256 checksum is not the one in "
             f"{SUMS}); the model is used with the edited recipe"
         )
@@ -266,14 +265,10 @@ def update_metrics(folder: Path, key: str, values: Any) -> None:
     path = folder / "metrics.json"
     with locked(path), listed(path) as announce:
         if path.is_file() and not fits(path):
-            _warn(f"{path} was edited since transduce wrote it; its values are kept")
+            warn(f"{path} was edited since transduce wrote it; its values are kept")
         before = read_metrics(folder)
         if not before and path.is_file() and path.read_bytes().strip() not in (b"", b"{}"):
             aside = path.with_name("metrics.unreadable.json")
             path.replace(aside)
-            _warn(f"{path} was not a JSON object of metrics; it was renamed to {aside}")
+            warn(f"{path} was not a JSON object of metrics; it was renamed to {aside}")
         write_json(path, {**before, key: values}, announce)
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, TransduceWarning, stacklevel=3)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
-from warnings import warn
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.decoding.source_limit import TRUNCATED
 from transduce.decoding_settings import RunKeywords
-from transduce.errors import ModelError
+from transduce.errors import ModelError, warn
 from transduce.models import TrainableNetwork
 from transduce.models.call_context import NO_CONTEXT, Call, CallContext
 from transduce.models.hooks import is_gated, is_watched, watch_warnings
@@ -288,7 +287,7 @@ class GenerativeModel(Model):
         if not is_watched(modules):
             return False
         for message in watch_warnings(self.network, gates=not self._warned_of_gates):
-            warn(message, stacklevel=6)
+            warn(message)
         self._warned_of_gates |= is_gated(modules)
         return True
 

@@ -13,14 +13,13 @@ import subprocess
 import tempfile
 import threading
 import time
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
-from transduce.errors import DataError, TransduceWarning
+from transduce.errors import DataError, warn_once
 
 PROGRAM = "ffmpeg"
 MAX_SECONDS = 120.0  # of one conversion
@@ -99,11 +98,7 @@ def convert(
     except BaseException:
         made.unlink(missing_ok=True)
         raise
-    warnings.warn(
-        "audio that libsndfile does not read, such as m4a or webm, is converted by ffmpeg",
-        TransduceWarning,
-        stacklevel=1,
-    )
+    warn_once("audio that libsndfile does not read, such as m4a or webm, is converted by ffmpeg")
     return Converted(made, damaged)
 
 
