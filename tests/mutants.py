@@ -50,7 +50,7 @@ BATCHES = ["unit/data/batches/test_batch.py", "unit/data/batches/test_blocks.py"
 EVALUATION = [f"unit/evaluation/test_{name}.py" for name in ("evaluate", "metrics", "perplexity")]
 EVALUATION += ["unit/tasks/test_tag.py", "unit/tasks/test_speech.py"]
 SCORING = [f"unit/evaluation/test_{name}.py" for name in ("slices", "evaluate")]
-ABLATION = ["unit/inspection/ablation/test_ablation.py"]
+ABLATION = ["unit/inspection/ablation/test_measure.py"]
 ALIGNMENT = ["unit/inspection/analysis/test_alignment.py"]
 ATTRIBUTION = ["unit/inspection/analysis/test_attribution.py"]
 LOOK = [f"unit/inspection/look/test_{name}.py" for name in ("beam", "collect", "page")]
@@ -62,10 +62,10 @@ TESTS: dict[str, list[str]] = {
     "training/prepare.py": ["unit/training/test_prepare.py", *TRAINING],
     "training/optimizer.py": ["unit/training/test_optimizer.py"],
     "training/log_window.py": ["unit/training/test_log_window.py"],
-    "training/auto_batch.py": ["unit/training/memory/test_auto_batch.py"],
+    "training/auto_batch.py": ["unit/training/test_auto_batch.py"],
     "training/nan_guard.py": ["unit/training/test_nan_guard.py"],
     "training/run_directory/best_model.py": [
-        "unit/training/run_directory/test_kept_checkpoints.py",
+        "unit/training/run_directory/test_best_model_kept.py",
         "unit/training/run_directory/test_best_model.py",
         *TRAINING,
     ],
@@ -78,7 +78,7 @@ TESTS: dict[str, list[str]] = {
         "unit/data/batches/test_batch.py",
     ],
     "data/cache/eviction.py": ["unit/data/cache/test_eviction.py"],
-    "data/text/columns.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_conllu.py"],
+    "data/text/columns.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_conll.py"],
     "data/text/pairs.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_tags.py"],
     "data/doctor/check.py": ["unit/data/doctor/test_check.py"],
     "data/audio/corpus.py": ["unit/data/audio/test_corpus.py"],

@@ -14,7 +14,7 @@ from hub_cache import COMMIT, offline, put_into_cache
 from transduce.errors import ModelError
 from transduce.hub import HubAddress, hub_problem, parse_address, resolve_model
 
-TRANSLATE = Path(__file__).parents[2] / "fixtures" / "models" / "translate"
+TRANSLATE = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
 
 LOAD = """
 import json, sys, warnings

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from hugging_face_twins import language_twin_of, log_probabilities, twin_of
 from tiny_models import SOURCES, TARGETS, WORDS, tiny
 from transduce import recipe
 from transduce.adapters import Adapter, AdapterState, LowRankWeights, adaptable
@@ -23,9 +23,6 @@ from transduce.recipe import Recipe
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.model import Model
 from transduce.tasks.transduce import Transducer, load
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hugging_face_twins import language_twin_of, log_probabilities, twin_of
 
 SHAPES = {
     "marian": {"norm_position": "post", "activation": "relu"},

@@ -19,7 +19,7 @@ from transduce.serving.auth import Keys
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "models"
 SOURCE = "iroh made tea"
 
 

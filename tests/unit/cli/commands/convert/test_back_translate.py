@@ -14,7 +14,7 @@ from command_line import Transduce, sentence
 from transduce.cli.commands.convert import back_translate as command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and locks")
-MODEL = Path(__file__).parents[3] / "fixtures" / "models" / "translate"
+MODEL = Path(__file__).parents[4] / "fixtures" / "models" / "translate"
 
 
 @pytest.fixture(autouse=True)

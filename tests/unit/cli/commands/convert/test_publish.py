@@ -13,7 +13,7 @@ from transduce import hub
 from transduce.cli.commands.convert.publish import publish
 from transduce.errors import ModelError
 
-TRANSLATE = Path(__file__).parents[2] / "fixtures" / "models" / "translate"
+TRANSLATE = Path(__file__).parents[4] / "fixtures" / "models" / "translate"
 
 
 class Killed(BaseException):
