@@ -8,7 +8,7 @@ is one; nothing else of the package knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import unwrap
 from typing import Any
 
@@ -29,6 +29,8 @@ PRIVATE = {
     "linear_pointwise": "ops.mkldnn._linear_pointwise",
     "has_bfloat16_on_cpu": "ops.mkldnn._is_mkldnn_bf16_supported",
     "version_of": "Tensor._version",
+    "stop_allocating": "_C._cuda_endAllocateToPool",
+    "release_pool": "_C._cuda_releasePool",
 }
 """The function here, and the name in torch that it stands for."""
 
@@ -134,6 +136,24 @@ def has_bfloat16_on_cpu() -> bool:
     """Whether this CPU multiplies bfloat16 itself."""
     supported = _found["has_bfloat16_on_cpu"]
     return bool(supported is not None and supported())
+
+
+# ------------------------------------------------------------------------- memory of CUDA graphs
+
+
+def give_back(graph: torch.cuda.CUDAGraph, pool: Any, device: int) -> None:
+    """Give back the memory of a failed capture: what it has taken of `pool` can be freed again.
+
+    Where even closing the capture fails, torch's allocator goes on as if in it: it never frees that
+    memory, and frees no cached memory when there is none left.
+    """
+    try:
+        graph.pool()
+    except RuntimeError:  # not closed: otherwise the graph gives its memory back by itself
+        for name in ("stop_allocating", "release_pool"):
+            if _found[name] is not None:
+                with suppress(RuntimeError):
+                    _found[name](device, pool)
 
 
 # --------------------------------------------------------------------- what objects are made of

@@ -31,7 +31,7 @@ from transduce.nn.attention.attention import Location
 from transduce.nn.loss import Loss
 from transduce.nn.mixed_precision import CastCopies
 from transduce.nn.positions import Learned
-from transduce.nn.torch_private import AdamW, add_all, copy_all, multiply_all
+from transduce.nn.torch_private import AdamW, add_all, copy_all, give_back, multiply_all
 from transduce.recipe import Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
@@ -163,6 +163,7 @@ class Update:
         """Free what a failed pass has left: partial gradients, cached memory."""
         self.zero_gradients()
         if self.device.type == "cuda":
+            gc.collect()  # a pass that failed may be in circles of references
             torch.cuda.empty_cache()
 
     def gradients(self, batch: Batch, weight: float = 1.0) -> Tensor:
@@ -231,7 +232,6 @@ class Replayed:
             try:
                 self.graph = self._capture()
             except RuntimeError as error:
-                _end_failed_capture()
                 if out_of_memory(error):
                     raise
                 self.failed(error)
@@ -242,20 +242,27 @@ class Replayed:
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
+        pool = self.pool or torch.cuda.graph_pool_handle()
+        stream = torch.cuda.current_stream()
         torch.cuda.synchronize()
         # thread_local: another thread may pin memory meanwhile. Capturing computes nothing.
-        how = torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local")
-        with _no_garbage_collection(), how:
-            self._result = self.work()
+        how = torch.cuda.graph(graph, pool, capture_error_mode="thread_local")
+        try:
+            with _no_garbage_collection(), how:
+                self._result = self.work()
+        except RuntimeError:
+            torch.cuda.set_stream(stream)  # where closing fails, it is still the capture's
+            device = torch.cuda.current_device()
+            give_back(graph, pool, device)
+            _new_random_state(device)
+            raise
         return graph
 
 
-def _end_failed_capture() -> None:
-    """torch's random generator still waits for the end of the capture, and draws nothing until
+def _new_random_state(device: int) -> None:
+    """torch's random generator still waits for the end of a failed capture, and draws nothing until
     then: it goes on with a state of its own."""
-    if not torch.cuda.is_available():
-        return
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator = torch.cuda.default_generators[device]
     other = torch.Generator(generator.device)
     other.manual_seed(torch.initial_seed() + 1)
     generator.graphsafe_set_state(other.graphsafe_get_state())

@@ -6,6 +6,7 @@ says so. On a CPU a test can forbid it too, and compare.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -20,9 +21,10 @@ from transduce import recipe
 from transduce.adapters.network import AdaptedNetwork, adaptable
 from transduce.data.batches.batch import Batch, collate, round_up
 from transduce.data.tokens.tokenizer import PAD
+from transduce.memory import out_of_memory
 from transduce.models import RecurrentLanguageModel, TrainableNetwork
 from transduce.models.build import Vocabulary, build, build_label_network
-from transduce.nn import chunks, masks
+from transduce.nn import chunks, masks, torch_private
 from transduce.nn.conformer import MaskedBatchNorm
 from transduce.nn.ctc.loss import ctc_loss
 from transduce.nn.recurrent.cells import CELLS
@@ -34,6 +36,7 @@ from transduce.training.distillation import Distillation
 from transduce.training.optimizer import MovingAverage, build_optimizer, set_learning_rate
 from transduce.training.update import (
     CapturedUpdate,
+    Replayed,
     Update,
     build_update,
     capture_notice,
@@ -374,6 +377,13 @@ def test_audio_with_a_limited_number_of_positions_is_not_filled_up() -> None:
 # ----------------------------------------------------------------------------- without a GPU
 
 
+class NoGraph:
+    """In place of a CUDA graph: its capture was never closed."""
+
+    def pool(self) -> Any:
+        raise RuntimeError("without a preceding successful capture")
+
+
 class FailingCapture:
     """In place of torch.cuda.graph: as if the work waited for the device."""
 
@@ -392,12 +402,16 @@ def no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU in place of a GPU, on which nothing can be captured."""
     if torch.cuda.is_available():
         pytest.skip("stands in for a GPU")
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", NoGraph)
     monkeypatch.setattr(torch.cuda, "graph", FailingCapture)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "own")
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: None)
+    monkeypatch.setattr("transduce.training.update._new_random_state", lambda _: None)
 
 
 def updates_of(unused: bool = False) -> tuple[Update, Update]:
@@ -468,7 +482,69 @@ def test_a_gradient_of_an_earlier_update_is_not_applied_again(
         assert values[1] == values[0] != values[2] == values[3]
 
 
+@pytest.mark.usefixtures("no_capture")
+def test_a_capture_without_memory_is_left_behind_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch does it: where closing a capture fails too, its stream and its pool stay in use."""
+    streams, used, stopped = ["own"], list[Any](), list[Any]()
+
+    class Capture(FailingCapture):
+        def __init__(self, _: Any, pool: Any, **__: Any) -> None:
+            self.pool = pool
+
+        def __enter__(self) -> None:
+            streams.append("of the capture")
+            used.append(self.pool)
+
+        def __exit__(self, *_: object) -> None:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def work() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.cuda, "graph", Capture)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: streams[-1])
+    monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
+    found = torch_private._found
+    monkeypatch.setitem(found, "release_pool", lambda _, pool: used.remove(pool))
+    monkeypatch.setitem(found, "stop_allocating", lambda _, pool: stopped.append(pool))
+    with pytest.raises(RuntimeError) as failed:
+        Replayed(work, lambda error: None, warm_up=0)()
+    assert out_of_memory(failed.value)
+    assert streams[-1] == "own"
+    assert (stopped, used) == ([(0, 1)], [])
+
+
 # ------------------------------------------------------------------------------------ on a GPU
+
+
+@needs_gpu
+def test_on_a_gpu_a_capture_without_memory_gives_it_back() -> None:
+    own = torch.cuda.current_stream()
+
+    def work() -> list[Tensor]:
+        return [torch.zeros(2**22, device="cuda") for _ in range(64)]  # a GiB
+
+    def refuse(error: Exception) -> None:
+        raise error
+
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    allowed = (before + 2**28) / torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(allowed)
+    try:
+        for _ in range(3):
+            with pytest.raises(RuntimeError) as failed:
+                Replayed(work, refuse, warm_up=0)()
+            assert out_of_memory(failed.value)
+            del failed
+            gc.collect()
+            torch.cuda.empty_cache()
+            assert torch.cuda.memory_reserved() == before
+            assert torch.cuda.current_stream() == own
+            assert len({float(torch.rand((), device="cuda")) for _ in range(3)}) == 3
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 def on_cuda(network: TrainableNetwork, settings: Train, **more: Any) -> tuple[Update, Update]:

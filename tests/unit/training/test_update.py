@@ -215,6 +215,7 @@ def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]
             torch.cuda.set_per_process_memory_fraction(1.0)
         found.append([loss, norm, plain, *gradients(made)])
         assert bool(update.splitter.split) == (limit is not None)
+        assert not update.splitter.left_out
         del update, made
     for mine, theirs in zip(*found, strict=True):
         assert float((mine - theirs).norm() / theirs.norm().clamp(min=1e-6)) < 2e-2
