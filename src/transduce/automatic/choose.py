@@ -12,7 +12,7 @@ from typing import Any
 from transduce.automatic.found import MAX_LETTERS, Found, Lengths, Side
 from transduce.automatic.machine import Machine
 from transduce.automatic.plans import BATCHES, DROPOUT, PLANS, Plan
-from transduce.data.text.pairs import in_part
+from transduce.data.text.pairs import PLACES, in_part, place_in_corpus
 
 MINUTES = 10.0
 SPENT = 0.85  # of the minutes on updates; the rest are start-up and validation
@@ -24,6 +24,12 @@ ROWS_OF_BATCH = 24
 LEAST_PASSES = 3  # over the training set, whatever the plan's most updates
 HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
 FEWEST_HELD_OUT = 5
+# Of fewer sources one part is held out, which also chooses the checkpoint: two would take too many
+# from training. The score of so few means little, and that is said.
+FEW = 100
+HELD_OUT_OF_FEW = 0.15
+UNSEEN = 0.01  # held-out targets with a letter that training does not have: from here it is said
+UNSEEN_BYTES = 0.05  # from here on, where nothing else can write them, bytes are written
 TOKENS_OF_WORD = 1.4  # subwords, in the mean
 MAX_CHARACTERS = 120  # of a phrase that is read in letters, if the other side or the rows are few
 RECIPE_TASKS = {
@@ -45,6 +51,8 @@ class Choice:
     """By dotted key."""
     about: list[str] = field(default_factory=list)
     """What was chosen, in a few lines."""
+    notes: list[str] = field(default_factory=list)
+    """What else is to be known of the choice."""
 
     def set(self, key: str, value: Any, why: str = "") -> None:
         *path, last = key.split(".")
@@ -93,8 +101,10 @@ def _parts(choice: Choice, found: Found) -> None:
     """Train, valid and test: files that are there, else parts by a hash of the source."""
     missing = [part for part in ("valid", "test") if part not in found.corpora]
     own = dict(found.corpora)
-    if "valid" not in own or not own:
-        share = _share(found, len(missing))
+    if "valid" not in own:
+        few = is_few(found)
+        missing = ["valid"] if few else missing
+        share = _share_of_few(found) if few else _share(found, len(missing))
         ends = _ends(share, missing)
         train = found.corpora["train"]
         own["train"] = {**train, "split": ends["train"]}
@@ -112,12 +122,34 @@ def _parts(choice: Choice, found: Found) -> None:
                 if found.task == "language model"
                 else "by a hash of the source: the same everywhere, no source in two parts"
             )
+        elif part in found.corpora and "where" in own[part]:
+            why = "as the table says"
         elif part in found.corpora and part != "train":
             why = "found beside the training file"
         choice.set(f"data.{part}", own[part], why)
     if found.alternatives >= 0.01 and found.task == "text to text":
         several = f"{100 * found.alternatives:.0f} % of the sources have several targets"
         choice.set("data.multiple_references", True, f"{several}: any of them is right")
+
+
+def is_few(found: Found) -> bool:
+    """Whether the sources are so few that one part is held out."""
+    return found.task != "language model" and found.sources < FEW and "valid" not in found.corpora
+
+
+def _held_out_of_few(found: Found) -> int:
+    return max(FEWEST_HELD_OUT, round(HELD_OUT_OF_FEW * found.sources))
+
+
+def _share_of_few(found: Found) -> float:
+    """Per cent that holds about HELD_OUT_OF_FEW of the sources, and at least FEWEST_HELD_OUT: by
+    the hash of each, as the part of a share may have none."""
+    count = _held_out_of_few(found)
+    places = sorted(map(place_in_corpus, found.examples))
+    if len(places) < 2 * count:
+        return 100 * HELD_OUT_OF_FEW
+    border = (places[-count - 1] + places[-count]) / 2 / PLACES
+    return round(100 * (1 - border), 3)
 
 
 def _share(found: Found, parts: int) -> float:
@@ -239,15 +271,39 @@ def _two_sides(choice: Choice, found: Found, source: Side, target: Side, machine
         _side(found, side, level, machine)
         for side, level in zip((source, target), levels, strict=True)
     ]
+    _write_unseen(choice, found, levels, sides[1])
     known = target.letters & source.letters
     shared = len(known) >= 0.8 * len(target.letters)
-    if levels[0] == levels[1] and levels[0] != "symbol" and shared:
+    if levels[0] == levels[1] and levels[0] != "symbol" and shared and _alike(*sides):
         choice.set(
             "data.tokens.both", sides[0], f"{_why(levels[0])}; both sides use the same letters"
         )
         return
     choice.set("data.tokens.source", sides[0], _why(levels[0]))
-    choice.set("data.tokens.target", sides[1], _why(levels[1]))
+    choice.set("data.tokens.target", sides[1], _why(sides[1]["level"]))
+
+
+def _alike(source: dict[str, Any], target: dict[str, Any]) -> bool:
+    return source["level"] == target["level"] and source.get("normalize") == target.get("normalize")
+
+
+def _write_unseen(choice: Choice, found: Found, levels: list[str], target: dict[str, Any]) -> None:
+    """Letters that only the held-out targets have are never lost silently: where letters taken
+    apart have them they are written so, where nothing has them as bytes, and else it is said."""
+    unseen = found.unseen
+    if unseen.share < UNSEEN:
+        return
+    share = f"{100 * unseen.share:.0f} % of the targets of a held-out part have a"
+    share += f" {'symbol' if levels[1] == 'symbol' else 'letter'} such as {unseen.example} that "
+    share += "the rest does not have"
+    if levels[1] == "character" and 2 * unseen.decomposed <= unseen.share:
+        target["normalize"] = "nfd"
+        choice.notes.append(f"{share}: letters are written in their parts (nfd).")
+    elif levels[1] == "character" and unseen.share >= UNSEEN_BYTES and 2 * unseen.in_source < 1:
+        target["level"] = "byte"
+        choice.notes.append(f"{share}: targets are written in bytes.")
+    else:
+        choice.notes.append(f"{share}: such a target cannot be right; more rows would help.")
 
 
 def _why(level: str) -> str:
@@ -255,6 +311,7 @@ def _why(level: str) -> str:
         "character": "words: their letters",
         "symbol": "symbols, separated by spaces",
         "subword": "sentences: subwords",
+        "byte": "bytes: letters that training does not have can be written",
     }[level]
 
 
@@ -342,8 +399,8 @@ def _sizes(choice: Choice, found: Found) -> list[Lengths]:
     sizes = []
     for side, name in ((found.source, "source"), (found.target, "target")):
         level = choice.get(f"data.tokens.{name}.level") or choice.get("data.tokens.both.level")
-        if level == "character":
-            sizes.append(side.characters)
+        if level in ("character", "byte"):
+            sizes.append(side.characters if level == "character" else side.bytes)
         elif level == "subword":
             sizes.append(side.words.times(TOKENS_OF_WORD))
         else:
@@ -543,8 +600,7 @@ def _about(
     for part in ("train", "valid", "test"):
         corpus = choice.get(f"data.{part}")
         if corpus is not None:
-            name = corpus.get("file") or corpus.get("text") or corpus.get("source")
-            parts.append(f"{part} {corpus.get('split', name)}")
+            parts.append(f"{part} {_where_it_is(corpus)}")
     how = " by position" if found.task == "language model" else " by a hash of the source"
     split = "split" in choice.get("data.train")
     tokens = {
@@ -559,8 +615,22 @@ def _about(
     time = f"up to {timed.updates:,} updates of {timed.batch:,} {unit}"
     if timed.possible < timed.updates:
         time = f"about {timed.possible:,} updates of {timed.batch:,} {unit} in {minutes:g} minutes"
+    few = [
+        f"Few rows: one part of {_held_out_of_few(found)} sources is held out, which also chooses "
+        f"the checkpoint. Its score means little."
+    ]
     return [
         f"Task: {found.task}. Parts: {', '.join(parts)}{how if split else ''}.",
         f"Model: {timed.plan.name}{f'; {levels}' if levels else ''}.",
         f"Training: {time}, on {machine.words}.",
+        *(few if is_few(found) else []),
+        *choice.notes,
     ]
+
+
+def _where_it_is(corpus: dict[str, Any]) -> str:
+    """A part in short: 0-80%, split = train, or the name of its file."""
+    where = corpus.get("where")
+    named = "" if where is None else f"{where['column']} = {where['value']}"
+    file = corpus.get("file") or corpus.get("text") or corpus.get("source")
+    return " ".join(filter(None, [named, corpus.get("split")])) or str(file)

@@ -91,8 +91,9 @@ def _kind(name: str | None, values: Sequence[str], distinct: int) -> Kind:
     watch = IdWatch()
     for value in values[: IdWatch.MOST]:
         watch.add(value)
+    # What is called a label is not one of these, whatever it has.
     id_name = bool(words) and words[-1] in ("id", "ids", "idx", "uuid", "guid", "key", "index")
-    if watch.found or (id_name and distinct == count):
+    if (watch.found and not LABELS & set(words)) or (id_name and distinct == count):
         return "id"
     shown = values[:SHOWN]
     found = [tag for value in shown for tag in split_tags(value)]
@@ -123,6 +124,8 @@ class Roles:
     tags: Column | None = None
     start: Column | None = None
     end: Column | None = None
+    parts: Column | None = None
+    """Says of each row which part it is in: train, valid or test."""
 
 
 def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) -> Roles:
@@ -134,6 +137,7 @@ def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) ->
     }
     taken = list(given.values())
     free = [one for one in columns if one not in taken and one.kind not in ("empty", "id", "split")]
+    parts = next((one for one in columns if one.kind == "split" and one not in taken), None)
     tags = given.get("tags") or next((one for one in free if one.kind == "tags"), None)
     if tags is not None and "tags" not in given and _is_needed(tags, free, given):
         tags = None  # a table of a text and its tags: they are the target
@@ -149,7 +153,7 @@ def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) ->
         times = [_by_name(free, names) for names in (["start", "begin"], ["end", "stop"])]
         both = all(time is not None and time.numeric for time in times)
         start, end = times if both else (None, None)
-        return Roles(sound, target, tags, start, end)
+        return Roles(sound, target, tags, start, end, parts)
     source, target = given.get("source"), given.get("target")
     if source is None:
         source = _by_name([one for one in free if one is not target], SOURCES)
@@ -184,7 +188,7 @@ def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) ->
             f"with a source and a target, or name them: data.train.source=NAME "
             f"data.train.target=NAME"
         )
-    return Roles(source, target, tags)
+    return Roles(source, target, tags, parts=parts)
 
 
 def _is_needed(tags: Column, free: Sequence[Column], given: Mapping[str, Column]) -> bool:
@@ -232,7 +236,7 @@ def _listed(columns: Sequence[Column]) -> str:
 
 def left_out(columns: Sequence[Column], roles: Roles) -> list[str]:
     """A sentence about columns that are not used, and how to use them."""
-    used = (roles.source, roles.target, roles.tags, roles.start, roles.end)
+    used = (roles.source, roles.target, roles.tags, roles.start, roles.end, roles.parts)
     rest = [one for one in columns if one not in used]
     if not rest:
         return []

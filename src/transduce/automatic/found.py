@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from transduce.data.text.pairs import in_part
+
 Task = Literal[
     "text to text", "text to label", "words to tags", "language model", "audio to text",
     "audio to label",
@@ -17,6 +19,10 @@ Task = Literal[
 FEW_PIECES = 400  # distinct symbols, such as phones: more of them are words
 SHORT_PIECE = 2.5  # mean characters of a symbol: 1.9 in ARPABET, words have more
 REPEATED = 10  # how often a symbol occurs in the mean: words repeat less
+REPEATED_OF_FEW = 3  # the same of FEW_TEXTS or fewer
+FEW_TEXTS = 200
+HELD_OUT = "80-100%"  # of the sources, for `Unseen`
+COUNTED = 50_000  # pairs, for the same
 MAX_LETTERS = 400  # of an alphabet; more are syllables or ideographs
 
 
@@ -47,6 +53,7 @@ class Side:
 
     characters: Lengths
     words: Lengths
+    bytes: Lengths
     letters: frozenset[str]
     """All characters but white space."""
     scripts: tuple[str, ...]
@@ -59,6 +66,7 @@ class Side:
     """How often a piece occurs in the mean."""
     repeated: int
     """Pieces that occur more than once."""
+    texts: int
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Side:
@@ -70,12 +78,14 @@ class Side:
         return cls(
             Lengths.of(len(text.strip()) for text in texts),
             Lengths.of(map(len, split)),
+            Lengths.of(len(text.strip().encode("utf-8", "surrogatepass")) for text in texts),
             frozenset(letters),
             _scripts(letters),
             len(counts),
             characters / max(total, 1),
             total / max(len(counts), 1),
             sum(n > 1 for n in counts.values()),
+            len(texts),
         )
 
     @property
@@ -85,7 +95,7 @@ class Side:
             self.words.median >= 2
             and self.pieces <= FEW_PIECES
             and self.piece_length <= SHORT_PIECE
-            and self.frequency >= REPEATED
+            and self.frequency >= (REPEATED_OF_FEW if self.texts <= FEW_TEXTS else REPEATED)
         )
 
     @property
@@ -118,6 +128,46 @@ def script_of(letter: str) -> str:
         return ""
     first = unicodedata.name(letter, "").split(" ")[0]
     return {"MODIFIER": "", "CJK": "Han", "FULLWIDTH": "Latin"}.get(first, first.capitalize())
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """How many targets of a part that is held out have a letter (of symbols: a symbol) that no
+    target of the rest has. A vocabulary of the rest cannot write them."""
+
+    share: float = 0.0
+    in_source: float = 0.0
+    """Of these, the share whose unseen letters all stand in the source."""
+    decomposed: float = 0.0
+    """The same as `share` of letters that are taken apart: é into e and ´, 한 into ㅎㅏㄴ."""
+    example: str = ""
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[str, str]], symbols: bool) -> Unseen:
+        """Of pairs of source and target, a fifth of the sources held out by their hash."""
+        outside = in_part(HELD_OUT)
+        shown = pairs[:COUNTED]
+        held = [pair for pair in shown if outside(pair[0])]
+        rest = [target for source, target in shown if not outside(source)]
+
+        def signs(text: str) -> set[str]:
+            return set(text.split()) if symbols else set("".join(text.split()))
+
+        def apart(text: str) -> set[str]:
+            return signs(unicodedata.normalize("NFD", text))
+
+        known = set[str]().union(*map(signs, rest))
+        known_apart = set[str]().union(*map(apart, rest))
+        new = [(source, signs(target) - known) for source, target in held]
+        new = [(source, letters) for source, letters in new if letters]
+        copied = sum(letters <= signs(source) for source, letters in new)
+        decomposed = sum(bool(apart(target) - known_apart) for _, target in held)
+        return cls(
+            len(new) / max(len(held), 1),
+            copied / max(len(new), 1),
+            decomposed / max(len(held), 1),
+            min(new[0][1]) if new else "",
+        )
 
 
 @dataclass(frozen=True)
@@ -155,6 +205,8 @@ class Found:
     """Different tags; 0: none."""
     alternatives: float = 0.0
     """Share of the sources that have several targets."""
+    unseen: Unseen = Unseen()
+    """Letters of targets that only the held-out part has."""
     sound: Sound | None = None
     seen: list[str] = field(default_factory=list)
     """What was found, in sentences."""

@@ -26,7 +26,7 @@ from transduce.automatic.folders import inspect_folder
 from transduce.automatic.found import Found, Side, Task
 from transduce.automatic.pairs import FEWEST, pairs_found
 from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
-from transduce.automatic.siblings import siblings
+from transduce.automatic.siblings import parts_of, siblings
 from transduce.automatic.sound import recordings
 from transduce.data.text.conll import COLUMNS, Sentence, read_conll, read_sentences
 from transduce.errors import DataError
@@ -112,6 +112,16 @@ def _check_commas(path: Path, lines: Sequence[str]) -> None:
                 f"{path.name} is separated by {name}, not by commas; save it with commas, or with "
                 f"tabs as {path.stem}.tsv"
             )
+    filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    quoted = any('"' in line for line in lines)  # a cell in quotes may have lines without a comma
+    without = [(number, line) for number, line in filled if "," not in line]
+    if not quoted and 0 < 2 * len(without) < len(filled):
+        number, line = without[0]
+        other = next((f" (it has {sign!r} instead)" for sign in ";\t|" if sign in line), "")
+        raise DataError(
+            f"{path.name}:{number}: the line has no comma{other}, but most have one; separate the "
+            f"cells by commas in every line"
+        )
 
 
 def _looks_like_conll(lines: Sequence[str]) -> bool:
@@ -164,27 +174,29 @@ def _pairs(
         corpus["header"] = False
     what = f"{table.format.upper()} with {len(columns)} columns"
     what += ", a header" if table.names is not None and table.format in ("tsv", "csv") else ""
+    parts = parts_of(path, table, corpus, roles.parts)
     rows = [
         (
             row[roles.source.place].strip(),
             row[roles.target.place].strip(),
             "" if roles.tags is None else row[roles.tags.place].strip(),
         )
-        for row in table.rows
+        for row in parts.table.rows
     ]
     aim = f"{roles.source.title} → {roles.target.title}"
     if roles.tags is not None:
         aim += f", with the tags of {roles.tags.title}"
-    seen = [f"{path.name}: {what}: {aim}.", *left_out(columns, roles)]
+    seen = [f"{path.name}: {what}: {aim}.", *parts.seen, *left_out(columns, roles)]
     return pairs_found(
         path,
-        corpus,
+        parts.corpus,
         rows,
-        total=table.total,
+        total=parts.table.total,
         whole=table.whole,
         seen=seen,
         warnings=list(table.notes),
         task=_task_of(path, roles, rows, hints),
+        others=parts.others,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.automatic.columns import SHOWN, run_name
-from transduce.automatic.found import Found, Side, Task
+from transduce.automatic.found import Found, Side, Task, Unseen
 from transduce.automatic.siblings import siblings
 from transduce.data.text.tags import split_tags
 from transduce.errors import DataError
@@ -58,6 +58,7 @@ def pairs_found(
         labels = Counter(target for _, target, _ in both)
     elif task == "words to tags":
         labels = Counter(tag for _, target, _ in both for tag in target.split())
+    unseen = Unseen.of([(source, target) for source, target, _ in both], target.is_symbols)
     several_tags = {tag for _, _, tags in both for tag in split_tags(tags)}
     return Found(
         task,
@@ -72,8 +73,14 @@ def pairs_found(
         labels=len(labels),
         tags=len(several_tags),
         alternatives=several,
+        unseen=unseen,
         examples=sorted({source for source, _, _ in both})[:SHOWN] if whole else [],
-        seen=[*seen, *_about(both, different, labels, source, target, task, total, whole)],
+        seen=[
+            *seen,
+            *_about(
+                both, different, len(rows) - len(both), labels, source, target, task, total, whole
+            ),
+        ],
         warnings=warnings,
     )
 
@@ -102,6 +109,7 @@ def _check_enough(path: Path, distinct: int, rows: int, whole: bool) -> None:
 def _about(
     both: Sequence[tuple[str, str, str]],
     different: set[tuple[str, str, str]],
+    empty: int,
     labels: Counter[str],
     source: Side,
     target: Side,
@@ -123,12 +131,17 @@ def _about(
         sizes += f"; target in {target.script}, {_length(target)}"
     repeated = len(both) - len(different)
     found = [f"{sizes[0].upper()}{sizes[1:]}."]
+    if empty:
+        found.append(f"{100 * empty / (len(both) + empty):.1f} % of the rows have an empty source ")
+        found[-1] += "or target, and are left out."
     if repeated:
         found.append(f"{100 * repeated / len(both):.1f} % of the rows repeat another exactly.")
     return found
 
 
 def _length(side: Side) -> str:
+    if side.is_symbols:
+        return f"{side.words.median} symbols in the median, {side.words.maximum:,} at most"
     if side.words.median > 2:
         return f"{side.words.median} words in the median, {side.words.maximum:,} at most"
     return f"{side.characters.median} characters in the median, {side.characters.maximum:,} at most"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,12 +132,12 @@ def sample_table(path: Path, kind: str, header: bool | None = None) -> Table:
 
 def _tab_records(path: Path, sample: Lines) -> Iterator[tuple[int, list[str]]]:
     """Cells of lines, as many in each: mixed separators are found here."""
-    width = 0
+    widths = Counter(line.count("\t") + 1 for line in sample.lines[:MAX_ROWS] if line.strip())
+    width = max(widths, key=lambda each: widths[each], default=1)  # of most lines
     for number, line in enumerate(sample.lines, start=1):
         cells = line.split("\t")
         if not line.strip() and width != 1:
             continue
-        width = width or len(cells)
         if len(cells) != width:
             if number > sample.first:
                 continue  # from a stretch: training names the line
@@ -146,7 +147,7 @@ def _tab_records(path: Path, sample: Lines) -> Iterator[tuple[int, list[str]]]:
 
 def _other_width(line: str, cells: int, width: int) -> str:
     columns = "1 column" if cells == 1 else f"{cells} columns"
-    seen = f"the line has {columns} (separated by tabs), but the first has {width}"
+    seen = f"the line has {columns} (separated by tabs), but most have {width}"
     for sign, name in ((";", "semicolons"), (",", "commas"), ("|", "bars"), ("  ", "spaces")):
         if cells == 1 and line.count(sign) >= width - 1 and line.count(sign):
             return f"{seen}; it seems to be separated by {name}: write tabs in every line"

@@ -1,4 +1,5 @@
-"""Validation and test files beside a training file, by their names.
+"""The other parts: validation and test files beside a training file, by their names; or rows of the
+same table, by a column that says in which part each row is.
 
 train.tsv has valid.tsv or dev.tsv; x_train.tsv.gz has x_dev.tsv.gz; x.tsv has x.dev.tsv;
 x_small.train has x.dev and x.gold; train.en and train.de have valid.en and valid.de.
@@ -7,8 +8,12 @@ x_small.train has x.dev and x.gold; train.en and train.de have valid.en and vali
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from transduce.automatic.columns import Column
+from transduce.automatic.sample import Table
 
 TRAIN = ("train", "training", "trn")
 OTHERS = {
@@ -31,6 +36,46 @@ def siblings(path: Path, corpus: dict[str, Any]) -> dict[str, dict[str, Any]]:
                 found[part] = {**corpus, **names}
                 break
     return found
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The rows to train on, and where the others are."""
+
+    table: Table
+    """The rows to train on."""
+    corpus: dict[str, Any]
+    others: dict[str, dict[str, Any]]
+    """The corpora valid and test, of those that are there."""
+    seen: list[str]
+
+
+def parts_of(path: Path, table: Table, corpus: dict[str, Any], column: Column | None) -> Parts:
+    """The parts by a column of the table, if there is one and it names rows to train on and others;
+    else by the names of files."""
+    cells = [] if column is None else [cell.strip() for cell in table.column(column.place)]
+    values = {
+        part: sorted({cell for cell in cells if cell.lower() in words})
+        for part, words in {"train": TRAIN, **OTHERS}.items()
+    }
+    named = {part: found for part, found in values.items() if found}
+    if column is None or "train" not in named or len(named) == 1:
+        return Parts(table, corpus, siblings(path, corpus), [])
+    corpora = {
+        part: {**corpus, "where": {"column": column.key, "value": _one_or_all(found)}}
+        for part, found in named.items()
+    }
+    counts = {part: sum(cell in found for cell in cells) for part, found in named.items()}
+    rows = [row for row, cell in zip(table.rows, cells, strict=True) if cell in named["train"]]
+    shares = ", ".join(f"{part} {100 * count / len(cells):.0f} %" for part, count in counts.items())
+    total = round(table.total * len(rows) / max(len(cells), 1))
+    seen = [f"The parts are those of {column.title}: {shares} of the rows."]
+    train = corpora.pop("train")
+    return Parts(replace(table, rows=rows, total=total), train, corpora, seen)
+
+
+def _one_or_all(values: list[str]) -> str | list[str]:
+    return values[0] if len(values) == 1 else values
 
 
 def _sibling(folder: Path, name: str, word: str) -> str | None:

@@ -11,7 +11,7 @@ from transduce.automatic.columns import SHOWN, Column, Roles, format_by_name, le
 from transduce.automatic.found import Found, Lengths, Side, Sound, Task
 from transduce.automatic.pairs import FEWEST
 from transduce.automatic.sample import Table
-from transduce.automatic.siblings import siblings
+from transduce.automatic.siblings import parts_of
 from transduce.data.audio.read import audio_info
 from transduce.data.audio.recording import AudioInfo
 from transduce.errors import DataError
@@ -39,29 +39,32 @@ def recordings(
             corpus[key] = column.key
     if table.names is None and table.format in ("tsv", "csv"):
         corpus["header"] = False
+    parts = parts_of(path, table, corpus, roles.parts)
     seen = [
         f"{path.name}: {table.format.upper()} of recordings: {roles.source.title} → "
         f"{roles.target.title}.",
+        *parts.seen,
         *left_out(columns, roles),
     ]
     asked = hints.get("task")
     label = roles.target.kind == "label" if asked is None else asked == "classify"
     rows = [
-        (row[roles.source.place].strip(), row[roles.target.place].strip()) for row in table.rows
+        (row[roles.source.place].strip(), row[roles.target.place].strip())
+        for row in parts.table.rows
     ]
     spans = None
     if roles.start is not None and roles.end is not None:
-        spans = [(row[roles.start.place], row[roles.end.place]) for row in table.rows]
+        spans = [(row[roles.start.place], row[roles.end.place]) for row in parts.table.rows]
     return sounds_found(
         path,
-        corpus,
+        parts.corpus,
         rows,
-        total=table.total,
+        total=parts.table.total,
         whole=table.whole,
         seen=seen,
         warnings=list(table.notes),
         task="audio to label" if label else "audio to text",
-        others=siblings(path, corpus),
+        others=parts.others,
         spans=spans,
     )
 

@@ -58,6 +58,10 @@ SPLIT_AUDIO = (
     "path as the table has it decides, so that utterances of one file are in the same part"
 )
 FORMAT = "format of the file; default: by the end of its name"
+WHERE = (
+    "read only the rows with this value in a column, as in {column: split, value: train}; where "
+    "one table holds all parts"
+)
 WEIGHT = "in a list of training corpora: how often its pairs are drawn, compared with the others'"
 
 
@@ -79,6 +83,19 @@ def _part(text: str) -> str:
 
 Part = Annotated[str, AfterValidator(_part), "a part, such as 0-80%"]
 TableFormat = Literal["tsv", "csv", "jsonl", "parquet"]
+
+
+class Where(Section):
+    """The rows of a table that are read."""
+
+    column: Column = Field(description="a column, as for the source")
+    value: Annotated[str | list[str], "a text, or a list of them"] = Field(
+        description="what it has in the rows that are read; several: any of them"
+    )
+
+    @property
+    def values(self) -> frozenset[str]:
+        return frozenset([self.value] if isinstance(self.value, str) else self.value)
 
 
 class ParallelFiles(Section):
@@ -120,6 +137,7 @@ class Columns(Section):
         None,
         description="column of tags, such as V;PST; each becomes one token before the source",
     )
+    where: Where | None = Field(None, description=WHERE)
     header: bool | None = Field(None, description=HEADER)
     tag: TagName | None = Field(None, description=TAG)
     weight: PositiveFloat = Field(1.0, description=WEIGHT)
@@ -217,6 +235,7 @@ class Recordings(Section):
         description="column of tags, such as a language; each tag's embedding is added to the "
         "audio features",
     )
+    where: Where | None = Field(None, description=WHERE)
     tag: TagName | None = Field(
         None, description="a tag for every recording, such as its language; in use: --tag"
     )
@@ -236,6 +255,17 @@ def files_of(corpus: FilesWithParts) -> list[object]:
     else:
         named = [corpus.text if isinstance(corpus, Text) else corpus.file]
     return [[one] if isinstance(one, str) else one for one in named]
+
+
+def have_other_rows(one: FilesWithParts, two: FilesWithParts) -> bool:
+    """Whether two corpora of a table are of different rows, by what `where` asks for."""
+    first, second = getattr(one, "where", None), getattr(two, "where", None)
+    return (
+        isinstance(first, Where)
+        and isinstance(second, Where)
+        and first.column == second.column
+        and not first.values & second.values
+    )
 
 
 def corpus_form(value: Any) -> str:

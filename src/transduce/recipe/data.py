@@ -14,6 +14,7 @@ from transduce.recipe.corpus import (
     Mixture,
     Named,
     files_of,
+    have_other_rows,
     percentages,
 )
 from transduce.recipe.section import Fraction, InvalidValue, Section
@@ -167,6 +168,8 @@ class Data(Section):
         ]
         for (name, one), (other, two) in combinations(parts, 2):
             if name == other or files_of(one) != files_of(two) or one.split == two.split is None:
+                continue
+            if have_other_rows(one, two):
                 continue
             (begin, end), (start, stop) = (percentages(of.split or "0-100%") for of in (one, two))
             if begin < stop and start < end:

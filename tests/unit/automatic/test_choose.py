@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from transduce.automatic import Choice, Found, Machine, choose, commented
-from transduce.automatic.choose import RECIPE_TASKS
-from transduce.automatic.found import Lengths, Side, Sound
+from transduce.automatic.choose import FEW, RECIPE_TASKS
+from transduce.automatic.found import Lengths, Side, Sound, Unseen
 from transduce.automatic.machine import rounded
 from transduce.automatic.plans import PLANS
+from transduce.data.text.pairs import in_part
 from transduce.recipe import Recipe, parse_recipe
 from transduce.recipe.read import shipped
 
@@ -68,7 +69,7 @@ def test_every_choice_is_a_valid_recipe(task: str, machine: Machine, rows: int) 
         assert recipe.train.minutes == minutes
         assert recipe.task == RECIPE_TASKS[it.task]
         assert recipe.train.warmup < recipe.train.steps
-        assert recipe.data.test is not None
+        assert (recipe.data.test is None) == (it.sources < FEW)
         keys = [
             f"{key}.{name}"
             for key, value in choice.values.items()
@@ -163,12 +164,65 @@ def test_files_of_parts_are_used_and_only_what_is_missing_is_split() -> None:
 
 
 def test_a_part_that_a_hash_leaves_empty_becomes_larger() -> None:
-    few = [f"example {n}" for n in range(45)]  # 3 of them are between 70 and 85 %
-    choice = choose(found(rows=45, sources=45, examples=few), CPU)
-    from transduce.data.text.pairs import in_part
-
+    few = [f"example {n}" for n in range(110)]
+    shares = [choose(found(rows=110, sources=110, examples=few[:n]), CPU) for n in (0, 30)]
+    assert [choice.get("data.test.split") for choice in shares] == ["85-100%", "77.5-100%"]
     for part in ("valid", "test"):
-        assert sum(map(in_part(choice.get(f"data.{part}.split")), few)) >= 5
+        assert sum(map(in_part(shares[1].get(f"data.{part}.split")), few[:30])) >= 5
+
+
+@pytest.mark.parametrize("count", [40, 50, 99])
+def test_of_few_rows_one_small_part_is_held_out_and_its_score_means_little(count: int) -> None:
+    few = [f"example {n}" for n in range(count)]
+    it = found(rows=count, sources=count, examples=few)
+    choice = choose(it, CPU)
+    held = sum(map(in_part(choice.get("data.valid.split")), few))
+    assert held == max(5, round(0.15 * count))
+    assert sum(map(in_part(choice.get("data.train.split")), few)) == count - held
+    assert choice.get("data.test") is None
+    assert any("means little" in line for line in choice.about)
+    recipe_of(it, choice)
+    more = choose(replace(it, sources=100), CPU)
+    assert more.get("data.test") is not None
+    assert not any("means little" in line for line in more.about)
+
+
+@pytest.mark.parametrize(
+    ("unseen", "target", "tokens", "said"),
+    [
+        (Unseen(0.009), "words", {"level": "character"}, ""),
+        (Unseen(0.2, decomposed=0.1), "words", {"level": "character", "normalize": "nfd"}, "nfd"),
+        (Unseen(0.2, decomposed=0.11), "words", {"level": "byte"}, "bytes"),
+        (Unseen(0.2, 0.5, 0.2), "words", {"level": "character"}, "cannot be right"),
+        (Unseen(0.04, decomposed=0.04), "words", {"level": "character"}, "cannot be right"),
+        (Unseen(0.2, decomposed=0.2), "phones", {"level": "symbol"}, "cannot be right"),
+    ],
+)
+def test_letters_that_only_held_out_targets_have_are_written_or_said(
+    unseen: Unseen, target: str, tokens: dict[str, str], said: str
+) -> None:
+    it = found(source=side("words"), target=side(target), unseen=unseen)
+    choice = choose(it, CPU)
+    assert (choice.get("data.tokens.target") or choice.get("data.tokens.both")) == tokens
+    assert any("held-out part" in line for line in choice.about) == bool(said)
+    assert all(said in line for line in choice.notes)
+    recipe_of(it, choice)
+
+
+def test_rows_of_a_table_are_the_parts() -> None:
+    files = {
+        part: {"file": "all.tsv", "where": {"column": "split", "value": part}}
+        for part in ("train", "test")
+    }
+    it = found(corpora=files)
+    choice = choose(it, CPU)
+    assert choice.get("data.test") == files["test"]
+    assert choice.get("data.valid") == {**files["train"], "split": "95-100%"}
+    assert (
+        "train split = train 0-95%, valid split = train 95-100%, test split = test"
+        in (choice.about[0])
+    )
+    recipe_of(it, choice)  # train and test are other rows: they do not overlap
 
 
 def test_tags_have_room_also_those_that_are_read_as_text() -> None:

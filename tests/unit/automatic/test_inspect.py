@@ -12,6 +12,7 @@ import pytest
 
 from transduce.automatic import Found, inspect
 from transduce.automatic import sample as sampling
+from transduce.automatic.found import Side
 from transduce.errors import DataError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -318,6 +319,14 @@ BAD = {
         "x.tsv", "a\tb\n" * 50 + "c,d\n" + "e\tf\n" * 50,
         r"x.tsv:51: the line has 1 column .*seems to be separated by commas: write tabs",
     ),
+    "mixed separators, the first line another": (
+        "x.tsv", "c,d\n" + "e\tf\n" * 50,
+        r"x.tsv:1: the line has 1 column .*but most have 2; it seems to be separated by commas",
+    ),
+    "mixed separators of CSV": (
+        "x.csv", "c;d\n" + "e,f\n" * 50,
+        r"x.csv:1: the line has no comma \(it has ';' instead\), but most have one",
+    ),
     "mixed separators of text": ("x.txt", "a\tb\nc d\n" * 50, r"x.txt:2: the line has no tab"),
     "semicolons": ("x.csv", "a;b\n" * 99, "is separated by semicolons, not by commas; save it"),
     "no text among three": (
@@ -341,6 +350,10 @@ BAD = {
     ),
     "labels that are all different": (
         "x.tsv", "text\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in SENTENCES),
+        r"label has 200 different values in 200 rows, so they are no labels.*task=transduce",
+    ),
+    "labels that count the rows": (
+        "x.csv", "text,label\n" + "".join(f"{word(n)} {word(n + 1)},l{n}\n" for n in range(200)),
         r"label has 200 different values in 200 rows, so they are no labels.*task=transduce",
     ),
     "one label": (
@@ -425,3 +438,55 @@ def test_a_script_of_few_letters_is_not_named(tmp_path: Path) -> None:
     it = found(write(tmp_path, "pairs.tsv", rows))
     assert it.source is not None
     assert it.source.scripts == ("Latin",)
+
+
+def test_a_column_that_says_the_part_of_each_row(tmp_path: Path) -> None:
+    parts = ["train"] * 8 + ["Dev", "test"]
+    rows = [["word", "pron", "split"], *([*row, parts[n % 10]] for n, row in enumerate(PAIRS))]
+    it = found(write(tmp_path, "all.tsv", rows))
+    assert {part: corpus["where"] for part, corpus in it.corpora.items()} == {
+        "train": {"column": "split", "value": "train"},
+        "valid": {"column": "split", "value": "Dev"},
+        "test": {"column": "split", "value": "test"},
+    }
+    assert (it.rows, it.corpora["test"]["target"]) == (160, "pron")
+    assert "train 80 %, valid 10 %, test 10 %" in it.seen[1]
+    rows = [[*row, "test"] for row in PAIRS]  # nothing to train on: the usual parts
+    it = found(write(tmp_path, "tests.tsv", [["word", "pron", "split"], *rows]))
+    assert list(it.corpora) == ["train"]
+    assert "where" not in it.corpora["train"]
+
+
+def test_letters_of_targets_that_only_held_out_rows_have() -> None:
+    from transduce.automatic.found import HELD_OUT, Unseen
+    from transduce.data.text.pairs import in_part
+
+    outside = in_part(HELD_OUT)
+    words = [f"w{n}" for n in range(100)]
+    held = [word for word in words if outside(word)]
+
+    def unseen(of_held: str, symbols: bool = False) -> Unseen:
+        new = held[0]
+        pairs = [(w, f"a e\u0301 o {of_held if w == new else ''}") for w in words]
+        return Unseen.of(pairs, symbols)
+
+    assert unseen("a").share == 0
+    assert unseen("x").share == pytest.approx(1 / len(held))
+    assert (unseen("x").in_source, unseen("w").in_source) == (0, 1)  # sources begin with w
+    assert unseen("xa", symbols=True).example == "xa"
+    accent = unseen("ó")  # its parts are in other targets
+    assert (accent.share > 0, accent.decomposed) == (True, 0)
+
+
+def test_phones_of_few_rows_are_symbols(tmp_path: Path) -> None:
+    it = found(write(tmp_path, "few.tsv", PAIRS[:50]))
+    assert it.target.is_symbols
+    assert "symbols in the median" in it.seen[1]
+    words = Side.of(["of it is", "at it", "to be or so", "as we go"] * 2 + ["if he can run"])
+    assert not words.is_symbols
+
+
+def test_empty_rows_are_said(tmp_path: Path) -> None:
+    rows = [[source, target if n % 5 else ""] for n, (source, target) in enumerate(PAIRS)]
+    it = found(write(tmp_path, "some.tsv", rows))
+    assert any("20.0 % of the rows have an empty source or target" in line for line in it.seen)

@@ -12,7 +12,7 @@ from transduce.data.text.conll import COLUMNS, read_conll, read_sentences
 from transduce.data.text.files import locate, read_lines, suffix_of
 from transduce.data.text.parquet import check_parquet_column, load_pyarrow, opened_parquet
 from transduce.errors import DataError
-from transduce.recipe import Column, Columns
+from transduce.recipe import Column, Columns, Where
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
 NUMBERED = (".tsv", ".csv")  # formats whose columns may be given by number
@@ -42,12 +42,15 @@ def format_of(name: str, given: str | None = None) -> str:
 
 
 def read_columns(name: str, folder: str | None, corpus: Columns, say: Say | None = None) -> Rows:
-    """Sources, targets and, where the corpus has them, tags, whatever the format of a file.
+    """Sources, targets and, where the corpus has them, tags, whatever the format of a file; of a
+    corpus with `where`, of these rows alone.
 
     All columns of a row are read at once, so that one check decides whether there is a header.
     Raises DataError.
     """
     kind = format_of(name, corpus.format)
+    if kind in (".conllu", ".conll") and corpus.where is not None:
+        raise DataError(f"{name}: where is for tables; a {kind[1:]} file has no columns of rows")
     if kind == ".conllu":
         return _conllu_rows(name, folder, _names(name, corpus, "form", "upos"))
     tags = [] if corpus.tags is None else [corpus.tags]
@@ -55,10 +58,12 @@ def read_columns(name: str, folder: str | None, corpus: Columns, say: Say | None
         return _conll_rows(name, folder, [corpus.source, corpus.target, *tags])
     if kind in NUMBERED:
         wanted = [corpus.source, corpus.target, *tags]
-        return read_rows(name, folder, wanted, corpus.format, corpus.header, say=say)
+        return read_rows(
+            name, folder, wanted, corpus.format, corpus.header, say=say, where=corpus.where
+        )
     names = _names(name, corpus, "source", "target")
     # The targets of a classifier may be integers.
-    return read_rows(name, folder, names, corpus.format, integers=(names[1],))
+    return read_rows(name, folder, names, corpus.format, integers=(names[1],), where=corpus.where)
 
 
 def read_rows(
@@ -71,13 +76,18 @@ def read_rows(
     integers: Sequence[str] = (),
     say: Say | None = None,
     advice: tuple[str, str] = ADVICE,
+    where: Where | None = None,
 ) -> Rows:
     """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too, and in
     the columns `integers` integers.
 
     given: the format, where the name does not say it. header: whether TSV and CSV begin with one;
-    None: decided by their first lines, and `say` is told of it.
+    None: decided by their first lines, and `say` is told of it. where: of these rows alone.
     """
+    if where is not None:
+        more, counted = [*wanted, where.column], (*integers, str(where.column))
+        rows = read_rows(name, folder, more, given, header, numbers, counted, say, advice)
+        return ((line, cells[:-1]) for line, cells in rows if cells[-1].strip() in where.values)
     kind = format_of(name, given)
     if kind in NUMBERED:
         lines = read_lines(name, folder, table=True)
@@ -314,8 +324,8 @@ def problem_of(error: csv.Error) -> str:
 # ----------------------------------------------------------------------------------------------
 # Whether a TSV or CSV file begins with a header, where no column is named; and columns of ids.
 #
-# It is one where a column of numbers begins with a word, or where all its cells are usual names
-# of columns. Where only some are, it is read as data, and a sentence says so.
+# It is one where a column of numbers begins with a word, or where its cells are usual names of
+# columns: all of them, or most and at least two. Else it is read as data, and a sentence says so.
 
 LOOKED_AT = 50  # rows after the first line
 SHOWN = 5  # cells of a line in a message
@@ -329,7 +339,7 @@ _USUAL = (
     "text texts sentence sentences sent segment phrase question answer query prompt response "
     "word words token tokens lemma lemmas form forms inflected feature features feats tag tags "
     "pos upos xpos ner entity entities "
-    "grapheme graphemes phoneme phonemes phone phones pronunciation ipa spelling "
+    "grapheme graphemes phoneme phonemes phone phones pronunciation pron ipa spelling "
     "label labels class classes category sentiment score rating stars "
     "translation translations reference references ref hypothesis summary document article "
     "audio path file filename wav duration seconds start end speaker group split "
@@ -343,6 +353,7 @@ _USUAL = (
 NAMES = frozenset(_USUAL.split())
 NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*")
 COUNTED = re.compile(r"(\D*)(\d{1,15})")
+_NAME = re.compile(r"[^\W\d]\w*([ \-][^\W\d]\w*)*")  # what a person calls a column
 UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 
 
@@ -374,7 +385,10 @@ def first_line(first: Sequence[str], following: Sequence[Sequence[str]]) -> Firs
         if len(column) >= FEWEST and all(NUMBER.fullmatch(cell) for cell in column):
             return FirstLine(True)
     usual = sum(map(_is_usual_name, cells))
-    return FirstLine(usual == len(cells), 0 < usual < len(cells))
+    # A row of data hardly has two of them (an inflected form may: name, names, N;PL).
+    several = usual >= 2 and 2 * usual > len(cells) and all(map(_NAME.fullmatch, cells))
+    header = several or usual == len(cells)
+    return FirstLine(header, not header and usual > 0)
 
 
 def _is_usual_name(cell: str) -> bool:

@@ -234,14 +234,18 @@ def read_pairs(
 def in_part(part: str) -> Callable[[str], bool]:
     """Whether a text is in a part of its corpus, such as 80-90%: a hash decides, on every machine
     alike. Tags before a source do not matter."""
-    first, last = (round(Fraction(str(end)) / 100 * 2**64) for end in percentages(part))
+    first, last = (round(Fraction(str(end)) / 100 * PLACES) for end in percentages(part))
+    return lambda text: first <= place_in_corpus(text) < last
 
-    def inside(text: str) -> bool:
-        known = composed(text.strip()).encode("utf-8", "surrogatepass")
-        place = int.from_bytes(blake2b(known, digest_size=8).digest(), "little")
-        return first <= place < last
 
-    return inside
+PLACES = 2**64
+
+
+def place_in_corpus(text: str) -> int:
+    """A hash of a source, from 0 to PLACES: its order among those of a corpus, by which it is cut
+    into parts."""
+    known = composed(text.strip()).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(known, digest_size=8).digest(), "little")
 
 
 def _tagged(pair: Pair, tags: tuple[str, ...], others: tuple[str, ...]) -> Pair:
@@ -473,7 +477,14 @@ def _recording_pairs(
     for name in find_files(corpus.file, folder):
         beside = locate(name, folder).absolute().parent
         rows = read_rows(
-            name, folder, wanted, corpus.format, corpus.header, numbers=True, say=counts.say
+            name,
+            folder,
+            wanted,
+            corpus.format,
+            corpus.header,
+            numbers=True,
+            say=counts.say,
+            where=corpus.where,
         )
         for line, (audio, target, *others) in rows:
             rest = iter(others)

@@ -34,6 +34,9 @@ PAIRS = [["one", "un"], ["two", "deux"], ["three", "trois"]]
         (["Satz", "Stimmung"], [["gut", "1"]], False, False),  # one row tells nothing
         (["Satz", "Stimmung"], [["gut", "1"], ["schlecht", "mies"]], False, False),
         (["word", "Wort"], PAIRS, False, True),
+        (["word", "split", "zzz"], [["a", "train", "c"], ["d", "test", "f"]], True, False),
+        (["word", "zzz", "yyy"], [["a", "b", "c"], ["d", "e", "f"]], False, True),
+        (["name", "names", "N;PL"], [["dog", "dogs", "N;PL"]], False, True),  # an inflected form
         (["a dog runs", "un chien court"], PAIRS, False, False),
         (["text", "text"], PAIRS, False, False),  # two columns have two names
         (["text", ""], PAIRS, False, False),

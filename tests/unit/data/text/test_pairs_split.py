@@ -199,3 +199,50 @@ def test_parts_of_texts_and_recordings_must_not_overlap(corpus: str) -> None:
     text = f"{task}data: {{train: {{{corpus}, split: 0-80%}}, valid: {{{corpus}, split: 70-100%}}}}"
     with pytest.raises(RecipeError, match=r"overlaps data.train"):
         parse_recipe(text, "my.yaml", Path())
+
+
+def test_rows_with_a_value_in_a_column(tmp_path: Path) -> None:
+    """One table holds all parts; the column itself is not read as a side."""
+    rows = [("a", "A", "train"), ("b", "B", " dev "), ("c", "C", "test"), ("d", "D", "train")]
+    (tmp_path / "all.tsv").write_text(
+        "word\tform\tpart\n" + "".join("\t".join(row) + "\n" for row in rows), encoding="utf-8"
+    )
+    (tmp_path / "all.jsonl").write_text(
+        "".join(f'{{"word": "{a}", "form": "{b}", "part": "{c}"}}\n' for a, b, c in rows),
+        encoding="utf-8",
+    )
+    for file in ("all.tsv", "all.jsonl"):
+        for value, lines in (("train", "ad"), ("dev", "b"), (["dev", "test"], "bc")):
+            corpus = Columns.model_validate(
+                {
+                    "file": file,
+                    "source": "word",
+                    "target": "form",
+                    "where": {"column": "part", "value": value},
+                }
+            )
+            assert "".join(pair.source for pair in pairs_of(corpus, tmp_path)) == lines
+    numbered = {"file": "all.tsv", "header": True, "where": {"column": 2, "value": "test"}}
+    assert [p.target for p in pairs_of(Columns.model_validate(numbered), tmp_path)] == ["C"]
+    recordings = {
+        "file": "all.tsv",
+        "audio": "word",
+        "target": "form",
+        "where": {"column": "part", "value": "dev"},
+    }
+    assert [p.target for p in pairs_of(Recordings.model_validate(recordings), tmp_path)] == ["B"]
+    missing = {**numbered, "where": {"column": "nothing", "value": "x"}}
+    with pytest.raises(DataError, match="there is no column nothing; there are: word, form, part"):
+        pairs_of(Columns.model_validate(missing), tmp_path)
+
+
+def test_parts_of_other_rows_do_not_overlap() -> None:
+    text = """
+data:
+  train: {{file: all.tsv, where: {{column: part, value: train}}, split: 0-90%}}
+  valid: {{file: all.tsv, where: {{column: part, value: train}}, split: 90-100%}}
+  test: {{file: all.tsv, where: {{column: part, value: {}}}}}
+"""
+    assert parse_recipe(text.format("test"), "it", Path()).data.test is not None
+    with pytest.raises(RecipeError, match=r"data.test.split is missing, which overlaps data.train"):
+        parse_recipe(text.format("[test, train]"), "it", Path())
