@@ -16,7 +16,7 @@ from transduce.recipe.corpus import (
     percentages,
     plain_tag,
 )
-from transduce.recipe.data import Data, Tokens, TokensOfSides
+from transduce.recipe.data import Data, Hallucination, Tokens, TokensOfSides
 from transduce.recipe.explain import checked, nearest
 from transduce.recipe.fine_tuning import Adapter, Start
 from transduce.recipe.keys import Key, SectionKeys, sections
@@ -66,6 +66,7 @@ __all__ = [
     "Decode",
     "Decoder",
     "Encoder",
+    "Hallucination",
     "Hub",
     "InvalidValue",
     "Key",

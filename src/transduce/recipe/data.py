@@ -15,6 +15,7 @@ from transduce.recipe.corpus import (
     Named,
     files_of,
     have_other_rows,
+    is_tagged,
     percentages,
 )
 from transduce.recipe.section import Fraction, InvalidValue, Section
@@ -94,6 +95,27 @@ class TokensOfSides(Section):
         return self
 
 
+class Hallucination(Section):
+    """Hallucinated pairs, for words that share a stem with their source, as in inflection."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5,
+        description="share of the pairs whose stem, the longest common substring of source and "
+        "target, is replaced by an invented one on both sides, anew in each epoch; pairs without a "
+        "common substring of three letters stay as they are",
+    )
+    letters: Literal["substrings", "any"] = Field(
+        "substrings",
+        description="invented stems: substrings of two to four letters of training sources (Liu & "
+        "Hulden 2021), or any letters (Anastasopoulos & Neubig 2019)",
+    )
+    copies: Fraction = Field(
+        0.0,
+        description="share of the pairs that become copies in an epoch: the source without its "
+        "tags is the target too (Liu & Hulden 2021)",
+    )
+
+
 LanguageCode = Annotated[str, Field(pattern=CODE), "a language code, such as en"]
 
 
@@ -121,6 +143,11 @@ class Data(Section):
         None,
         description="language codes of source and target, by which `transduce serve` chooses a "
         "model; default: as the training set shows them (pair: en-de, train.en and train.de)",
+    )
+    hallucination: Hallucination | None = Field(
+        None,
+        description="hallucinated pairs, a data augmentation for inflection: invented stems in "
+        "training pairs; default: none",
     )
     multiple_references: bool = Field(
         False,
@@ -179,6 +206,29 @@ class Data(Section):
                     f" of the same file); give each another part, such as "
                     f"0-80% and 80-100%",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_hallucination(self) -> Self:
+        if self.hallucination is None:
+            return self
+        for side in ("both", "source", "target"):
+            tokens = getattr(self.tokens, side)
+            if tokens is not None and tokens.level != "character":
+                raise InvalidValue(
+                    "hallucination",
+                    f"is given, but it replaces letters, and data.tokens.{side}.level is "
+                    f"{tokens.level}; set that to character, or leave hallucination out",
+                )
+        # A corpus by name may have tags in its files.
+        if self.hallucination.copies and not (
+            is_tagged(self.train) or isinstance(self.train, Named)
+        ):
+            raise InvalidValue(
+                "hallucination.copies",
+                f"is {self.hallucination.copies:g}, but without tags in data.train nothing would "
+                f"tell copies from other pairs; leave it out",
+            )
         return self
 
     @model_validator(mode="after")

@@ -296,6 +296,13 @@ class Recipe(Section):
                 "train.teacher",
                 "is for task: transduce with text sources, or language_modeling; leave it out",
             )
+        if self.data.hallucination is not None and (
+            self.task != "transduce" or self.audio is not None
+        ):
+            raise InvalidValue(
+                "data.hallucination",
+                "is for task: transduce with text sources; leave it out",
+            )
         kinds = {getattr(part, "kind", "") for part in self.model.parts.values()}
         if self.train.checkpoint_activations and kinds <= {"recurrent", "pooled"}:
             raise InvalidValue(

@@ -27,6 +27,7 @@ from transduce.data.text.pairs import (
     read_pairs,
     warning_of,
 )
+from transduce.data.tokens.hallucination import hallucinating
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.subword_regularization import splitting
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
@@ -144,7 +145,7 @@ def prepare(
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)
-    batches.vary = splitting(data, *tokens)
+    batches.vary = splitting(data, *tokens) or hallucinating(data, *tokens)
     batches.mix = mix
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "language_modeling":
