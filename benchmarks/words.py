@@ -1,0 +1,289 @@
+"""Words, inflected or pronounced: which settings pay where there is little to learn from.
+
+    python benchmarks/words.py inflection FOLDER --languages ang tur --size small --part dev \\
+        --settings recurrent recurrent+substrings --updates 800 --processes 8 --json FILE
+    python benchmarks/words.py pronunciation FOLDER --languages ice --rows 800 --updates 800
+
+The folder of inflection holds LANG_large.train, LANG_small.train, LANG.dev and LANG.gold of the
+SIGMORPHON-UniMorph 2022 shared task, part 1: lemma, form and features, separated by tabs. That of
+pronunciation holds LANG_train.tsv.gz, LANG_dev.tsv.gz and LANG_test.tsv.gz of SIGMORPHON 2020. A
+setting is a name of PARTS, or several joined by +, of which the later ones change the earlier.
+
+All settings get the same number of updates. Exact match is measured on the test set, or on the
+validation set to choose by. With --json each training adds a line as it ends, so that nothing is
+lost if the script is stopped; trainings whose line is there already are left out. --table prints
+the lines that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import redirect_stderr, redirect_stdout
+from itertools import product
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+from systems import hardware
+
+import transduce
+from transduce.automatic.plans import CONFORMER, RECURRENT, Plan
+from transduce.evaluation.evaluate import evaluate_folder
+
+
+def _of(plan: Plan) -> dict[str, Any]:
+    """A plan of the choice for a file, with its largest batch."""
+    model = {**plan.model, "dropout": 0.3}
+    return {"model": model, "train": {**plan.train, "batch_tokens": plan.batch[1]}}
+
+
+def _model(**keys: Any) -> dict[str, Any]:
+    return {"model": keys}
+
+
+def _train(**keys: Any) -> dict[str, Any]:
+    return {"train": keys}
+
+
+def _hallucination(**keys: Any) -> dict[str, Any]:
+    return {"data": {"hallucination": keys}}
+
+
+def _transformer(width: int, layers: int, heads: int, feed_forward: int) -> dict[str, Any]:
+    side = {"kind": "transformer", "layers": layers, "heads": heads, "feed_forward": feed_forward}
+    return _model(width=width, encoder=side, decoder=side)
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "recurrent": _of(RECURRENT),
+    "conformer": _of(CONFORMER),
+    # Wu et al. 2021: 4 layers of width 256, batches of 400 words.
+    "transformer": {
+        "model": {
+            **_transformer(256, 4, 4, 1024)["model"],
+            "tie_embeddings": "all",
+            "dropout": 0.3,
+        },
+        "train": {"lr": 1e-3, "label_smoothing": 0.1, "batch_tokens": 4096},
+    },
+    # Hallucinated pairs, and copies.
+    "substrings": _hallucination(letters="substrings"),
+    "any": _hallucination(letters="any"),
+    "few": _hallucination(share=0.25),
+    "many": _hallucination(share=0.75),
+    "most": _hallucination(share=0.9),
+    "copies": _hallucination(copies=0.1),
+    # The network.
+    "width64": _model(width=64),
+    "width192": _model(width=192),
+    "width256": _model(width=256),
+    "width384": _model(width=384),
+    "dropout0": _model(dropout=0.0),
+    "dropout0.1": _model(dropout=0.1),
+    "dropout0.2": _model(dropout=0.2),
+    "dropout0.4": _model(dropout=0.4),
+    "dropout0.5": _model(dropout=0.5),
+    "2layers": _model(encoder={"layers": 2}, decoder={"layers": 2}),
+    "3layers": _model(encoder={"layers": 3}, decoder={"layers": 3}),
+    "lstm": _model(encoder={"cell": "lstm"}, decoder={"cell": "lstm"}),
+    "input": _model(decoder={"context": "both"}),
+    "general": _model(decoder={"attention": "general"}),
+    "copy": _model(decoder={"copy": True}),
+    # Training.
+    "rdrop1": _train(r_drop=1.0),
+    "rdrop3": _train(r_drop=3.0),
+    "ordrop": _train(r_drop=0.0),
+    "smooth0": _train(label_smoothing=0.0),
+    "smooth0.2": _train(label_smoothing=0.2),
+    "ema": _train(ema=0.99),
+    "decay": _train(weight_decay=0.1),
+    "batch128": _train(batch_tokens=128),
+    "batch256": _train(batch_tokens=256),
+    "batch1024": _train(batch_tokens=1024),
+    "batch2048": _train(batch_tokens=2048),
+    "batch4096": _train(batch_tokens=4096),
+    "lr1e-3": _train(lr=1e-3),
+    "lr2e-3": _train(lr=2e-3),
+    "lr3e-3": _train(lr=3e-3),
+    "lr8e-3": _train(lr=8e-3),
+}
+
+
+def _merged(below: Any, above: Any) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}
+
+
+def corpora(options: argparse.Namespace, language: str) -> dict[str, Any]:
+    """The parts of the data section that the task decides."""
+    if options.task == "pronunciation":
+        part = "dev" if options.part == "dev" else "test"
+        names = {"train": "train", "valid": "dev", "test": part}
+        found: dict[str, Any] = {
+            split: {"file": f"{language}_{name}.tsv.gz"} for split, name in names.items()
+        }
+        sides = {
+            "source": {"level": "character", "normalize": "nfd"},
+            "target": {"level": "symbol"},
+        }
+        found |= {"tokens": sides, "multiple_references": True}
+    else:
+        part = "dev" if options.part == "dev" else "gold"
+        files = {"train": f"{language}_{options.size}.train", "valid": f"{language}.dev"}
+        files["test"] = f"{language}.{part}"
+        found = {split: {"file": name, "format": "tsv", "tags": 2} for split, name in files.items()}
+        found["tokens"] = {"both": {"level": "character", "normalize": "nfd"}}
+    if options.rows:
+        found["train"]["limit"] = options.rows
+    return {"folder": str(options.folder.resolve()), **found}
+
+
+def recipe(options: argparse.Namespace, language: str, setting: str, seed: int) -> dict[str, Any]:
+    """The recipe of a training."""
+    updates, inflects = options.updates, options.task == "inflection"
+    whole: dict[str, Any] = {
+        "name": "words",
+        "seed": seed,
+        "data": corpora(options, language),
+        "model": {"tie_embeddings": "all" if inflects else "none"},
+        "train": {
+            "steps": updates,
+            "minutes": options.seconds / 60,
+            "warmup": max(1, updates // 16),
+            "schedule": "cosine",
+            "device": options.device,
+            "log_every": max(1, updates // 4),
+        },
+        "validation": {"every": max(1, updates // 4), "metric": "exact", "limit": 200},
+        "decode": {"beam": 4},
+        "metrics": ["exact", "cer" if inflects else "per"],
+    }
+    for name in setting.split("+"):
+        whole = _merged(whole, PARTS[name])
+    return whole
+
+
+def measure(options: argparse.Namespace, language: str, setting: str, seed: int) -> dict[str, Any]:
+    """One training and its score."""
+    torch.set_num_threads(1)
+    size = options.rows or options.size
+    row: dict[str, Any] = {"task": options.task, "language": language, "size": size}
+    row |= {"part": options.part, "setting": setting, "seed": seed}
+    began, cpu = time.perf_counter(), time.process_time()
+    try:
+        with (
+            tempfile.TemporaryDirectory() as place,
+            Path(os.devnull).open("w", encoding="utf-8") as nothing,
+            redirect_stdout(nothing),
+            redirect_stderr(nothing),
+        ):
+            trained = transduce.train(recipe(options, language, setting, seed), Path(place) / "run")
+            row["seconds"] = round(time.perf_counter() - began, 1)
+            row["cpu_seconds"] = round(time.process_time() - cpu, 1)
+            found = evaluate_folder(trained.model, trained.folder, write=False)
+        row["exact"] = round(found.metrics["exact"].value, 2)
+        row["updates"] = options.updates
+    except Exception as error:  # a setting that cannot be trained must not end the others
+        row["error"] = f"{type(error).__name__}: {error}"
+    return row
+
+
+def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    """Language by language, so that a script that is stopped has compared all settings."""
+    done = {_key(row) for row in kept(options.json) if "error" not in row}
+    for seed, language, setting in product(
+        range(1, options.seeds + 1), options.languages, options.settings
+    ):
+        if (language, setting, seed) not in done:
+            yield language, setting, seed
+
+
+def _key(row: dict[str, Any]) -> tuple[str, str, int]:
+    return row["language"], row["setting"], row["seed"]
+
+
+def kept(path: Path | None) -> list[dict[str, Any]]:
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+
+
+def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows, as they come; several trainings at once where asked for."""
+    if options.processes == 1:
+        for job in jobs(options):
+            yield measure(options, *job)
+        return
+    # One thread each: without this every process would start as many as there are cores.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
+        waiting = [pool.submit(measure, options, *job) for job in jobs(options)]
+        for one in as_completed(waiting):
+            yield one.result()
+
+
+def table(rows: Iterable[dict[str, Any]]) -> str:
+    """Settings by language, the mean of the seeds, and of the languages that all settings have."""
+    scores: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if "exact" in row:
+            scores.setdefault((row["setting"], row["language"]), []).append(row["exact"])
+    settings = sorted({setting for setting, _ in scores})
+    languages = sorted({language for _, language in scores})
+    common = [one for one in languages if all((setting, one) in scores for setting in settings)]
+    lines = ["| setting | mean of " + " ".join(common) + " | " + " | ".join(languages) + " |"]
+    lines.append("| --- " * (len(languages) + 2) + "|")
+    for setting in settings:
+        means = {one: mean(scores[setting, one]) for one in languages if (setting, one) in scores}
+        cells = [f"{means[one]:.1f}" if one in means else "" for one in languages]
+        of_all = f"{mean(means[one] for one in common):.1f}" if common else ""
+        lines.append(f"| {setting} | {of_all} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("task", choices=["inflection", "pronunciation"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--languages", nargs="+", required=True)
+    parser.add_argument("--settings", nargs="+", default=["recurrent"])
+    parser.add_argument("--size", choices=["small", "large"], default="small")
+    parser.add_argument("--rows", type=int, help="of the training set, the first so many")
+    parser.add_argument("--part", choices=["dev", "test"], default="test")
+    parser.add_argument("--updates", type=int, default=800)
+    parser.add_argument("--seconds", type=float, default=600, help="of a training, at most")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", action="store_true", help="of the lines that are there")
+    options = parser.parse_args()
+    for setting in options.settings:
+        if missing := set(setting.split("+")) - set(PARTS):
+            parser.error(f"{', '.join(missing)}: unknown; known are {', '.join(PARTS)}")
+    torch.set_num_threads(1)
+    if options.table:
+        print(table(kept(options.json)))
+        return
+    about = {"machine": hardware(torch.device(options.device)), "torch": torch.__version__}
+    for row in run(options):
+        print(json.dumps(row), flush=True)
+        if options.json is not None:
+            with options.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**row, **about}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
