@@ -27,7 +27,7 @@ from transduce.data.text.pairs import (
     read_pairs,
     warning_of,
 )
-from transduce.data.tokens.hallucination import hallucinating
+from transduce.data.tokens.hallucination import hallucinating, stems_in_words
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.subword_regularization import splitting
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
@@ -135,6 +135,8 @@ def prepare(
             what = "with too few frames for their transcript in CTC: only attention learns them"
             report.warnings += warning_of(train.too_fast(recipe.audio.subsampling), what, [])
         _print_corpus(print_line, "Training", train, report)
+        if sentence := stems_in_words(data, train, tokens):
+            print_line(f"  {sentence}")
         mix = mix_of(data, train.numbers)
         for sentence in [] if mix is None else mix.sentences():
             print_line(f"  {sentence}")

@@ -23,6 +23,7 @@ from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 
 SHORTEST = 3  # letters of a stem
 SUBSTRINGS = (2, 3, 4)  # letters
+LOOKED_AT = 2000  # pairs, to say how many have a stem
 AT_ONCE = 4096  # pairs whose stems are looked for together
 
 Ids = NDArray[np.int32]
@@ -39,6 +40,21 @@ def hallucinating(data: recipe.Data, source_tokens: Tokens, target_tokens: Token
         return hallucinate(encoded, letters, asked, random)
 
     return vary
+
+
+def stems_in_words(data: recipe.Data, encoded: Encoded, tokens: tuple[Tokens, Tokens]) -> str:
+    """How many pairs have a stem, for people; "" where no stems are replaced."""
+    if data.hallucination is None:
+        return ""
+    rows = np.linspace(0, len(encoded) - 1, min(len(encoded), LOOKED_AT)).astype(np.int64)
+    share = float((stems_of(encoded, rows, Letters.of(*tokens)).lengths > 0).mean())
+    if not share:
+        return (
+            f"warning: no source shares {SHORTEST} letters in a row with its target, so "
+            f"data.hallucination changes nothing; leave it out"
+        )
+    replaced = data.hallucination.share
+    return f"{share:.0%} of the pairs have a stem; {replaced:.0%} of these get another in an epoch."
 
 
 @dataclass(frozen=True)

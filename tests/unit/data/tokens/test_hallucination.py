@@ -15,7 +15,11 @@ from pydantic import ValidationError
 from transduce import recipe
 from transduce.data.cache.tokenised import Encoded, encode_corpus
 from transduce.data.text.pairs import read_pairs
-from transduce.data.tokens.hallucination import common_substrings, hallucinating
+from transduce.data.tokens.hallucination import (
+    common_substrings,
+    hallucinating,
+    stems_in_words,
+)
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.recipe import Data, Recipe
@@ -181,6 +185,13 @@ def test_common_substrings_are_the_longest(pairs: list[tuple[str, str]]) -> None
         assert one[here : here + length] == two[there : there + length]
         longest = SequenceMatcher(None, one, two, autojunk=False).find_longest_match()
         assert length == longest.size
+
+
+def test_how_many_pairs_have_a_stem_is_said(tmp_path: Path) -> None:
+    data, tokens, encoded = corpus(tmp_path, VERBS, hallucination=recipe.Hallucination())
+    assert "80% of the pairs have a stem" in stems_in_words(data, encoded, tokens)
+    data, tokens, encoded = corpus(tmp_path, VERBS[-1:], hallucination=recipe.Hallucination())
+    assert "changes nothing" in stems_in_words(data, encoded, tokens)
 
 
 def test_validation_and_test_parts_stay(tmp_path: Path) -> None:
