@@ -16,13 +16,14 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.errors import ModelError, PluginError
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
+from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import (
     Decoder,
     RecurrentDecoder,
     TransformerDecoder,
     build_attention,
 )
-from transduce.models.encoder_decoder import EncoderDecoder, Head, assemble, output_head
+from transduce.models.encoder_decoder import EncoderDecoder, Head, output_head, tied_head
 from transduce.models.encoders import (
     ConformerEncoder,
     Encoder,
@@ -57,6 +58,8 @@ class Vocabulary(NamedTuple):
 
     source: int
     target: int
+    copied_as: Sequence[int] | None = None
+    """What each source token is in the target, for a decoder that copies: see models/copying.py."""
 
 
 # -------------------------------------------------------------------------------- whole networks
@@ -67,7 +70,7 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
 
     Raises ModelError where tie_embeddings: all cannot be.
     """
-    width, dropout = settings.width, settings.dropout
+    width, dropout, ties = settings.width, settings.dropout, settings.tie_embeddings
     assert settings.encoder is not None  # the recipe holds this
     assert settings.decoder is not None
     front = build_embedding(vocabulary.source, width, settings.encoder, dropout)
@@ -75,11 +78,16 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
     encoder = build_encoder(settings.encoder, width, dropout)
     decoder = build_decoder(settings.decoder, width, dropout, target_embedding, settings.encoder)
     try:
-        network = assemble(
-            front, encoder, decoder, width, settings.tie_embeddings, settings.output_bias
-        )
+        head = tied_head(front, decoder, width, ties, settings.output_bias)
     except ValueError as error:
         raise ModelError(str(error)) from None
+    if settings.copies:
+        assert isinstance(decoder, RecurrentDecoder | TransformerDecoder)
+        assert vocabulary.copied_as is not None
+        parts = (front, encoder, decoder, head, width, vocabulary.copied_as)
+        network: EncoderDecoder = CopyingEncoderDecoder(*parts).built()
+    else:
+        network = EncoderDecoder(front, encoder, decoder, head).built()
     network.source_end = settings.source_end
     return network
 

@@ -34,6 +34,7 @@ from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.residual import ResidualStream, normalise
 from transduce.nn.transformer import DecoderBlock, LayerSettings
+from transduce.nn.watchable import Watch
 from transduce.registry import register
 
 
@@ -142,10 +143,12 @@ class TransformerDecoder(Checkpointed):
         tokens_BT: Tensor,
         memory: EncoderOutput | None = None,
         segments: Segments | None = None,
+        watch: Watch = None,
     ) -> Tensor:
         """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD.
 
-        With segments, the targets lie one after the other in a single row.
+        With segments, the targets lie one after the other in a single row. watch: is called with
+        the weights [B, H, T, S] of the last layer's attention to the source.
         """
         positions = 0 if segments is None else segments.positions(tokens_BT.shape[1])
         stream = ResidualStream(self.embedding(tokens_BT, positions))
@@ -153,9 +156,12 @@ class TransformerDecoder(Checkpointed):
         for block in self.stack:
             if memory is None:
                 stream = self.run(block, stream, None, None, mask)
+                continue
+            inputs = (stream, block.project_memory(memory.states_BSD), memory.mask, mask)
+            if watch is not None and block is self.blocks[-1]:  # not computed a second time
+                stream = block(*inputs, watch=watch)
             else:
-                projected_BS2D = block.project_memory(memory.states_BSD)
-                stream = self.run(block, stream, projected_BS2D, memory.mask, mask)
+                stream = self.run(block, *inputs)
         return normalise(self.norm, stream, half=True)
 
     def advance(
@@ -281,9 +287,15 @@ class RecurrentDecoder(nn.Module):
         bridged = bridge and not alone
         self.bridge = nn.Linear(width, layers * self.parts * width) if bridged else None
 
-    def forward(self, tokens_BT: Tensor, memory: EncoderOutput | None = None) -> Tensor:
-        """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
-        return self.read(tokens_BT, self.start(memory))[0]
+    def forward(
+        self, tokens_BT: Tensor, memory: EncoderOutput | None = None, watch: Watch = None
+    ) -> Tensor:
+        """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD.
+
+        watch: is called with the weights [B, 1, T, S] of attention, of all steps at once or of one
+        after the other.
+        """
+        return self.read(tokens_BT, self.start(memory), watch)[0]
 
     def start(self, memory: EncoderOutput | None = None) -> RecurrentState:
         if memory is None:
@@ -302,37 +314,41 @@ class RecurrentDecoder(nn.Module):
         x_BD = self.embedding(tokens_B[:, None]).squeeze(1)
         return self._advance(x_BD, state), state
 
-    def read(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    def read(
+        self, tokens_BT: Tensor, state: RecurrentState, watch: Watch = None
+    ) -> tuple[Tensor, RecurrentState]:
         """The features_BTD after each of T more tokens; in one pass, where that can be."""
         x_BTD = self.embedding(tokens_BT)
         if self.context_in_input:
             # Each input needs the answer to the state before it: one step after the other.
-            features = [self._advance(x_BD, state) for x_BD in x_BTD.unbind(dim=1)]
+            features = [self._advance(x_BD, state, watch) for x_BD in x_BTD.unbind(dim=1)]
             return torch.stack(features, dim=1), state
         outputs_BTD, state.layers = self.recurrent(x_BTD, state.layers or None)
         if state.attention_state is not None:
             state.attention_state.query_BD = outputs_BTD[:, -1]
-        return self._say(outputs_BTD, self._attend(outputs_BTD, state)), state
+        return self._say(outputs_BTD, self._attend(outputs_BTD, state, watch)), state
 
-    def _advance(self, x_BD: Tensor, state: RecurrentState) -> Tensor:
+    def _advance(self, x_BD: Tensor, state: RecurrentState, watch: Watch = None) -> Tensor:
         context_BD = None
         if self.context_in_input and state.attention_state is not None:
-            context_BD = self._attend(state.attention_state.query_BD[:, None], state).squeeze(1)
+            query_B1D = state.attention_state.query_BD[:, None]
+            context_BD = self._attend(query_B1D, state, watch).squeeze(1)
             x_BD = torch.cat([x_BD, context_BD], dim=-1)
         layers = state.layers or self.recurrent.zeros(len(x_BD), x_BD)
         output_BD, state.layers = self.recurrent.step(x_BD, layers)
         if state.attention_state is not None:
             state.attention_state.query_BD = output_BD
         if context_BD is None:
-            context_BD = self._attend(output_BD[:, None], state).squeeze(1)
+            context_BD = self._attend(output_BD[:, None], state, watch).squeeze(1)
         return self._say(output_BD, context_BD)
 
-    def _attend(self, query_BTD: Tensor, state: RecurrentState) -> Tensor:
+    def _attend(self, query_BTD: Tensor, state: RecurrentState, watch: Watch = None) -> Tensor:
         attention_state = state.attention_state
         if self.attention is None or attention_state is None:
             return query_BTD
         source = (attention_state.keys_BSD, attention_state.values_BSD, attention_state.mask)
-        kept: dict[str, Any] = {"watch": state.keep} if state.keeps_attention else {}
+        watch = state.keep if state.keeps_attention else watch
+        kept: dict[str, Any] = {} if watch is None else {"watch": watch}
         if isinstance(self.attention, LocationAwareAttention):
             context, attention_state.weights_BS = self.attention.along(
                 query_BTD, *source, attention_state.weights_BS, **kept

@@ -193,15 +193,10 @@ class EncoderDecoder(TrainableNetwork):
         return torch.log_softmax(self.head(features_BD).float(), dim=-1), state
 
 
-def assemble(
-    front: TokenEmbedding,
-    encoder: Encoder,
-    decoder: Decoder,
-    width: int,
-    tie_embeddings: str = "target",
-    output_bias: bool = True,
-) -> EncoderDecoder:
-    """An encoder-decoder of these parts, with an output head.
+def tied_head(
+    front: TokenEmbedding, decoder: Decoder, width: int, tie_embeddings: str, output_bias: bool
+) -> Head:
+    """The output head of an encoder-decoder.
 
     tie_embeddings (Press and Wolf 2017, https://arxiv.org/abs/1608.05859): "target": the target's
     embeddings are the output head's too; "all": and the source's; "none": each has its own.
@@ -216,8 +211,7 @@ def assemble(
                 f"vocabulary and the same combine on both sides, or tie_embeddings: target"
             )
         decoder.embedding.table = front.table
-    head = output_head(decoder.embedding, width, tie_embeddings, output_bias)
-    return EncoderDecoder(front, encoder, decoder, head).built()
+    return output_head(decoder.embedding, width, tie_embeddings, output_bias)
 
 
 def output_head(

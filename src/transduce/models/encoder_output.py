@@ -22,6 +22,7 @@ class EncoderOutput:
     `values_BSD` is what a convolutional decoder averages; None: the states.
     `projected` are the keys and values of each layer of a decoder, and whose they are, kept where
     the same memory is decoded more than once.
+    `copies_BS` is what is written where a state's token is copied; None: nothing can be.
     """
 
     states_BSD: Tensor
@@ -30,6 +31,7 @@ class EncoderOutput:
     final: list[State] | None = None
     values_BSD: Tensor | None = None
     projected: tuple[object, list[Tensor]] | None = None
+    copies_BS: Tensor | None = None
 
     def mean_BD(self) -> Tensor:
         """The average of each source's states."""

@@ -202,6 +202,11 @@ class TransformerDecoder(_Transformer):
     cross_heads: list[PositiveInt] | None = Field(
         None, description="the cross-attention heads of each layer where some were pruned"
     )
+    copying: bool = Field(
+        False,
+        description="copy tokens from the source, also such as training never saw: attention is "
+        "mixed with the vocabulary (pointer-generator, See et al. 2017)",
+    )
 
     @model_validator(mode="after")
     def _cross_heads_of_each_layer(self) -> Self:
@@ -271,6 +276,11 @@ class RecurrentDecoder(Section):
         "output",
         description="where the context vector enters: the next input (input feeding), the output, "
         "or both",
+    )
+    copying: bool = Field(
+        False,
+        description="copy tokens from the source, also such as training never saw: attention is "
+        "mixed with the vocabulary (pointer-generator, See et al. 2017)",
     )
     max_positions: PositiveInt = Field(
         1024, description="maximum source length of location attention"
@@ -427,6 +437,11 @@ class Model(Section):
         """The encoder and the decoder, of those that the task has."""
         parts = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: part for name, part in parts.items() if part is not None}
+
+    @property
+    def copies(self) -> bool:
+        """Whether the decoder copies from the source."""
+        return bool(getattr(self.decoder, "copying", False))
 
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:

@@ -288,6 +288,29 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_copying(self) -> Self:
+        if not self.model.copies:
+            return self
+        sides = (self.data.tokens.both, self.data.tokens.source, self.data.tokens.target)
+        reasons = {
+            "a language model has no source to copy from": self.task == "language_modeling",
+            "audio has no tokens that could be copied": self.audio is not None,
+            "what is copied is what attention points at, and model.decoder.attention is none": (
+                getattr(self.model.decoder, "attention", "") == "none"
+            ),
+            "train.teacher has no probabilities of copies to learn from": (
+                self.train.teacher is not None
+            ),
+            "bpe_dropout of data.tokens would move the tokens that are copied": any(
+                side.bpe_dropout for side in sides if side is not None
+            ),
+        }
+        for why, given in reasons.items():
+            if given:
+                raise InvalidValue("model.decoder.copying", f"is true, but {why}; leave one out")
+        return self
+
+    @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.train.teacher is not None and (
             self.task not in ("transduce", "language_modeling") or self.audio is not None

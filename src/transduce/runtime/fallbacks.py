@@ -1,17 +1,20 @@
-"""Why search does not use its fastest implementation for a Transformer; told once."""
+"""Why search does not use its fastest implementation; told once."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from transduce.errors import warn_once
+from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.runtime.c_library import library
 
 
-def unsupported_attention(network: nn.Module) -> str | None:
-    """What an attention layer has that only its own module computes; None where it is plain."""
+def unsupported(network: nn.Module) -> str | None:
+    """What a network has that only its own modules compute; None where it is plain."""
+    if isinstance(network, CopyingEncoderDecoder):
+        return "copying from the source (model.decoder.copying)"
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
     if any(one.relative is not None for one in attentions):
         return "relative positions"
@@ -21,12 +24,13 @@ def unsupported_attention(network: nn.Module) -> str | None:
 
 
 def warn_of_torch_steps(network: nn.Module) -> None:
-    """Warn where the steps of a Transformer leave C on a CPU because of what it has.
+    """Warn where the steps of a network leave C on a CPU because of what it has.
 
     Where the C library itself is missing, that was told when it was looked for.
     """
-    reason = unsupported_attention(network)
-    if isinstance(getattr(network, "decoder", None), TransformerDecoder) and reason and library():
+    reason, copies = unsupported(network), isinstance(network, CopyingEncoderDecoder)
+    slower = copies or isinstance(getattr(network, "decoder", None), TransformerDecoder)
+    if slower and reason and library():
         warn_once(
             f"search runs in torch and not in the C library, which would be faster: it does not "
             f"support {reason}"
@@ -35,7 +39,7 @@ def warn_of_torch_steps(network: nn.Module) -> None:
 
 def warn_of_plain_cuda(network: nn.Module) -> None:
     """Warn where a Transformer cannot be searched with CUDA graphs because of what it has."""
-    if reason := unsupported_attention(network):
+    if reason := unsupported(network):
         warn_once(
             f"search launches each operation on the GPU and uses no CUDA graphs, which would be "
             f"faster: they do not support {reason}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.language_model import LanguageModelNetwork
@@ -28,6 +29,8 @@ Network = TypeVar("Network", EncoderDecoder, LanguageModelNetwork)
 
 def steps_of(network: Network) -> CTransformerSteps | CRecurrentSteps | Network:
     """The decoding steps of a packed network."""
+    if isinstance(network, CopyingEncoderDecoder):
+        return network
     if has_c_transformer_steps(network):
         return CTransformerSteps(network)
     return CRecurrentSteps(network) if has_c_recurrent_steps(network) else network

@@ -28,6 +28,11 @@ def check_ensemble_member(first: Model, other: Model, number: int) -> None:
                 f"model {number} of the ensemble has another {side} vocabulary than the first; "
                 f"train them with the same (data.tokens: file)"
             )
+    if other.recipe.model.copies != first.recipe.model.copies:
+        raise ModelError(
+            f"of the first model and model {number} of the ensemble only one copies from the "
+            f"source (model.decoder.copying); use models that all do, or none"
+        )
     _check_device(f"model {number} of the ensemble", other, "the first", first)
 
 
@@ -40,6 +45,11 @@ def check_generates(model: Model, generates: type[Model], use: str) -> None:
 
 def check_language_model(model: Model, language: Model) -> None:
     """Raise ModelError where a language model cannot be fused with a model (shallow fusion)."""
+    if model.recipe.model.copies:
+        raise ModelError(
+            "a language model has no probabilities of tokens that are copied from the source "
+            "(model.decoder.copying); leave it out, or use it to rerank"
+        )
     if language.target_tokens.to_json() != model.target_tokens.to_json():
         raise ModelError(
             "the language model has another vocabulary than the model's target; train it with "

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from transduce.data.text.pairs import always_tagged
 from transduce.data.text.tags import with_tags, without_blank
+from transduce.data.tokens.copying import CopiedTokens
 from transduce.data.tokens.languages import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch.decode import Bounds, FastSearch
@@ -70,7 +71,25 @@ class Transducer(GenerativeModel, task="transduce"):
 
     @classmethod
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> EncoderDecoder:
-        return build_network(recipe.model, Vocabulary(len(source_tokens), len(target_tokens)))
+        sizes = (len(source_tokens), len(target_tokens))
+        if not recipe.model.copies:
+            return build_network(recipe.model, Vocabulary(*sizes))
+        copied_as = CopiedTokens(source_tokens, target_tokens).copied_as()
+        return build_network(recipe.model, Vocabulary(*sizes, copied_as))
+
+    @cached_property
+    def _copied(self) -> CopiedTokens | None:
+        """The vocabularies of a model that copies from its source."""
+        if not self.recipe.model.copies:
+            return None
+        return CopiedTokens(self.source_tokens, self.target_tokens)
+
+    def _spelt(self, source: str, ids: Sequence[int]) -> list[str]:
+        """What stands in a source, as it can be copied; nothing where no model copies."""
+        return [] if self._copied is None else self.source_tokens.spelt(source, ids)
+
+    def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
+        return self.target_tokens.decode(tokens, self._spelt(source, ids))
 
     def _run(
         self,
@@ -118,6 +137,7 @@ class Transducer(GenerativeModel, task="transduce"):
         written, too_long = encode_truncated(
             self.target_tokens, targets, self.recipe, _max_lengths(self)[1] - 1
         )
+        written = self._copied_targets(targets, written, sources, encoded)
         for number in range(len(written)):
             if number in too_long:
                 raise ModelError(
@@ -129,8 +149,8 @@ class Transducer(GenerativeModel, task="transduce"):
             raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
         found = self._log_probabilities(encoded, written, context)
         scores = [
-            Score(self.target_tokens.pieces([*ids, END]), values)
-            for ids, values in zip(written, found, strict=True)
+            Score(self._written(source, read, [*ids, END]), values)
+            for source, read, ids, values in zip(sources, encoded, written, found, strict=True)
         ]
         if self._lenses:
             self._record_forced(sources, encoded, targets, written, found, context)
@@ -140,7 +160,7 @@ class Transducer(GenerativeModel, task="transduce"):
             maps = attention_to_source(self.network, encoded, written, context)
         if maps is None:
             self._unsupported("have attention to its source")
-        pieces = [self._pieces(ids) for ids in encoded]
+        pieces = list(map(self._pieces, sources, encoded))
         return [
             replace(score, source_tokens=of_source, attention=map_LHTS)
             for score, of_source, map_LHTS in zip(scores, pieces, maps, strict=True)
@@ -150,20 +170,29 @@ class Transducer(GenerativeModel, task="transduce"):
         """The encoder's states of each source, with lengths and mask; they hold no gradients."""
         if self.engine:
             raise ModelError(f"{self.engine.name} does not show states; leave out the engine")
-        encoded, warnings = self._encode(check_sources(sources))
+        sources = check_sources(sources)
+        encoded, warnings = self._encode(sources)
         for number, warning in warnings.items():
             raise ModelError(f"source {number + 1} cannot be encoded: {warning}")
         with inference(self):
             states = encoder_states(self.network.encode, encoded, self.device, ends=True)
         pieces = [
-            self._pieces(ids)[: len(states_SD)]  # without END, where it is not read
-            for ids, states_SD in zip(encoded, states, strict=True)
+            self._pieces(source, ids)[: len(states_SD)]  # without END, where it is not read
+            for source, ids, states_SD in zip(sources, encoded, states, strict=True)
         ]
         return pad_states(states, pieces, self.recipe.model.width)
 
-    def _pieces(self, source: list[int]) -> list[str]:
+    def _pieces(self, source: str, ids: list[int]) -> list[str]:
         """The token of each encoder state."""
-        return self.source_tokens.pieces([*source, END])
+        pieces = self.source_tokens.pieces([*ids, END])
+        for place, token in enumerate(self._spelt(source, ids)):
+            if ids[place] >= len(self.source_tokens):
+                pieces[place] = token
+        return pieces
+
+    def _written(self, source: str, ids: Sequence[int], tokens: Sequence[int]) -> list[str]:
+        """The tokens of an output, or of a given target."""
+        return self.target_tokens.pieces(tokens, self._spelt(source, ids))
 
     # ------------------------------------------------------------------------- implementation
 
@@ -174,15 +203,25 @@ class Transducer(GenerativeModel, task="transduce"):
         capacity = min(_max_lengths(model)[0] for model in (self, *ensemble)) - 1
         given = without_blank(sources)
         rows, lengths = encode_truncated(self.source_tokens, given, self.recipe, capacity)
+        if self._copied is not None:
+            rows = list(map(self._copied.source_ids, given, rows))
         return rows, truncation_warnings(lengths)
 
+    def _copied_targets(
+        self, texts: Sequence[str], targets: Ids, sources: Sequence[str], encoded: Ids
+    ) -> Ids:
+        """The ids of targets, whose unknown tokens may stand in their sources."""
+        if self._copied is None:
+            return targets
+        return list(map(self._copied.target_ids, texts, targets, sources, encoded))
+
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
-        source_pieces = self._pieces(ids)
+        source_pieces, spelt = self._pieces(source, ids), self._spelt(source, ids)
         outputs = [
             Output(
-                text=self.target_tokens.decode(h.tokens),
+                text=self.target_tokens.decode(h.tokens, spelt),
                 score=h.score,
-                tokens=self.target_tokens.pieces([*h.tokens, END]),
+                tokens=self.target_tokens.pieces([*h.tokens, END], spelt),
                 source_tokens=source_pieces,
                 log_probability=h.log_probability,
                 ids=h.tokens,
@@ -232,6 +271,7 @@ class Transducer(GenerativeModel, task="transduce"):
     ) -> tuple[list[float | None], dict[int, str]]:
         encoded, warnings = self._encode(sources)  # truncated at the last position
         targets = self.target_tokens.encode_batch(texts)
+        targets = self._copied_targets(texts, targets, sources, encoded)
         capacity = self._target_capacity(context)
         short = [place for place, ids in enumerate(targets) if len(ids) <= capacity]
         read, written = [encoded[place] for place in short], [targets[place] for place in short]
@@ -264,7 +304,7 @@ class Transducer(GenerativeModel, task="transduce"):
         for source, ids, text, target, values in zip(
             sources, encoded, texts, targets, found, strict=True
         ):
-            pieces, total = self.target_tokens.pieces([*target, END]), sum(values)
+            pieces, total = self._written(source, ids, [*target, END]), sum(values)
             seen.append((source, ids, Output(text, total, pieces, [], total, ids=target)))
         self._record(seen, context, forced=True)
 
@@ -289,9 +329,9 @@ class Transducer(GenerativeModel, task="transduce"):
 
     def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         whole = [*self._before(context), *output.ids]
-        written = self.target_tokens.pieces([*whole, END])
-        read = self.target_tokens.pieces([BEGIN, *whole])
-        return Labels(self._pieces(ids), written, read, list(ids))
+        written = self._written(source, ids, [*whole, END])
+        read = self._written(source, ids, [BEGIN, *whole])
+        return Labels(self._pieces(source, ids), written, read, list(ids))
 
     def _log_probabilities(
         self, sources: Rows, targets: Rows, context: CallContext = NO_CONTEXT

@@ -173,9 +173,13 @@ class GenerativeModel(Model):
         """The number of encoder states of a source; None: one per token and END."""
         return None
 
-    def _pieces(self, source: list[int]) -> list[str]:
+    def _pieces(self, source: str, ids: list[int]) -> list[str]:
         """The token of each position that attention to the source has; empty: unnamed."""
         return []
+
+    def _written(self, source: str, ids: Sequence[int], tokens: Sequence[int]) -> list[str]:
+        """The tokens of an output."""
+        return self.target_tokens.pieces(tokens)
 
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
         """The text of an output."""
@@ -378,7 +382,11 @@ class Decoder:
             needed = RunObserver() if observer is None else observer
             found = [
                 minimum_bayes_risk(
-                    one, self._texts(one), chosen.mbr, words, partial(needed.drops, i)
+                    one,
+                    [self.model._text(sources[i], encoded[i], h.tokens) for h in one],
+                    chosen.mbr,
+                    words,
+                    partial(needed.drops, i),
                 )
                 for i, one in zip(filled, found, strict=True)
             ]
@@ -617,9 +625,6 @@ class Decoder:
             self.model.engine.follow(task, request) if self.model.engine else task.follow(request)
         )
 
-    def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
-        return [self.model.target_tokens.decode(h.tokens) for h in hypotheses]
-
 
 class IncrementalText:
     """The text of an output that grows by tokens, in pieces that never change again."""
@@ -680,7 +685,8 @@ class TokenSteps(SearchObserver):
         return self.observer.cancelled()
 
     def chose(self, source: int, chosen: ChosenToken) -> None:
-        text, pieces = self.texts[source], self.model.target_tokens.pieces
+        text = self.texts[source]
+        pieces = partial(self.model._written, text.source, text.ids)
         attention, source_tokens = None, []
         if self.observer.watched[source].attention:
             so_far = Hypothesis(list(text.written), 0.0, 0.0)
@@ -688,7 +694,7 @@ class TokenSteps(SearchObserver):
             if 0 in maps:
                 attention = maps[0].mean(axis=(0, 1), dtype=np.float64)[-1].round(4).tolist()
                 if not text.written:
-                    source_tokens = self.model._pieces(self.encoded[source])
+                    source_tokens = self.model._pieces(text.source, text.ids)
         last = chosen.token == END
         numbers = [number for number, _ in chosen.alternatives]
         values = [value for _, value in chosen.alternatives]

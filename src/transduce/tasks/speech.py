@@ -359,7 +359,7 @@ class SpeechModel(Transducer):
             context, chunk=chunk_states(call.chunk_ms, self.recordings.settings.state_ms)
         )
 
-    def _pieces(self, source: list[int]) -> list[str]:
+    def _pieces(self, source: str, ids: list[int]) -> list[str]:
         return []
 
     def _seed(self, seed: int, source: str) -> int:

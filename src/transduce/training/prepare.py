@@ -84,7 +84,7 @@ def prepare(
     Of several processes the first trains the tokenizers, and one on each machine fills the cache.
     """
     data, rules = recipe.data, TASK_RULES[recipe.task]
-    aligned = rules.labels == "words"
+    aligned, copied = rules.labels == "words", recipe.model.copies
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
             check_files(corpus, data.folder)
@@ -117,13 +117,13 @@ def prepare(
             cache_folder = default_cache_folder()
             capacity = max_length_of(recipe.model.decoder)
             return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder, capacity)
-        return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
+        return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned, copied)
 
     train: Encoded | StreamingDataset
     mix: Mix | None = None
     if data.streaming:
         shard = RankShard(ranks.rank, ranks.count, ranks.exchange)
-        train = StreamingDataset(data.train, data, *tokens, shard, aligned, recipe.seed)
+        train = StreamingDataset(data.train, data, *tokens, shard, aligned, recipe.seed, copied)
         print_line("Training pairs are streamed.")
         counts = ReadingCounts()
         deque(islice(read_pairs(data.train, data.folder, counts), LOOKED_AT), maxlen=0)

@@ -47,6 +47,7 @@ class StreamingDataset:
         shard: RankShard | None = None,
         aligned: bool = False,
         seed: int = 1,
+        copied: bool = False,
     ) -> None:
         self.corpus = corpus
         self.seed = seed
@@ -60,6 +61,7 @@ class StreamingDataset:
             target_tokens=target_tokens,
             aligned=aligned,
             running=is_running(corpus),
+            copied=copied,
         )
 
     def pools(self, start: int, epoch: int = 0) -> Iterator[tuple[Encoded, bool]]:

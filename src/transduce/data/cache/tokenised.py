@@ -34,6 +34,7 @@ from transduce.data.text.pairs import (
     read_pairs,
     warning_of,
 )
+from transduce.data.tokens.copying import CopiedTokens
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus
@@ -124,23 +125,31 @@ def encode_corpus(
     target_tokens: Tokens,
     cache_folder: Path | None,
     aligned: bool = False,
+    copied: bool = False,
 ) -> tuple[Encoded, Report]:
     """A tokenised corpus, from the cache if the same text was tokenised the same way before.
 
     If `aligned`, each source token needs one target token; other pairs are skipped and counted.
+    If `copied`, unknown tokens have the ids of a model that copies (tokens/copying.py).
     Without `cache_folder` nothing is cached. A cache that cannot be read is made again; if it
     cannot
     be written, the report says so. Raises DataError if nothing is left to learn from.
     """
+    how = (source_tokens, target_tokens, aligned, copied)
     if cache_folder is None:
-        return _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
-    key = _key(corpus, data, source_tokens, target_tokens, aligned)
-    path = Path(cache_folder).expanduser() / f"{key}.safetensors"
-    kept = _load(path, len(source_tokens), len(target_tokens))
+        return _encode_anew(corpus, data, *how)
+    path = Path(cache_folder).expanduser() / f"{_key(corpus, data, *how)}.safetensors"
+    sizes = [len(source_tokens), len(target_tokens)]
+    if (
+        copied
+    ):  # a target's ids go on with the positions of its source, a source's with the target's
+        sizes[1] += data.max_length
+        sizes[0] += sizes[1]
+    kept = _load(path, *sizes)
     if kept is not None:
         note_use(path)
         return kept
-    encoded, report = _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
+    encoded, report = _encode_anew(corpus, data, *how)
     try:
         _save(path, encoded, report)
     except OSError as error:
@@ -150,7 +159,7 @@ def encode_corpus(
         )
         return encoded, report
     # Memory-mapped, its pages can be evicted when another program needs memory.
-    encoded, _ = _load(path, len(source_tokens), len(target_tokens)) or (encoded, report)
+    encoded, _ = _load(path, *sizes) or (encoded, report)
     report.warnings += evict(path.parent)
     return encoded, report
 
@@ -164,12 +173,15 @@ def encode_pairs(
     first_number: int = 0,
     aligned: bool = False,
     running: bool = False,
+    copied: bool = False,
 ) -> Encoded:
     """Tokenise pairs in batches; overlong ones are skipped or truncated and counted in `report`.
 
     If `aligned`, pairs with different numbers of tokens on the two sides are skipped as well. The
-    targets of `running` text are lines of any length, whose ids are concatenated.
+    targets of `running` text are lines of any length, whose ids are concatenated. `copied`: as in
+    `encode_corpus`.
     """
+    copying = CopiedTokens(source_tokens, target_tokens) if copied else None
     report.max_length, report.overlong_done = data.max_length, data.overlong
     source_rows, target_rows, lines, numbers = Rows(), Rows(), GrowingArray(), GrowingArray()
     number = first_number
@@ -196,6 +208,10 @@ def encode_pairs(
                     continue
                 sources[row] = sources[row][: data.max_length]
                 targets[row] = targets[row][: data.max_length]
+            if copying is not None:
+                sources[row] = copying.source_ids(pair.source, sources[row])
+                both = (pair.source, sources[row])
+                targets[row] = copying.target_ids(pair.target, targets[row], *both)
             kept.append(row)
         source_rows.add([sources[row] for row in kept])
         target_rows.add([targets[row] for row in kept])
@@ -213,11 +229,16 @@ def encode_pairs(
 
 
 def _encode_anew(
-    corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, aligned: bool
+    corpus: Corpus,
+    data: recipe.Data,
+    source_tokens: Tokens,
+    target_tokens: Tokens,
+    aligned: bool,
+    copied: bool,
 ) -> tuple[Encoded, Report]:
     report = Report()
     pairs = read_pairs(corpus, data.folder, report.counts)
-    encode = partial(encode_pairs, aligned=aligned, running=is_running(corpus))
+    encode = partial(encode_pairs, aligned=aligned, running=is_running(corpus), copied=copied)
     encoded = encode(pairs, data, source_tokens, target_tokens, report)
     check_some_left(len(encoded), corpus, report)
     return encoded, report
@@ -239,7 +260,12 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
 
 
 def _key(
-    corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, aligned: bool
+    corpus: Corpus,
+    data: recipe.Data,
+    source_tokens: Tokens,
+    target_tokens: Tokens,
+    aligned: bool,
+    copied: bool,
 ) -> str:
     """A hash of everything the arrays depend on: contents, not names or dates of files."""
     digest = sha256()
@@ -254,16 +280,13 @@ def _key(
         if isinstance(corpus, recipe.Columns)
         else {"source", "target", "text", "of", "weight"},
     )
-    add(
-        json.dumps(
-            [FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong, aligned]
-        )
-    )
+    kind = [FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong, aligned]
+    add(json.dumps([*kind, "copied"] if copied else kind))
     add(source_tokens.to_json())
     add(target_tokens.to_json())
     if isinstance(corpus, recipe.Mixture):
         for one in corpus.of:
-            add(_key(one, data, source_tokens, target_tokens, aligned))
+            add(_key(one, data, source_tokens, target_tokens, aligned, copied))
     if isinstance(corpus, recipe.Named | recipe.Hub):
         for pair in read_pairs(corpus, data.folder):
             add(pair.source)

@@ -216,13 +216,18 @@ class Tokens:
         parts["normalizer"]["normalizers"] = [s for s in steps if s["type"] != "Prepend"]
         return Tokens.from_json(json.dumps(parts))
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, in the Unicode form of texts; special tokens and tags are dropped."""
-        text = self.decode_incremental(ids)
+    def decode(self, ids: Iterable[int], copied: Sequence[str] = ()) -> str:
+        """The text of ids, in the Unicode form of texts; special tokens and tags are dropped.
+
+        copied: the spelling of tokens whose ids follow those of the vocabulary: see `spelt`.
+        """
+        text = self.decode_incremental(ids, copied)
         return text if self.form is None else normalize(self.form, text)
 
-    def decode_incremental(self, ids: Iterable[int]) -> str:
+    def decode_incremental(self, ids: Iterable[int], copied: Sequence[str] = ()) -> str:
         """The same in the Unicode form of tokens, in which decoding more tokens only appends."""
+        if copied:
+            return self._decode_spelt(list(map(int, ids)), copied)
         if not self._fused:
             text = str(self._tokenizer.decode(list(map(int, ids))))
             return text if self._join is None else self._join(text)
@@ -230,8 +235,52 @@ class Tokens:
         text = "".join(map(self._texts.__getitem__, ids))
         return text[1:] if text.startswith(" ") else text
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each token as shown in a plot; spaces are ▁, bytes that are no character like <C3>."""
+    def _decode_spelt(self, ids: list[int], copied: Sequence[str]) -> str:
+        silent = {*range(len(SPECIALS)), *self.tags.values()}
+        spelt = [
+            self._tokenizer.id_to_token(number)
+            if number < len(self)
+            else copied[number - len(self)]
+            for number in ids
+            if number not in silent
+        ]
+        decoder = self._tokenizer.decoder
+        text = " ".join(spelt) if decoder is None else str(decoder.decode(spelt))
+        return text if self._join is None else self._join(text)
+
+    def spelt(self, text: str, ids: Sequence[int]) -> list[str]:
+        """The name of each token of a text; of an unknown one, or of one with an id beyond the
+        vocabulary, what stands in the text. ids: those of the text, or of its beginning.
+        """
+        tags, rest = without_tags(text, self.tags)
+        before = [""] * (len(tags) or (len(self.prefix) if self.tags else 0))
+        stand = before + self._cut(rest)
+        return [
+            str(self._tokenizer.id_to_token(number))
+            if number != UNKNOWN and number < len(self)
+            else standing
+            for number, standing in zip(ids, stand, strict=False)
+        ]
+
+    def _cut(self, text: str) -> list[str]:
+        """A text as its tokens stand in it, after normalisation."""
+        if self.level in ("character", "byte"):
+            return list(self.normalized(text))
+        if self.level == "subword":
+            (text,) = self._mapped([text])
+            offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+            return [self.normalized(text[start:end]).removeprefix(SPACE) for start, end in offsets]
+        pieces = self._tokenizer.pre_tokenizer.pre_tokenize_str(self.normalized(text))
+        return [piece for piece, _ in pieces]
+
+    def pieces(self, ids: Iterable[int], copied: Sequence[str] = ()) -> list[str]:
+        """Each token as shown in a plot; spaces are ▁, bytes that are no character like <C3>.
+
+        copied: as in `decode`.
+        """
+        if copied:
+            size = len(self)
+            return [self._pieces[i] if i < size else copied[i - size] for i in map(int, ids)]
         return list(map(self._pieces.__getitem__, ids))
 
     def halves(self) -> NDArray[np.int32]:

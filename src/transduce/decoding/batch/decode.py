@@ -400,7 +400,8 @@ class BatchDecoder:
             allowed_V = torch.full((self.vocabulary,), self.allowed is None, dtype=torch.bool)
             allowed_V[list(self.allowed or [])] = True
             allowed_V[UNKNOWN] &= settings.unknown
-            constraints.append(AllowedTokens(allowed_V.to(device)))
+            copies = self.allowed is None
+            constraints.append(AllowedTokens(allowed_V.to(device), copies=copies))
         if settings.min_length:
             constraints.append(MinLength(settings.min_length))
         if settings.no_repeat_ngram:

@@ -91,14 +91,20 @@ class Constraints:
 
 
 class AllowedTokens(Constraint):
-    """Vocabulary constraint: only some tokens are allowed, and END."""
+    """Vocabulary constraint: only some tokens are allowed, and END.
 
-    def __init__(self, allowed_V: Tensor) -> None:
+    copies: whether tokens beyond the vocabulary are, which a model copies from the source.
+    """
+
+    def __init__(self, allowed_V: Tensor, *, copies: bool = False) -> None:
         self.banned_V = ~allowed_V
         self.banned_V[END] = False
+        self.copies = copies
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
-        banned_RV |= self.banned_V
+        vocabulary = len(self.banned_V)
+        banned_RV[:, :vocabulary] |= self.banned_V
+        banned_RV[:, vocabulary:] |= not self.copies
 
 
 class MinLength(Constraint):
