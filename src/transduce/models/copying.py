@@ -73,7 +73,7 @@ class CopyingEncoderDecoder(EncoderDecoder):
         copied_as: Sequence[int],
     ) -> None:
         """copied_as: the number of each source token in the target's vocabulary; that vocabulary's
-        size where it has no such token; NOT_COPIED where it is never to be copied."""
+        size where it has no such token; −1 where it is never to be copied."""
         super().__init__(front, encoder, decoder, head)
         self.pointer = PointerGenerator(width)
         # Follows from the vocabularies, so that it is not saved.
@@ -88,7 +88,7 @@ class CopyingEncoderDecoder(EncoderDecoder):
         return False  # attention's weights are needed, which packed sequences do not compute
 
     def copies(self, source_BS: Tensor) -> Tensor:
-        """The number of each source token in the extended vocabulary, or NOT_COPIED."""
+        """The number of each source token in the extended vocabulary, or −1."""
         source_size, target_size = self.sizes
         named_BS = self.copied_as_V[source_BS.clamp(max=source_size - 1).long()]
         named_BS = torch.where(

@@ -8,9 +8,9 @@ a letter that training never saw, is written because it stands in the source.
 
 The extended vocabulary of a source has the V tokens of the target, and one more for each of its S
 positions: a source token that the target's vocabulary has not is V + the first position that it
-stands at. What cannot be copied, such as a tag, is NOT_COPIED: attention to it counts for the
-vocabulary, so that probabilities sum to 1 whatever the source. Of S + V tokens, those that are
-neither in the vocabulary nor in the source have the log-probability −∞.
+stands at. What cannot be copied, such as a tag, is −1: attention to it counts for the vocabulary,
+so that probabilities sum to 1 whatever the source. A token that is neither in the vocabulary nor in
+the source has the log-probability −∞.
 
 X is V + S here.
 """
@@ -25,8 +25,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from transduce.nn.loss import CHUNK, Loss
-
-NOT_COPIED = -1
 
 
 class PointerGenerator(nn.Module):
@@ -48,7 +46,7 @@ class PointerGenerator(nn.Module):
     ) -> Tensor:
         """Log-probabilities_BTX, in float32 or better.
 
-        copies_BS: the number of each source token in the extended vocabulary, or NOT_COPIED.
+        copies_BS: the number of each source token in the extended vocabulary, or −1.
         """
         exact = torch.promote_types(logits_BTV.dtype, torch.float32)
         with torch.autocast(logits_BTV.device.type, enabled=False):
@@ -78,7 +76,7 @@ def _copied(weights_BTS: Tensor, copies_BS: Tensor, vocabulary: int) -> tuple[Te
     """Attention as a distribution over the extended vocabulary, and what is left of it upon tokens
     that cannot be copied."""
     B, T, S = weights_BTS.shape
-    can_B1S = (copies_BS != NOT_COPIED)[:, None]
+    can_B1S = (copies_BS >= 0)[:, None]
     at_BTS = copies_BS.clamp(min=0)[:, None].expand(B, T, S)
     held_BTS = weights_BTS * can_B1S
     copied_BTX = weights_BTS.new_zeros(B, T, vocabulary + S).scatter_add(2, at_BTS, held_BTS)
@@ -88,7 +86,7 @@ def _copied(weights_BTS: Tensor, copies_BS: Tensor, vocabulary: int) -> tuple[Te
 def _standing(copies_BS: Tensor, vocabulary: int) -> Tensor:
     """Which tokens [B, X] of the extended vocabulary stand in each source."""
     B, S = copies_BS.shape
-    can_BS = (copies_BS != NOT_COPIED).to(torch.int32)
+    can_BS = (copies_BS >= 0).to(torch.int32)
     counts_BX = can_BS.new_zeros(B, vocabulary + S).scatter_add(1, copies_BS.clamp(min=0), can_BS)
     return counts_BX > 0
 
@@ -117,7 +115,7 @@ def hide(
     """
     source_size, target_size = sizes
     first_BS = first_places(source_BS)
-    hidden_BS = hidden_BS.gather(1, first_BS) & (copies_BS != NOT_COPIED)
+    hidden_BS = hidden_BS.gather(1, first_BS) & (copies_BS >= 0)
     match_BTS = (target_BT[:, :, None] == copies_BS[:, None, :]) & hidden_BS[:, None]
     place_BT = match_BTS.to(torch.uint8).argmax(dim=2)
     found_BT = target_size + first_BS.gather(1, place_BT)

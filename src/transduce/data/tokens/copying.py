@@ -11,7 +11,8 @@ from functools import cached_property
 
 from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
 from transduce.errors import ModelError
-from transduce.nn.copying import NOT_COPIED
+
+NOT_COPIED = -1
 
 
 class CopiedTokens:
