@@ -16,7 +16,6 @@ from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
@@ -36,11 +35,10 @@ from transduce.serving.errors import (
     as_service_error,
     report,
 )
-from transduce.serving.exchange import Exchange, Logged, ServiceState
+from transduce.serving.exchange import LEFT, Exchange, Logged, ServiceState, write_log
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.web import page
 
-LEFT = 499  # in the log: the client went away before its answer
 SWITCHING = 101
 CLOSED = "after sending 'websocket.close'"
 PROTOCOLS = ("libretranslate", "openai", "deepl", "vosk", "live")
@@ -63,6 +61,12 @@ class ProtocolModule(Protocol):
     def error(self, error: ServiceError, request_id: str) -> Response: ...
 
 
+class Cancellable(Protocol):
+    """A request that can be ended before its answer, with the reason."""
+
+    def cancel(self, reason: ServiceError | None = None) -> None: ...
+
+
 def build_app(engine: Engine, settings: ServiceSettings | None = None) -> Service:
     """The application that serves an engine under all protocols."""
     found: list[Any] = [api, page]
@@ -81,7 +85,7 @@ class Service(ServiceState):
     ) -> None:
         super().__init__(settings, lambda: engine.draining)
         self.engine, self.protocols = engine, protocols
-        self.open: set[Exchange] = set()
+        self.open: set[Cancellable] = set()
         """Requests that are being answered."""
         self.stop_seconds = 30.0
         """For the end of the engine's threads; they are left alone after that."""
@@ -141,7 +145,7 @@ class Service(ServiceState):
             self.open.discard(exchange)
             exchange.end()
             self.engine.metrics.responded(scope["method"], exchange.status)
-            self.log(scope, exchange, time.perf_counter() - start)
+            write_log(self.settings.log, scope, exchange, time.perf_counter() - start)
 
     async def _answer(self, exchange: Exchange, scope: Scope) -> None:
         try:
@@ -217,7 +221,7 @@ class Service(ServiceState):
         finally:
             self.sockets -= 1
             own.status = own.status or LEFT
-            self.log(scope, own, time.perf_counter() - start)
+            write_log(self.settings.log, scope, own, time.perf_counter() - start)
 
     def _admit_websocket(self, websocket: WebSocket) -> None:
         """Raises ServiceError: for another host or a page of another site, without a key, and when
@@ -228,6 +232,19 @@ class Service(ServiceState):
         if self.sockets > settings.limits.live_sessions:
             raise Overloaded("too many live sessions are open; connect again later", 5.0)
 
+    def check_open(self) -> None:
+        """Raise Overloaded where more requests are open than may be, this one included."""
+        if len(self.open) > self.settings.limits.connections:
+            raise Overloaded("too many requests are open; send the request again later", 1.0)
+
+    def drain(self) -> None:
+        """No new requests are to be sent here; those that come are still answered."""
+        self.engine.draining = True
+
+    def end_live(self) -> None:
+        """Live sessions have their last transcripts now."""
+        self.engine.live.draining.set()
+
     def break_off(self) -> None:
         """Answer all open requests with 503: the server ends now."""
         for exchange in tuple(self.open):
@@ -237,8 +254,7 @@ class Service(ServiceState):
         """Check what needs no look at the body: whose request it is, then how much it is."""
         settings = self.settings
         settings.hosts.check(scope["method"], exchange.headers, settings.cors)
-        if len(self.open) > settings.limits.connections:
-            raise Overloaded("too many requests are open; send the request again later", 1.0)
+        self.check_open()
         if settings.keys.required and not exchange.preflight:
             path = scope["path"]
             if not _is_among(path, self._open_paths):
@@ -262,29 +278,6 @@ class Service(ServiceState):
         if error.retry_after is not None:
             response.headers["retry-after"] = str(math.ceil(error.retry_after))
         return response
-
-    def log(self, scope: Scope, exchange: Logged, seconds: float) -> None:
-        if self.settings.log is None:
-            return
-        client = scope.get("client")
-        line = msgspec.json.encode(
-            {
-                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "request_id": exchange.id,
-                "client": client[0] if client else None,
-                "method": scope.get("method", "GET"),
-                "path": scope["path"],  # without the query, which may have a key
-                "status": exchange.status,
-                "seconds": round(seconds, 6),
-                "received": exchange.received,
-                "sent": exchange.sent,
-                "model": scope.get("state", {}).get("model"),
-            }
-        )
-        # A log that cannot be written must not stop the server.
-        with contextlib.suppress(OSError, ValueError):
-            self.settings.log.write(line.decode() + "\n")
-            self.settings.log.flush()
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:

@@ -20,6 +20,7 @@ class Keys:
     """The keys that clients may use; without any, every client may."""
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
+        self.listed = tuple(keys)
         self._keys = [key.encode() for key in keys]
         self.required = bool(keys)
 

@@ -106,7 +106,7 @@ class Engine:
         Texts are strings, audio is Recorded. Raises BadRequest, TooLarge, Overloaded, Timeout and
         Unready. Cancelling it frees its place.
         """
-        return await self._whole(self._submit(served, inputs, settings)) if inputs else []
+        return await self._whole(self.submit(served, inputs, settings)) if inputs else []
 
     async def score(
         self, served: Served, sources: Sequence[str], targets: Sequence[str], attention: bool = True
@@ -119,13 +119,13 @@ class Engine:
         if served.takes_audio or served.task != "transduce":
             raise BadRequest(f"the model {served.name} has no source text and target to align")
         settings = {"attention": True} if attention else {}
-        return await self._whole(self._submit(served, sources, settings, targets=targets))
+        return await self._whole(self.submit(served, sources, settings, targets=targets))
 
     async def score_prompts(
         self, served: Served, prompts: Sequence[str], top: int
     ) -> list[PromptScore]:
         """The log-probability of each token of prompts, and the likeliest tokens in its place."""
-        return await self._whole(self._submit(served, prompts, {"top": top}, call=PROMPT))
+        return await self._whole(self.submit(served, prompts, {"top": top}, call=PROMPT))
 
     async def inspect(self, served: Served, input: Any, **settings: Any) -> dict[str, Any]:
         """What the page of `transduce look` shows: attention, alternatives, the beam."""
@@ -134,21 +134,28 @@ class Engine:
                 f"the input has {len(input):,} characters; the maximum for a look inside the "
                 f"model is {self.limits.inspected_characters:,}"
             )
-        found = await self._whole(self._submit(served, [input], settings, call=INSPECT))
+        found = await self._whole(self.submit(served, [input], settings, call=INSPECT))
         page: dict[str, Any] = found[0].page
         return page
 
     async def _whole(self, job: Job) -> list[Any]:
-        late = job.loop.call_later(self.limits.seconds, job.expire)
+        late = self.expire_later(job)
         try:
             return await job.future
-        except TimeoutError:
-            raise Timeout(
-                f"the request was not done within {self.limits.seconds:g} s; send less at once"
-            ) from None
         finally:
             late.cancel()
-            self._close(job)
+            self.close(job)
+
+    def expire_later(self, job: Job) -> asyncio.TimerHandle:
+        """A request fails with Timeout when its time is over, unless the timer is cancelled."""
+        return job.loop.call_later(self.limits.seconds, self._expire, job)
+
+    def _expire(self, job: Job) -> None:
+        """What is being decoded for it is dropped when it is closed."""
+        if not job.future.done():
+            seconds = self.limits.seconds
+            late = Timeout(f"the request was not done within {seconds:g} s; send less at once")
+            job.future.set_exception(late)
 
     def stream(
         self,
@@ -171,8 +178,8 @@ class Engine:
                 f"{self.limits.alternatives}"
             )
         settings = {**settings, "attention": True} if attention else settings
-        job = self._submit(served, [input], settings, (alternatives, attention))
-        return _Events(self._events(job), lambda: self._close(job))
+        job = self.submit(served, [input], settings, (alternatives, attention))
+        return _Events(self._events(job), lambda: self.close(job))
 
     async def _events(self, job: Job) -> AsyncGenerator[TokenStep | LastStep]:
         assert job.events is not None
@@ -195,7 +202,7 @@ class Engine:
                 f"the output was not complete within {self.limits.seconds:g} s; set max_length"
             ) from None
         finally:
-            self._close(job)
+            self.close(job)
 
     def stop(self, seconds: float = 30.0) -> None:
         """Finish what is being decoded and end the threads, for so many seconds at most; refuse
@@ -210,8 +217,9 @@ class Engine:
 
     # -------------------------------------------------------------------------- admission
 
-    def _submit(self, *request: Any, **more: Any) -> Job:
-        """A request that is admitted, with the arguments of `_job`."""
+    def submit(self, *request: Any, **more: Any) -> Job:
+        """A request that is admitted, with the arguments of `_job`; its future has the outputs.
+        Whoever submits it closes it."""
         if self._stopped:
             raise Unready("the server is stopping")
         job = self._job(*request, **more)
@@ -265,7 +273,7 @@ class Engine:
         self._loop = loop
         return loop
 
-    def _close(self, job: Job) -> None:
+    def close(self, job: Job) -> None:
         """A request is done, or its client has gone: free its place."""
         if job not in self._open:
             return

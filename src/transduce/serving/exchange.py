@@ -7,10 +7,12 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TextIO
 
+import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from transduce.serving.errors import Overloaded, ServiceError, Timeout, TooLarge, Unauthorized
@@ -20,6 +22,9 @@ WHEN_LEFT = "transduce.when_left"
 """The ASGI extension by which our server makes calls when the client goes away: a set of them."""
 ABORT = "transduce.abort"
 """The ASGI extension that ends the connection of a request."""
+IS_WHOLE = "transduce.is_whole"
+"""The ASGI extension that tells whether the whole body of a request has arrived."""
+LEFT = 499  # in the log: the client went away before its answer
 # With other servers a task has to wait for that; not for requests that are answered sooner.
 WATCH_AFTER = 0.01
 # Clients have headers of their own, such as OpenAI's x-stainless-*.
@@ -35,6 +40,30 @@ class Logged:
     status: int = 0
     received: int = 0
     sent: int = 0
+
+
+def write_log(log: TextIO | None, scope: Scope, logged: Logged, seconds: float) -> None:
+    """A line of the access log; None: there is none."""
+    if log is None:
+        return
+    client = scope.get("client")
+    line = msgspec.json.encode(
+        {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "request_id": logged.id,
+            "client": client[0] if client else None,
+            "method": scope.get("method", "GET"),
+            "path": scope["path"],  # without the query, which may have a key
+            "status": logged.status,
+            "seconds": round(seconds, 6),
+            "received": logged.received,
+            "sent": logged.sent,
+            "model": scope.get("state", {}).get("model"),
+        }
+    )
+    with suppress(OSError, ValueError):  # a log that cannot be written must not stop the server
+        log.write(line.decode() + "\n")
+        log.flush()
 
 
 class ServiceState:

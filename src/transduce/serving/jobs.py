@@ -194,11 +194,6 @@ class Job:
         if self.events is not None and not self.finished:
             self.events.put_nowait(event)
 
-    def expire(self) -> None:
-        """It has taken too long; what is being decoded for it is dropped when it is closed."""
-        if not self.future.done():
-            self.future.set_exception(TimeoutError)
-
     def fail(self, error: ServiceError) -> None:
         if self.cancelled or self.finished:
             return

@@ -13,15 +13,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from transduce.errors import DataError
-from transduce.serving.app import Service
-from transduce.serving.exchange import ABORT, WHEN_LEFT
+from transduce.serving.exchange import ABORT, IS_WHOLE, WHEN_LEFT
 from transduce.serving.limits import Limits
 from transduce.serving.settings import ServiceSettings
 
@@ -111,7 +111,11 @@ def connection_class(limits: Limits) -> type[asyncio.Protocol] | str:
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            extensions: Any = {WHEN_LEFT: self._when_left, ABORT: self._abort}
+            extensions: Any = {
+                WHEN_LEFT: self._when_left,
+                ABORT: self._abort,
+                IS_WHOLE: self._is_whole,
+            }
             self.scope["extensions"] = extensions
 
         def on_headers_complete(self) -> None:
@@ -131,6 +135,9 @@ def connection_class(limits: Limits) -> type[asyncio.Protocol] | str:
                 self._since = time.monotonic()
             super().on_response_complete()
 
+        def _is_whole(self) -> bool:
+            return self._message_complete
+
         async def _abort(self) -> None:
             self.transport.abort()
             await self._gone.wait()
@@ -145,6 +152,26 @@ def connection_class(limits: Limits) -> type[asyncio.Protocol] | str:
     return Connection
 
 
+class Application(Protocol):
+    """The ASGI application of a server, and what it is told when the server ends."""
+
+    settings: ServiceSettings
+    sockets: int
+    """WebSocket connections that are open."""
+    stop_seconds: float
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    @property
+    def draining(self) -> Callable[[], bool]: ...
+
+    def drain(self) -> None: ...
+
+    def end_live(self) -> None: ...
+
+    def break_off(self) -> None: ...
+
+
 class Server(uvicorn.Server):
     """A server that drains on SIGTERM and Ctrl-C.
 
@@ -154,7 +181,7 @@ class Server(uvicorn.Server):
     503 for what is still open. A second signal skips the wait; a third ends it at once.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Application) -> None:
         limits = service.settings.limits
         config = uvicorn.Config(
             service,
@@ -181,18 +208,12 @@ class Server(uvicorn.Server):
             last.daemon = True
             last.start()
         self._signals += 1
-        self.service.engine.draining = True
+        self.service.drain()
         self.force_exit = self._signals > 2
         self.should_exit = self._signals > 1
 
     def _end_at_once(self) -> None:
-        """The time is over, and something does not let the process end: the event loop, or a
-        thread that is busy."""
-        for folder in tuple(self.service.settings.folders):
-            shutil.rmtree(folder, ignore_errors=True)
-        sys.stderr.write("transduce: ended with work that was not finished in time\n")
-        sys.stderr.flush()
-        os._exit(1)
+        end_at_once(self.service.settings)
 
     def _seconds_left(self) -> float:
         """Until the end at once."""
@@ -202,8 +223,8 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
-        if self.service.engine.draining:
-            self.service.engine.live.draining.set()
+        if self.service.draining():
+            self.service.end_live()
             self._signalled = self._signalled or time.monotonic()
             settings = self.service.settings
             accept = min(settings.accept_seconds, settings.drain_seconds / 2)
@@ -215,7 +236,7 @@ class Server(uvicorn.Server):
         arrive: uvicorn would close those that were made just now, with the request under way."""
         for listening in sockets or ():
             await self._accept_all(listening)
-        self.service.engine.live.draining.set()
+        self.service.end_live()
         # The last part of the time is for answers of 503 and for the threads.
         spare = min(SPARE_SECONDS, self.service.settings.drain_seconds / 4)
         self.service.stop_seconds = spare / 2
@@ -272,20 +293,51 @@ class Server(uvicorn.Server):
         return made
 
 
+def end_at_once(settings: ServiceSettings) -> None:
+    """The time is over, and something does not let the process end: the event loop, or a thread
+    that is busy."""
+    for folder in tuple(settings.folders):
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.stderr.write("transduce: ended with work that was not finished in time\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket on an address. Raises DataError."""
+    listening = _bound(host, port)
+    listening.listen(BACKLOG)
+    return listening
+
+
+def listen_together(host: str, port: int, count: int) -> list[socket.socket]:
+    """Sockets for several processes on one address; the kernel spreads connections over them.
+    Raises DataError."""
+    if count == 1 or sys.platform != "linux":  # elsewhere it does not: they share one
+        return [listen(host, port)] * count
+    # One that shares its port would be let in beside another server, unnoticed: so first alone.
+    with _bound(host, port) as alone:
+        port = alone.getsockname()[1]
+    found = [_bound(host, port, shared=True) for _ in range(count)]
+    for listening in found:
+        listening.listen(BACKLOG)
+    return found
+
+
+def _bound(host: str, port: int, shared: bool = False) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
     except OSError as error:
         raise DataError(
             f"the server cannot listen on {host}, port {port} ({error.strerror}); choose another "
             f"--host or --port"
         ) from None
-    return listening
+    return bound
 
 
 def url_of(listening: socket.socket) -> str:
@@ -312,13 +364,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def serve_until_stopped(service: Service, listening: socket.socket) -> None:
-    """Serve on a socket until SIGTERM or Ctrl-C."""
+@contextlib.contextmanager
+def quick_turns() -> Iterator[None]:
+    """The event loop waits little: for the thread that decodes, and for the garbage collector."""
     interval, (new, *others) = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(NEW_OBJECTS, *others)
     try:
-        Server(service).run([listening])
+        yield
     finally:
         sys.setswitchinterval(interval)
         gc.set_threshold(new, *others)
+
+
+def serve_until_stopped(service: Application, listening: socket.socket) -> None:
+    """Serve on a socket until SIGTERM or Ctrl-C."""
+    with quick_turns():
+        Server(service).run([listening])

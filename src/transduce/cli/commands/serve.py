@@ -92,6 +92,15 @@ def serve(
         float,
         typer.Option(min=0, help="After SIGTERM, when the process ends at the latest."),
     ] = 30.0,
+    http_processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=64,
+            help="Processes (workers) that talk to clients, before the one that decodes. "
+            "Default: 0, as many as fit: 1 on a CPU, up to 4 with a GPU and many cores.",
+        ),
+    ] = 0,
     chunk_ms: Annotated[
         float | None,
         typer.Option(
@@ -114,7 +123,13 @@ def serve(
     from transduce.serving.hosts import Hosts, host_of
     from transduce.serving.limits import Limits
     from transduce.serving.models import open_models
-    from transduce.serving.server import listen, serve_until_stopped, unprotected, url_of
+    from transduce.serving.processes.engine import EngineProcess, fitting_processes
+    from transduce.serving.server import (
+        listen_together,
+        serve_until_stopped,
+        unprotected,
+        url_of,
+    )
     from transduce.serving.settings import ServiceSettings
 
     settings = ServiceSettings(
@@ -129,10 +144,14 @@ def serve(
     )
     if warning := unprotected(host, settings):
         say(warning)
-    listening = listen(host, port)
+    listening = listen_together(host, port, http_processes or fitting_processes(device))
     catalogue = open_models(models, device, precision, adapter or [])
     engine = Engine(catalogue, settings.limits, chunk_ms=chunk_ms)
     keep_loaded()
     with suppress(OSError):  # a server needs no standard output
-        print(f"serving {', '.join(engine.catalogue)} at {url_of(listening)}", flush=True)
-    serve_until_stopped(build_app(engine, settings), listening)
+        print(f"serving {', '.join(engine.catalogue)} at {url_of(listening[0])}", flush=True)
+    service = build_app(engine, settings)
+    if len(listening) == 1:
+        serve_until_stopped(service, listening[0])
+    else:
+        EngineProcess(service, listening).run()
