@@ -43,6 +43,10 @@ class TrainingError(TransduceError):
     """Training cannot continue."""
 
 
+class DivergedError(TrainingError):
+    """The loss or its gradient stays NaN or infinite."""
+
+
 class HardwareError(TransduceError):
     """The requested device is not available."""
 

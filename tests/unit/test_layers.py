@@ -38,6 +38,7 @@ LAYERS = [
     ["interop", "inspection"],
     ["whisper"],
     ["batch_inference", "serving", "training"],
+    ["tuning"],
     ["lessons"],
     ["cli"],
     ["__main__"],

@@ -38,6 +38,7 @@ from transduce.cli.commands.run import run
 from transduce.cli.commands.score import score
 from transduce.cli.commands.serve import serve
 from transduce.cli.commands.train import train
+from transduce.cli.commands.tune import tune
 from transduce.cli.messages import WRITE_ERRORS, show_warning, user_message
 from transduce.registry import VARIABLE, load_from_environment, pass_to_children
 from transduce.terminal import guarded, say
@@ -55,6 +56,7 @@ for command in (
     demo,
     new,
     train,
+    tune,
     run,
     batch,
     back_translate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,10 @@ from transduce.training.warnings import TrainingMonitor, changes, long_warmup
 wall_clock = time.monotonic
 SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
 AHEAD = 4  # updates whose batches are made ahead, on other devices
+
+Pause = Callable[[TrainingState], bool]
+"""Whether to stop a run with a checkpoint, as a signal does; asked after every update, and again
+after its validation."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ class Run:
         self._teacher_before, self.state.teacher = self.state.teacher, teacher
         self.tuning.metadata = self.state.start
 
-    def run(self, progress: Progress) -> Trained:
+    def run(self, progress: Progress, pause: Pause | None = None) -> Trained:
         """Update and validate until the recipe's end, early stopping or an interrupt."""
         self.progress = progress
         self._set_batch_tokens()
@@ -191,13 +195,17 @@ class Run:
             updates = prefetched(map(self._lay_out, updates), AHEAD)
         self.network.train()
         with StopSignals() as interrupt, ranks.together():
+
+            def asked() -> bool:
+                return interrupt.asked or (pause is not None and pause(self.state))
+
             while not self._ended() and not self.interrupted:
                 ranks.update = self.state.step + 1
                 self._update(updates)
-                self._agree(interrupt)
+                self._agree(asked())
                 if self.state.step % settings.log_every == 0:
                     self._log()
-                    self._agree(interrupt)
+                    self._agree(asked())
                 if self.state.step % self.recipe.validation.every == 0 or self._ended():
                     before = self._elapsed()
                     self._validate()
@@ -205,7 +213,7 @@ class Run:
                     self._save()
                     took = self._elapsed() - before
                     self.state.validation = max(self.state.validation, took)
-                    self._agree(interrupt)
+                    self._agree(asked())
                 elif self._save_is_due() and not self.interrupted:
                     self._save()
             if self.interrupted:
@@ -273,13 +281,13 @@ class Run:
         for sentence in self.monitor.out_of_memory(split, left_out):
             self.progress.print_line(sentence)
 
-    def _agree(self, interrupt: StopSignals) -> None:
-        """Synchronise the ranks: rank 0's clock, and any rank's request to stop.
+    def _agree(self, asked: bool) -> None:
+        """Synchronise the ranks: rank 0's clock, and any rank's request to stop (`asked`).
 
         A dead process is noticed here, before another waits for a device in vain.
         """
         state = self.state
-        own = [float(interrupt.asked), state.seconds, self._elapsed(), state.validation]
+        own = [float(asked), state.seconds, self._elapsed(), state.validation]
         shared_values = self.ranks.share(own)
         self.interrupted = any(asked for asked, *_ in shared_values)
         _, state.seconds, state.elapsed, state.validation = shared_values[0]

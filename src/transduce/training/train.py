@@ -35,7 +35,7 @@ from transduce.training.distributed.processes import Processes, join
 from transduce.training.fine_tuning.start import open_start, take_over
 from transduce.training.fine_tuning.tuning import check_patterns
 from transduce.training.log import check_packages, tracker_makers
-from transduce.training.loop import Run, Trained, wall_clock
+from transduce.training.loop import Pause, Run, Trained, wall_clock
 from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import (
@@ -58,6 +58,7 @@ def train(
     overrides: Iterable[str] = (),
     change: Change | None = None,
     began: float | None = None,
+    pause: Pause | None = None,
 ) -> Trained:
     """Train a recipe.
 
@@ -77,6 +78,8 @@ def train(
             loading the model, need it again.
         began: when the command began, by `time.monotonic`: train.minutes counts from there. None:
             now.
+        pause: a function that is asked after every update, with the state of the run, whether to
+            stop there: with a checkpoint, from which `resume` goes on as if nothing had been.
 
     Returns:
         The best model, its folder, and whether the run was interrupted.
@@ -90,7 +93,7 @@ def train(
     place = Path("runs") / chosen.name if folder is None else Path(folder)
     threads = threads_for(chosen.model.width, chosen.train.batch_tokens)
     with join(chosen.train.device) as ranks, ExitStack() as kept, threads:
-        return _train(chosen, place, resume, overwrite, change, ranks, kept, began)
+        return _train(chosen, place, resume, overwrite, change, ranks, kept, began, pause)
 
 
 def _train(
@@ -102,6 +105,7 @@ def _train(
     ranks: Processes,
     kept: ExitStack,
     began: float,
+    pause: Pause | None,
 ) -> Trained:
     # Rank 0 decides for all: others may see an older version of a shared folder.
     saved, finished = ranks.broadcast([has_state(folder), _is_finished(folder)])
@@ -167,7 +171,7 @@ def _train(
     with shown as progress:
         if run.tuning.metadata and not run.state.step:
             progress.started(run.tuning.report()["start"])
-        trained = run.run(progress)
+        trained = run.run(progress, pause)
     if ranks.first and not trained.interrupted:
         _write_metrics(run, print_line)
     return trained

@@ -9,7 +9,7 @@ from typing import Any
 from transduce.data.batches.batch import Batch
 from transduce.data.text.pairs import corpus_name
 from transduce.decoding.speech.timing import MIN_DIAGONALITY
-from transduce.errors import TrainingError
+from transduce.errors import DivergedError
 from transduce.recipe import Corpus, Recipe, Train
 from transduce.training.nan_guard import NanGuard
 from transduce.training.run_directory.checkpoint import STATE, TrainingState
@@ -60,11 +60,11 @@ class TrainingMonitor:
     def look(self, state: TrainingState, rate: float) -> None:
         """Find out which updates since the last call were skipped; synchronises with a GPU.
 
-        Raises TrainingError if training cannot continue.
+        Raises DivergedError if training cannot continue.
         """
         state.guard.look(state.window.look())
         if state.guard.stuck:
-            raise TrainingError(self._diagnosis(state.guard, state.step, rate))
+            raise DivergedError(self._diagnosis(state.guard, state.step, rate))
 
     def _diagnosis(self, guard: NanGuard, step: int, rate: float) -> str:
         good = "never was finite" if guard.loss is None else f"was last finite at {guard.loss:.4g}"

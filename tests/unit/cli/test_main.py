@@ -15,7 +15,7 @@ from command_line import Transduce, sentence
 from transduce.cli import main as cli
 
 COMMANDS = [
-    *("demo", "new", "train", "run", "batch", "back-translate", "score", "look", "prompts"),
+    *("demo", "new", "train", "tune", "run", "batch", "back-translate", "score", "look", "prompts"),
     "evaluate",
     *(
         "compare",

@@ -1,0 +1,1 @@
+"""`transduce tune`: a search over the keys of a recipe, by successive halving with exact resume."""
