@@ -80,7 +80,7 @@ def searched(study: Study, limits: Limits) -> float:
 
 def status_line(search: Search) -> str:
     """What is trained at the moment, and the time that is left."""
-    from transduce.training.progress import duration
+    from transduce.terminal import duration
     from transduce.tuning.segment import standing
 
     parts = []

@@ -238,7 +238,7 @@ class Tokens:
     def _decode_spelt(self, ids: list[int], copied: Sequence[str]) -> str:
         silent = {*range(len(SPECIALS)), *self.tags.values()}
         spelt = [
-            self._tokenizer.id_to_token(number)
+            str(self._tokenizer.id_to_token(number))
             if number < len(self)
             else copied[number - len(self)]
             for number in ids
