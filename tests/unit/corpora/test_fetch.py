@@ -132,11 +132,11 @@ def test_what_was_there_stays_until_the_new_one_is_in_place(
             raise OSError(28, "No space left on device", str(path))
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "replace", replace)
-    assert "could not be written (No space left on device)" in failure(tiny, shelf)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", replace)
+        assert "could not be written (No space left on device)" in failure(tiny, shelf)
     assert [name for name in left(shelf) if not name.startswith("tiny.part")] == before
     assert (shelf / "tiny" / "train.de").read_bytes() == GERMAN[:-10]
-    monkeypatch.undo()
     assert get(tiny, shelf, None, nothing)
     check_whole(shelf)
 
