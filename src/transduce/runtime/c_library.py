@@ -39,13 +39,15 @@ class Library:
             return found
 
         self.has_kernel = function("has_kernel", c_int32, c_int32)
-        self.product_room = function("product_room", c_int64, c_int64, c_int64)
+        self.product_workspace = function("product_workspace", c_int64, c_int64, c_int64)
         operands = (Address, Address, c_int64, c_int32, Address, Address, Address, c_int32)
         self.multiply = function("multiply", None, *operands)
-        self.stack_room = function("stack_room", c_int64, Address, c_int64, c_int64)
+        self.stack_workspace = function("stack_workspace", c_int64, Address, c_int64, c_int64)
         self.decoder_step = function("decoder_step", None, Address, Address)
         self.encode = function("encode", None, Address, Address)
-        self.recurrent_room = function("recurrent_room", c_int64, Address, c_int64, c_int64)
+        self.recurrent_workspace = function(
+            "recurrent_workspace", c_int64, Address, c_int64, c_int64
+        )
         self.recurrent_step = function("recurrent_step", c_int32, Address, Address)
         self.advance_slots = function(
             "advance_slots", None, Address, Address, Address, c_int64, c_double

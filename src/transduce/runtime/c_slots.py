@@ -75,20 +75,20 @@ class CTransformerSlots:
         self._begin = begin
         numbers = {"slots": slots, "beam": beam, "nbest": nbest, "target": T, "vocabulary": V}
         numbers |= {"pad": pad, "begin": begin, "end": self._end}
-        numbers |= {"least": minimum, "most": maximum or 0}
+        numbers |= {"min_length": minimum, "max_finished": maximum or 0}
         addresses = {name: array.data_ptr() for name, array in self._arrays.items()}
         self._search = Slots(**numbers, **addresses)
         self._call = Step(
             past=self.past_TLRE.data_ptr(),
-            most_rows=rows,
-            most_steps=T,
+            max_rows=rows,
+            max_steps=T,
             origins=self.origins_RT.data_ptr(),
             lengths=self.lengths_B.data_ptr(),
             memory_length=source,
             log_probs=self._log_probs_RV.data_ptr(),
         )
-        self._room = torch.empty(steps.room(rows, max(T, source)), dtype=torch.uint8)
-        self._call.room = self._room.data_ptr()
+        self._workspace = torch.empty(steps.workspace(rows, max(T, source)), dtype=torch.uint8)
+        self._call.workspace = self._workspace.data_ptr()
 
     def fill(self, slots_B: Tensor, memory: EncoderOutput, limits_B: Tensor) -> None:
         """Begin with new sentences in these slots, given encoder outputs and maximum lengths."""

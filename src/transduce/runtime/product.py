@@ -82,7 +82,7 @@ class Product:
         y_RF = x_RD.new_empty(*x.shape[:-1], outputs)
         more_RF = None if added is None else added.float().contiguous()
         then = Then.ADD if added is not None else Then.RELU if relu else Then.NOTHING
-        room = x_RD.new_empty(self._library.product_room(rows, inputs), dtype=torch.uint8)
+        workspace = x_RD.new_empty(self._library.product_workspace(rows, inputs), dtype=torch.uint8)
         self._library.multiply(
             self._address,
             x_RD.data_ptr(),
@@ -90,7 +90,7 @@ class Product:
             then,
             None if more_RF is None else more_RF.data_ptr(),
             y_RF.data_ptr(),
-            room.data_ptr(),
+            workspace.data_ptr(),
             self._kernel,
         )
         return y_RF.to(x.dtype)

@@ -152,8 +152,8 @@ class CRecurrentSteps:
         rows = len(tokens_R)
         tokens_R = tokens_R.long().contiguous()
         log_probs_RV = state.query_RD.new_empty(rows, self._head.weight.outputs)
-        room = tokens_R.new_empty(
-            self._library.recurrent_room(self._address, rows, state.longest), dtype=torch.uint8
+        workspace = tokens_R.new_empty(
+            self._library.recurrent_workspace(self._address, rows, state.longest), dtype=torch.uint8
         )
         call = RecurrentStep(
             rows=rows,
@@ -168,7 +168,7 @@ class CRecurrentSteps:
             lengths=state.lengths_B.data_ptr(),
             head=self._head.weight,
             log_probs=log_probs_RV.data_ptr(),
-            room=room.data_ptr(),
+            workspace=workspace.data_ptr(),
         )
         if self._library.recurrent_step(self._address, ctypes.addressof(call)):
             raise ValueError("A token is not in the model's vocabulary.")

@@ -96,17 +96,17 @@ class Step(ctypes.Structure):
         ("tokens", Address),
         ("embedded", Address),
         ("position", Address),
-        ("turns", Address),
+        ("rotary", Address),
         ("past", Address),
-        ("most_rows", c_int64),
+        ("max_rows", c_int64),
         ("origins", Address),
-        ("most_steps", c_int64),
+        ("max_steps", c_int64),
         ("memory", Address),
         ("memory_length", c_int64),
         ("lengths", Address),
         ("head", Weight),
         ("log_probs", Address),
-        ("room", Address),
+        ("workspace", Address),
         ("refused", c_int64),
     )
 
@@ -119,9 +119,9 @@ class Sources(ctypes.Structure):
         ("lengths", Address),
         ("embedded", Address),
         ("positions", Address),
-        ("turns", Address),
+        ("rotary", Address),
         ("states", Address),
-        ("room", Address),
+        ("workspace", Address),
         ("refused", c_int64),
     )
 
@@ -173,7 +173,7 @@ class RecurrentStep(ctypes.Structure):
         ("lengths", Address),
         ("head", Weight),
         ("log_probs", Address),
-        ("room", Address),
+        ("workspace", Address),
     )
 
 
@@ -182,7 +182,7 @@ class RecurrentStep(ctypes.Structure):
 MAX_BEAM = 64
 NUMBERS = (
     *("slots", "beam", "nbest", "target", "vocabulary", "pad", "begin", "end"),
-    *("least", "most"),
+    *("min_length", "max_finished"),
 )
 ARRAYS = (
     *("penalties", "open", "steps", "limits", "finished", "reached", "last", "written"),

@@ -110,8 +110,8 @@ class CTransformerSteps:
         states_BSD = source_BS.new_empty(B, S, encoder.width, dtype=torch.float32)
         embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)
         rows = int(lengths_B.clamp(0, S).sum())
-        bytes_wanted = self._library.stack_room(encoder.address, rows, S)
-        room = source_BS.new_empty(bytes_wanted, dtype=torch.uint8)
+        bytes_wanted = self._library.stack_workspace(encoder.address, rows, S)
+        workspace = source_BS.new_empty(bytes_wanted, dtype=torch.uint8)
         call = Sources(
             sources=B,
             longest=S,
@@ -119,9 +119,9 @@ class CTransformerSteps:
             lengths=lengths_B.data_ptr(),
             embedded=None if embedded_BSD is None else embedded_BSD.data_ptr(),
             positions=encoder.added.at(0, S),
-            turns=encoder.turns.at(0, S),
+            rotary=encoder.rotary.at(0, S),
             states=states_BSD.data_ptr(),
-            room=room.data_ptr(),
+            workspace=workspace.data_ptr(),
         )
         self._library.encode(encoder.address, ctypes.addressof(call))
         if call.refused:
@@ -174,9 +174,9 @@ class CTransformerSteps:
         that C can read."""
         return self._stack.embeds and self._encoder is not None and not self._is_watched()
 
-    def room(self, rows: int, places: int) -> int:
+    def workspace(self, rows: int, places: int) -> int:
         """The bytes that a step needs beside the KV cache, for so many rows and positions."""
-        wanted: int = self._library.stack_room(self._stack.address, rows, places)
+        wanted: int = self._library.stack_workspace(self._stack.address, rows, places)
         return wanted
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -188,11 +188,11 @@ class CTransformerSteps:
             state.grow(rows)
             self._set_addresses(state)
         tokens_R = tokens_R.long().contiguous()
-        log_probs_RV = state.room_for(rows, self.vocabulary)
+        log_probs_RV = state.log_probs_buffer(rows, self.vocabulary)
         call.rows, call.step = rows, t
         call.tokens, call.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
         call.origins = state.origins_RT.data_ptr()
-        call.position, call.turns = self._stack.added.at(t), self._stack.turns.at(t)
+        call.position, call.rotary = self._stack.added.at(t), self._stack.rotary.at(t)
         if not self._stack.embeds:
             embedded_RD = self._stack.embedding(tokens_R[:, None], start=t)
             call.embedded = embedded_RD.data_ptr()
@@ -209,8 +209,8 @@ class CTransformerSteps:
         self, call: Step, search: Slots, positions: int, steps: int, seconds: float
     ) -> None:
         """Steps of a search over slots, so many at least and for about that long."""
-        added, turns = self._stack.added, self._stack.turns
-        call.position, call.turns = added.at(0, positions), turns.at(0, positions)
+        added, rotary = self._stack.added, self._stack.rotary
+        call.position, call.rotary = added.at(0, positions), rotary.at(0, positions)
         call.head = self._head.weight
         addresses = (ctypes.addressof(one) for one in (call, search))
         self._library.advance_slots(self._stack.address, *addresses, steps, seconds)
@@ -218,13 +218,15 @@ class CTransformerSteps:
 
     def _set_addresses(self, state: CTransformerState) -> None:
         """Set the fields of the C structure that stay the same until the KV cache grows again."""
-        T, _, most_rows, _ = state.past_TLRE.shape
+        T, _, max_rows, _ = state.past_TLRE.shape
         places = max(T, state.memory_length)
-        state.room = state.past_TLRE.new_empty(self.room(most_rows, places), dtype=torch.uint8)
+        state.workspace = state.past_TLRE.new_empty(
+            self.workspace(max_rows, places), dtype=torch.uint8
+        )
         call = state.call
-        call.past, call.most_rows, call.most_steps = state.past_TLRE.data_ptr(), most_rows, T
+        call.past, call.max_rows, call.max_steps = state.past_TLRE.data_ptr(), max_rows, T
         call.memory, call.memory_length = ctypes.addressof(state.memory), state.memory_length
-        call.lengths, call.room = state.lengths_B.data_ptr(), state.room.data_ptr()
+        call.lengths, call.workspace = state.lengths_B.data_ptr(), state.workspace.data_ptr()
         call.head = self._head.weight
 
     def _is_watched(self) -> bool:
@@ -251,7 +253,7 @@ class CTransformerState:
         self.origins_RT = source_B[:, None]
         layers, E = shape
         self.past_TLRE = lengths_B.new_empty(0, layers, 0, E, dtype=torch.float32)
-        self.room = self.past_TLRE
+        self.workspace = self.past_TLRE
         self._log_probs_RV = self.past_TLRE.new_empty(0, 0)
         self.call = Step()
 
@@ -269,11 +271,11 @@ class CTransformerState:
             self.length = T
 
     def has_to_grow(self, rows: int) -> bool:
-        T, _, most_rows, _ = self.past_TLRE.shape
-        return self.length == T or rows > most_rows
+        T, _, max_rows, _ = self.past_TLRE.shape
+        return self.length == T or rows > max_rows
 
     def grow(self, rows: int) -> None:
-        """Make room for one more step, and for `rows` rows."""
+        """Make the buffers larger: for one more step, and for `rows` rows."""
         T, L, R, E = self.past_TLRE.shape
         steps = max(2 * T, ROOM) if self.length == T else T
         grown_TLRE = self.past_TLRE.new_empty(steps, L, max(rows, R), E)
@@ -283,7 +285,7 @@ class CTransformerState:
         origins_RT[:, : 1 + self.length] = self.origins_RT[:, : 1 + self.length]
         self.origins_RT = origins_RT
 
-    def room_for(self, rows: int, vocabulary: int) -> Tensor:
+    def log_probs_buffer(self, rows: int, vocabulary: int) -> Tensor:
         """A buffer for log-probabilities_RV, reused at every step: fresh memory is slow at
         first.
         """
@@ -336,7 +338,7 @@ class Compiled:
         self.embeds = added and embedding.norm is None
         self.added = Rows(positions.positions if positions is not None and self.embeds else None)
         self.tokens = embedding.table.num_embeddings
-        self.turns = Rows(first.rotary)
+        self.rotary = Rows(first.rotary)
         self._kept: list[object] = []
         sublayers = [
             self._sublayer(sublayer, number)

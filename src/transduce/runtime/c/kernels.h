@@ -22,9 +22,9 @@
 #define BLOCK 16   /* outputs in one block of the layout */
 /* Rows at a time. ARM's registers would hold the sums of six, but nothing else. */
 #if defined(__ARM_FEATURE_DOTPROD)
-#define MOST 4
+#define MAX_ROWS 4
 #else
-#define MOST 6
+#define MAX_ROWS 6
 #endif
 #define AHEAD 2048 /* prefetch distance in bytes; a single row is bound by reading its weights */
 
@@ -55,12 +55,12 @@ INLINE void plain(const uint8_t *levels, const int8_t *weights, const int32_t *t
 INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                  int64_t depth, const int rows, const int blocks, int32_t *sums) {
     (void)totals;
-    int32x4_t sum[MOST][2][4];
+    int32x4_t sum[MAX_ROWS][2][4];
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int b = 0; b < blocks; b++)
             UNROLL for (int v = 0; v < 4; v++) sum[r][b][v] = vdupq_n_s32(0);
     for (int64_t k = 0; k < depth; k += 16) {
-        int8x16_t x[MOST];
+        int8x16_t x[MAX_ROWS];
         UNROLL for (int r = 0; r < rows; r++)
             x[r] = vld1q_s8((const int8_t *)levels + r * depth + k);
         UNROLL for (int b = 0; b < blocks; b++) {
@@ -90,7 +90,7 @@ INLINE void avx2(const uint8_t *levels, const int8_t *weights, const int32_t *to
                  int64_t depth, const int rows, const int blocks, int32_t *sums) {
     (void)totals;
     const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sum[MOST][1][2];
+    __m256i sum[MAX_ROWS][1][2];
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int b = 0; b < blocks; b++)
             UNROLL for (int v = 0; v < 2; v++) sum[r][b][v] = _mm256_setzero_si256();
@@ -119,7 +119,7 @@ INLINE void avx2(const uint8_t *levels, const int8_t *weights, const int32_t *to
 /* The first operand is unsigned: inputs are shifted by 128, and the sums are corrected for it. */
 INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                  int64_t depth, const int rows, const int blocks, int32_t *sums) {
-    __m512i sum[MOST][4];
+    __m512i sum[MAX_ROWS][4];
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int b = 0; b < blocks; b++) {
             const __m512i total = _mm512_loadu_si512(totals + b * BLOCK);

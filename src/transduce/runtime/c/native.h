@@ -34,13 +34,13 @@ static inline int64_t padded(int64_t count, int64_t step) {
 }
 
 /* Bytes of scratch memory that a product of so many rows needs. */
-int64_t product_room(int64_t rows, int64_t inputs);
+int64_t product_workspace(int64_t rows, int64_t inputs);
 
 /* y = x Wᵀ + b, then max(0, y) or y + added, which may be y itself. A row of y depends on that
  * row of x alone, bit for bit: in int8 each row is quantized by itself, and in float32 the
- * products of a row are added in one order, however many rows there are. `room` is scratch
+ * products of a row are added in one order, however many rows there are. `workspace` is scratch
  * memory aligned to 64 bytes. */
 void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, const float *added,
-              float *y, void *room, int32_t kernel);
+              float *y, void *workspace, int32_t kernel);
 
 #endif

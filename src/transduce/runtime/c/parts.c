@@ -107,9 +107,9 @@ void attend(const float *query, int64_t rows, int64_t apart, const float *const 
     }
 }
 
-void turn(float *x, int64_t width, const float *turns, int64_t size) {
+void rotate(float *x, int64_t width, const float *rotary, int64_t size) {
     for (int64_t i = 0; i < width; i += 2) {
-        const float cosine = turns[i % size], sine = turns[i % size + 1];
+        const float cosine = rotary[i % size], sine = rotary[i % size + 1];
         const float even = x[i], odd = x[i + 1];
         x[i] = even * cosine - odd * sine;
         x[i + 1] = even * sine + odd * cosine;
@@ -176,15 +176,15 @@ void log_softmax(float *x, int64_t count) {
 
 #define FEWEST 48 /* minimum number of rows whose log-probabilities are computed together */
 
-void find_log_probs(const Weight *head, const float *x, int64_t rows, float *log_probs, void *room,
-                    int32_t kernel) {
+void find_log_probs(const Weight *head, const float *x, int64_t rows, float *log_probs,
+                    void *workspace, int32_t kernel) {
     const int64_t width = head->inputs, vocabulary = head->outputs;
     /* A multiple of six, as kernels compute six rows at a time. */
     const int64_t at_once = (width / 4 < FEWEST ? FEWEST : width / 4) / 6 * 6;
     for (int64_t first = 0; first < rows; first += at_once) {
         const int64_t some = rows - first < at_once ? rows - first : at_once;
         float *found = log_probs + first * vocabulary;
-        multiply(head, x + first * width, some, NOTHING, 0, found, room, kernel);
+        multiply(head, x + first * width, some, NOTHING, 0, found, workspace, kernel);
         for (int64_t r = 0; r < some; r++) log_softmax(found + r * vocabulary, vocabulary);
     }
 }

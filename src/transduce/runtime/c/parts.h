@@ -27,7 +27,7 @@ void attend(const float *query, int64_t rows, int64_t apart, const float *const 
             int64_t count, int64_t width, int64_t heads, float *scores, float *context);
 
 /* Rotary positions: neighbouring pairs rotated; cosine and sine of an angle are contiguous. */
-void turn(float *x, int64_t width, const float *turns, int64_t size);
+void rotate(float *x, int64_t width, const float *rotary, int64_t size);
 
 /* In place. Gated: the function of the first half times the second, so rows become half as
  * wide. */
@@ -42,7 +42,7 @@ void log_softmax(float *x, int64_t count);
 /* Log-probabilities of the next token, some rows at a time so that scores are still in the
  * cache when they are read again; enough rows that reading the weights, once for all of them,
  * is no more than reading the scores. */
-void find_log_probs(const Weight *head, const float *x, int64_t rows, float *log_probs, void *room,
-                    int32_t kernel);
+void find_log_probs(const Weight *head, const float *x, int64_t rows, float *log_probs,
+                    void *workspace, int32_t kernel);
 
 #endif

@@ -18,7 +18,7 @@
 #define TILE 16    /* rows of an AMX tile; quantized inputs are padded to them */
 #define AMX_FROM 8 /* rows; for fewer, setting up the tiles costs more than it saves */
 #define NEAR 60    /* rows of float32 for which weights are read once */
-#define LEAST_WORK 65536 /* multiplications that are worth a thread; in int8 INT8_TIMES as many */
+#define MIN_WORK 65536 /* multiplications that are worth a thread; in int8 INT8_TIMES as many */
 #define INT8_TIMES 4
 
 /* ------------------------------------------------------------------------- quantize inputs */
@@ -123,7 +123,7 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
 
 /* ------------------------------------------------------------------ loop over rows and blocks */
 
-#if MOST > 4
+#if MAX_ROWS > 4
 #define FOUR_OR_FIVE(kernel, BREADTH)                        \
     case 4: kernel(x, w, t, depth, 4, BREADTH, sums); break; \
     case 5: kernel(x, w, t, depth, 5, BREADTH, sums); break;
@@ -137,20 +137,20 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
     static void name(const Ending *ending, const uint8_t *levels, int64_t rows, int64_t depth,   \
                      int64_t first, int64_t last) {                                              \
         const Weight *weight = ending->weight;                                                   \
-        int32_t sums[MOST * BREADTH * BLOCK];                                                    \
+        int32_t sums[MAX_ROWS * BREADTH * BLOCK];                                                \
         for (int64_t b = first; b < last; b += BREADTH) {                                        \
             const int8_t *w = weight->levels + b * BLOCK * depth;                                \
             const int32_t *t = weight->totals + b * BLOCK;                                       \
             for (int64_t r = 0, some; r < rows; r += some) {                                     \
                 const uint8_t *x = levels + r * depth;                                           \
                 const int64_t left = rows - r;                                                   \
-                some = left < MOST ? left : left == MOST + 1 ? MOST / 2 : MOST;                  \
+                some = left < MAX_ROWS ? left : left == MAX_ROWS + 1 ? MAX_ROWS / 2 : MAX_ROWS;  \
                 switch (some) {                                                                  \
                 case 1: kernel(x, w, t, depth, 1, BREADTH, sums); break;                         \
                 case 2: kernel(x, w, t, depth, 2, BREADTH, sums); break;                         \
                 case 3: kernel(x, w, t, depth, 3, BREADTH, sums); break;                         \
                     FOUR_OR_FIVE(kernel, BREADTH)                                                \
-                default: kernel(x, w, t, depth, MOST, BREADTH, sums);                            \
+                default: kernel(x, w, t, depth, MAX_ROWS, BREADTH, sums);                        \
                 }                                                                                \
                 for (int64_t i = 0; i < BREADTH; i++)                                            \
                     finish(ending, sums + i * BLOCK, BREADTH * BLOCK, r, some, b + i);           \
@@ -218,10 +218,10 @@ static void by_float32_of_one(const Ending *ending, const float *x, int64_t firs
     }
 }
 
-/* The first block of a share of BLOCKS at a time; past the last share, the number of blocks. */
-static int64_t block_of_share(const Ending *ending, int64_t share) {
+/* The first block of an item, BLOCKS each; past the last item, the number of blocks. */
+static int64_t first_block(const Ending *ending, int64_t item) {
     const int64_t blocks = padded(ending->weight->outputs, BLOCK) / BLOCK;
-    return share * BLOCKS < blocks ? share * BLOCKS : blocks;
+    return item * BLOCKS < blocks ? item * BLOCKS : blocks;
 }
 
 /* A product in float32 and its rows; its blocks are shared by threads, BLOCKS at a time. */
@@ -231,10 +231,10 @@ typedef struct {
     int64_t rows;
 } Float32;
 
-static void share_of_float32(const void *context, int64_t first, int64_t last) {
+static void float32_task(const void *context, int64_t first, int64_t last) {
     const Float32 *all = context;
-    first = block_of_share(all->ending, first);
-    last = block_of_share(all->ending, last);
+    first = first_block(all->ending, first);
+    last = first_block(all->ending, last);
     if (all->rows == 1)
         by_float32_of_one(all->ending, all->x, first, last);
     else
@@ -375,10 +375,10 @@ static int32_t best_kernel(int64_t rows) {
     return PLAIN;
 }
 
-static int64_t room_for_levels(int64_t rows, int64_t depth) { return padded(rows, TILE) * depth; }
+static int64_t levels_size(int64_t rows, int64_t depth) { return padded(rows, TILE) * depth; }
 
-int64_t product_room(int64_t rows, int64_t inputs) {
-    return room_for_levels(rows, padded(inputs, 64)) + padded(rows * (int64_t)sizeof(float), 64);
+int64_t product_workspace(int64_t rows, int64_t inputs) {
+    return levels_size(rows, padded(inputs, 64)) + padded(rows * (int64_t)sizeof(float), 64);
 }
 
 /* A product in int8; its blocks are shared by threads, BLOCKS at a time. */
@@ -389,10 +389,10 @@ typedef struct {
     int32_t kernel;
 } Int8;
 
-static void share_of_int8(const void *context, int64_t first, int64_t last) {
+static void int8_task(const void *context, int64_t first, int64_t last) {
     const Int8 *all = context;
-    first = block_of_share(all->ending, first);
-    last = block_of_share(all->ending, last);
+    first = first_block(all->ending, first);
+    last = first_block(all->ending, last);
     switch (all->kernel) {
 #if defined(__ARM_FEATURE_DOTPROD)
     case NEON: by_neon(all->ending, all->levels, all->rows, all->depth, first, last); break;
@@ -414,18 +414,18 @@ static void share_of_int8(const void *context, int64_t first, int64_t last) {
 }
 
 void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, const float *added,
-              float *y, void *room, int32_t kernel) {
+              float *y, void *workspace, int32_t kernel) {
     const int64_t parts = padded(weight->outputs, BLOCK * BLOCKS) / (BLOCK * BLOCKS);
-    int64_t useful = rows * weight->inputs * weight->outputs / LEAST_WORK;
+    int64_t useful = rows * weight->inputs * weight->outputs / MIN_WORK;
     if (weight->numbers) {
         const Ending ending = {weight, 0, added, y, then};
         const Float32 all = {&ending, x, rows};
-        divide(share_of_float32, &all, parts, useful < weight->threads ? useful : weight->threads);
+        divide(float32_task, &all, parts, useful < weight->threads ? useful : weight->threads);
         return;
     }
     const int64_t depth = padded(weight->inputs, 64);
-    uint8_t *levels = room;
-    float *scale = (float *)(levels + room_for_levels(rows, depth));
+    uint8_t *levels = workspace;
+    float *scale = (float *)(levels + levels_size(rows, depth));
     kernel = kernel == BEST ? best_kernel(rows) : kernel;
     for (int64_t r = 0; r < rows; r++)
         scale[r] = find_levels(x + r * weight->inputs, weight->inputs, depth,
@@ -433,5 +433,5 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
     const Ending ending = {weight, scale, added, y, then};
     const Int8 all = {&ending, levels, rows, depth, kernel};
     useful /= INT8_TIMES;
-    divide(share_of_int8, &all, parts, useful < weight->threads ? useful : weight->threads);
+    divide(int8_task, &all, parts, useful < weight->threads ? useful : weight->threads);
 }

@@ -43,7 +43,7 @@ typedef struct {
     const int64_t *lengths; /* of the sources */
     Weight head;
     float *log_probs;
-    void *room;
+    void *workspace;
 } RecurrentStep;
 
 typedef struct {
@@ -52,12 +52,12 @@ typedef struct {
 } Work;
 
 static int64_t lay_out(Work *work, const Recurrent *net, int64_t rows, int64_t longest,
-                       char *room) {
+                       char *workspace) {
     const int64_t width = net->width, bytes = rows * width * (int64_t)sizeof(float);
     const int64_t widest = (net->layers > 3 ? net->layers : 3) * width; /* of a product's inputs */
     const int64_t asked = net->score == LOCATION ? rows * net->query.outputs * 4 : bytes;
     int64_t end = 0;
-#define TAKE(what, size) (what = (void *)(room + end), end += padded((int64_t)(size), 64))
+#define TAKE(what, size) (what = (void *)(workspace + end), end += padded((int64_t)(size), 64))
     TAKE(work->input, 2 * bytes);
     TAKE(work->above, widest * rows * 4);
     TAKE(work->gates, 4 * bytes);
@@ -65,12 +65,12 @@ static int64_t lay_out(Work *work, const Recurrent *net, int64_t rows, int64_t l
     TAKE(work->context, bytes);
     TAKE(work->asked, asked);
     TAKE(work->scores, padded(longest, LANES) * 4);
-    TAKE(work->product, product_room(rows, widest));
+    TAKE(work->product, product_workspace(rows, widest));
 #undef TAKE
     return end;
 }
 
-int64_t recurrent_room(const Recurrent *net, int64_t rows, int64_t longest) {
+int64_t recurrent_workspace(const Recurrent *net, int64_t rows, int64_t longest) {
     Work work;
     return lay_out(&work, net, rows, longest, 0);
 }
@@ -203,7 +203,7 @@ int32_t recurrent_step(const Recurrent *net, const RecurrentStep *step) {
     const int64_t rows = step->rows, width = net->width;
     for (int64_t r = 0; r < rows; r++)
         if (step->tokens[r] < 0 || step->tokens[r] >= net->vocabulary) return 1;
-    lay_out(&work, net, rows, step->longest, step->room);
+    lay_out(&work, net, rows, step->longest, step->workspace);
     float *embedded = net->context_in_input ? work.above : work.input;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < width; i++)
@@ -269,7 +269,7 @@ const int64_t recurrent_layout[] = {
     h), AT(RecurrentStep, c), AT(RecurrentStep, query), AT(RecurrentStep, source),
     AT(RecurrentStep, keys), AT(RecurrentStep, values), AT(RecurrentStep, longest),
     AT(RecurrentStep, lengths), AT(RecurrentStep, head), AT(RecurrentStep, log_probs),
-    AT(RecurrentStep, room),
+    AT(RecurrentStep, workspace),
 };
 
 int64_t recurrent_layout_length(void) {

@@ -12,7 +12,7 @@
 typedef struct {
     int64_t slots, beam, nbest, target; /* target: the maximum length of any output */
     int64_t vocabulary, pad, begin, end;
-    int64_t least, most;    /* the minimum length; finished hypotheses after which a slot stops, or 0 */
+    int64_t min_length, max_finished; /* finished hypotheses after which a slot stops, or 0 */
     const float *penalties; /* of lengths from 0 to target + 1 */
     /* Of each slot: whether it has work, its step, its maximum length, finished hypotheses. */
     int32_t *open;
@@ -37,7 +37,7 @@ typedef struct {
 void find_best(const float *scores, int64_t rows, int64_t count, int64_t wanted, float *found,
                int64_t *places);
 
-#define MOST_BEAM 64
+#define MAX_BEAM 64
 
 /* The hypotheses to extend, as the rows of a step; returns how many there are. */
 static int64_t gather(const Slots *s, Step *step) {
@@ -63,7 +63,7 @@ static int64_t gather(const Slots *s, Step *step) {
 /* -INFINITY where a token is not allowed: before the minimum length, and at the maximum. */
 static void restrict_row(const Slots *s, int64_t row, float *log_probs) {
     const int64_t b = s->row[row] / s->beam, length = s->steps[b] + 1;
-    const float end = length < s->least ? -INFINITY : log_probs[s->end];
+    const float end = length < s->min_length ? -INFINITY : log_probs[s->end];
     if (length >= s->limits[b])
         for (int64_t v = 0; v < s->vocabulary; v++) log_probs[v] = -INFINITY;
     log_probs[s->pad] = log_probs[s->begin] = -INFINITY;
@@ -73,10 +73,11 @@ static void restrict_row(const Slots *s, int64_t row, float *log_probs) {
 typedef struct {
     float score;
     int64_t parent, token;
-} Way;
+} Candidate;
 
-/* The best 2 x beam ways to go on, best first; of equal ones the first. Returns how many. */
-static int64_t best_ways(const Slots *s, int64_t b, int64_t *row, int64_t each, Way *ways) {
+/* The best 2 x beam candidates to go on, best first; of equal ones the first. Returns how many. */
+static int64_t best_candidates(const Slots *s, int64_t b, int64_t *row, int64_t each,
+                               Candidate *best) {
     const int64_t wanted = 2 * s->beam;
     int64_t count = 0;
     for (int64_t n = 0; n < s->beam; n++) {
@@ -84,10 +85,10 @@ static int64_t best_ways(const Slots *s, int64_t b, int64_t *row, int64_t each, 
         if (reached == -INFINITY) continue;
         for (int64_t c = 0; c < each; c++) {
             const float score = s->best[*row * each + c] + reached;
-            if (score == -INFINITY || (count == wanted && score <= ways[count - 1].score)) break;
+            if (score == -INFINITY || (count == wanted && score <= best[count - 1].score)) break;
             int64_t at = count < wanted ? count++ : count - 1;
-            for (; at > 0 && score > ways[at - 1].score; at--) ways[at] = ways[at - 1];
-            ways[at] = (Way){score, n, s->best_token[*row * each + c]};
+            for (; at > 0 && score > best[at - 1].score; at--) best[at] = best[at - 1];
+            best[at] = (Candidate){score, n, s->best_token[*row * each + c]};
         }
         (*row)++;
     }
@@ -95,11 +96,11 @@ static int64_t best_ways(const Slots *s, int64_t b, int64_t *row, int64_t each, 
 }
 
 /* Keep a hypothesis that has ended, if it is among the best. */
-static void keep(const Slots *s, int64_t b, const Way *way) {
+static void keep(const Slots *s, int64_t b, const Candidate *candidate) {
     const int64_t step = s->steps[b];
     float *scores = s->scores + b * s->nbest, *totals = s->totals + b * s->nbest;
     int32_t *found = s->found + b * s->nbest * s->target;
-    const float score = way->score / s->penalties[step + 1];
+    const float score = candidate->score / s->penalties[step + 1];
     int64_t at = s->nbest - 1;
     if (!(score > scores[at])) return;
     for (; at > 0 && score > scores[at - 1]; at--) {
@@ -108,15 +109,16 @@ static void keep(const Slots *s, int64_t b, const Way *way) {
         memcpy(found + at * s->target, found + (at - 1) * s->target, sizeof(int32_t) * (size_t)s->target);
     }
     scores[at] = score;
-    totals[at] = way->score;
-    memcpy(found + at * s->target, s->written + (b * s->beam + way->parent) * s->target,
+    totals[at] = candidate->score;
+    memcpy(found + at * s->target, s->written + (b * s->beam + candidate->parent) * s->target,
            sizeof(int32_t) * (size_t)step);
     found[at * s->target + step] = (int32_t)s->end;
 }
 
 /* Hypotheses take the place of others: what they have written, and where their past is. */
-static void move(const Slots *s, const Step *step, int64_t b, const Way *ways, int64_t count) {
-    const int64_t now = s->steps[b], T = s->target, apart = 1 + step->most_steps;
+static void move(const Slots *s, const Step *step, int64_t b, const Candidate *candidates,
+                 int64_t count) {
+    const int64_t now = s->steps[b], T = s->target, apart = 1 + step->max_steps;
     int32_t *written = s->written + b * s->beam * T;
     int32_t *origins = step->origins + b * s->beam * apart + 1;
     const size_t past = sizeof(int32_t) * (size_t)now, all = sizeof(int32_t) * (size_t)(now + 1);
@@ -125,38 +127,38 @@ static void move(const Slots *s, const Step *step, int64_t b, const Way *ways, i
         memcpy(s->old + (s->beam + n) * T, origins + n * apart, all);
     }
     for (int64_t n = 0; n < count; n++) {
-        memcpy(written + n * T, s->old + ways[n].parent * T, past);
-        memcpy(origins + n * apart, s->old + (s->beam + ways[n].parent) * T, all);
-        written[n * T + now] = (int32_t)ways[n].token;
-        s->last[b * s->beam + n] = ways[n].token;
+        memcpy(written + n * T, s->old + candidates[n].parent * T, past);
+        memcpy(origins + n * apart, s->old + (s->beam + candidates[n].parent) * T, all);
+        written[n * T + now] = (int32_t)candidates[n].token;
+        s->last[b * s->beam + n] = candidates[n].token;
     }
 }
 
 /* The step of one slot after its log-probabilities; `row` is the next of all rows. */
 static void choose(const Slots *s, const Step *step, int64_t b, int64_t *row, int64_t each) {
-    Way ways[2 * MOST_BEAM];
-    const int64_t now = s->steps[b], count = best_ways(s, b, row, each, ways);
+    Candidate candidates[2 * MAX_BEAM];
+    const int64_t now = s->steps[b], count = best_candidates(s, b, row, each, candidates);
     float *reached = s->reached + b * s->beam;
     int64_t going = 0;
     /* An end counts only in the better half, so that a beam of 1 equals greedy search. */
     for (int64_t c = 0; c < count; c++)
-        if (ways[c].token != s->end) {
-            if (going < s->beam) ways[going++] = ways[c];
+        if (candidates[c].token != s->end) {
+            if (going < s->beam) candidates[going++] = candidates[c];
         } else if (c < s->beam) {
-            keep(s, b, &ways[c]);
+            keep(s, b, &candidates[c]);
             s->finished[b]++;
         }
-    move(s, step, b, ways, going);
+    move(s, step, b, candidates, going);
     const float at_limit = s->penalties[s->limits[b]], next = s->penalties[now + 2];
     const float mildest = at_limit > next ? at_limit : next;
     const float worst = s->scores[(b + 1) * s->nbest - 1];
     float hope = -INFINITY;
     for (int64_t n = 0; n < s->beam; n++) {
-        reached[n] = n < going ? ways[n].score : -INFINITY;
+        reached[n] = n < going ? candidates[n].score : -INFINITY;
         if (reached[n] / mildest > hope) hope = reached[n] / mildest;
         if (reached[n] / mildest <= worst) reached[n] = -INFINITY; /* it cannot be kept any more */
     }
-    const int done = s->most && s->finished[b] >= s->most;
+    const int done = s->max_finished && s->finished[b] >= s->max_finished;
     s->open[b] = !(done || worst >= hope || now + 1 >= s->limits[b]);
     s->steps[b]++;
 }
@@ -187,8 +189,8 @@ void advance_slots(const Stack *stack, Step *step, const Slots *s, int64_t steps
 #define AT(field) (int64_t)offsetof(Slots, field)
 const int64_t slots_layout[] = {
     sizeof(Slots), AT(slots), AT(beam), AT(nbest), AT(target), AT(vocabulary), AT(pad), AT(begin),
-    AT(end), AT(least), AT(most), AT(penalties), AT(open), AT(steps), AT(limits), AT(finished),
-    AT(reached), AT(last), AT(written), AT(scores), AT(totals), AT(found), AT(row), AT(row_step),
+    AT(end), AT(min_length), AT(max_finished), AT(penalties), AT(open), AT(steps), AT(limits),
+    AT(finished), AT(reached), AT(last), AT(written), AT(scores), AT(totals), AT(found), AT(row), AT(row_step),
     AT(row_token), AT(best), AT(best_token), AT(old),
 };
 

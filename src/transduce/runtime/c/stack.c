@@ -20,19 +20,21 @@ typedef struct {
 } Work;
 
 /* Divide the scratch memory; returns where it ends. */
-static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t places, char *room) {
+static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t places,
+                       char *workspace) {
     const int64_t some = rows < AT_ONCE ? rows : AT_ONCE;
-    int64_t end = 0, wide = rows * 3 * stack->width, product = product_room(rows, stack->width);
+    int64_t end = 0, wide = rows * 3 * stack->width;
+    int64_t product = product_workspace(rows, stack->width);
     for (int64_t i = 0; i < stack->sublayers; i++) {
         const Sublayer *sublayer = &stack->sublayer[i];
         if (sublayer->kind != FEED_FORWARD) continue;
         const int64_t hidden = some * sublayer->into.outputs;
-        const int64_t levels = product_room(some, sublayer->out_of.inputs);
+        const int64_t levels = product_workspace(some, sublayer->out_of.inputs);
         wide = hidden > wide ? hidden : wide;
         product = levels > product ? levels : product;
     }
     *work = (Work){.stack = stack, .rows = rows};
-#define TAKE(what, bytes) (what = (void *)(room + end), end += padded((int64_t)(bytes), 64))
+#define TAKE(what, bytes) (what = (void *)(workspace + end), end += padded((int64_t)(bytes), 64))
     TAKE(work->x, rows * stack->width * 4);
     TAKE(work->normed, rows * stack->width * 4);
     TAKE(work->wide, wide * 4);
@@ -45,7 +47,7 @@ static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t pla
     return end;
 }
 
-int64_t stack_room(const Stack *stack, int64_t rows, int64_t places) {
+int64_t stack_workspace(const Stack *stack, int64_t rows, int64_t places) {
     Work work;
     return lay_out(&work, stack, rows, places, 0);
 }
@@ -110,7 +112,7 @@ static int64_t place_of(const Step *step, int64_t row) {
 }
 
 static int32_t *origins_of(const Step *step, int64_t row) {
-    return step->origins + place_of(step, row) * (1 + step->most_steps);
+    return step->origins + place_of(step, row) * (1 + step->max_steps);
 }
 
 /* What belongs to the step of a row in a table with so many numbers for each step. */
@@ -120,7 +122,7 @@ static const float *at_step_of(const Step *step, int64_t row, const float *table
 
 static void attend_to_self(Work *work, const Step *step, const Sublayer *sublayer) {
     const Stack *stack = work->stack;
-    const int64_t width = stack->width, slot = step->most_rows * 2 * width;
+    const int64_t width = stack->width, slot = step->max_rows * 2 * width;
     const int64_t inner = sublayer->out_of.inputs, size = stack->head_width; /* of kept heads */
     const int64_t all_layers = stack->layers * slot;
     float *past = step->past + sublayer->layer * slot;
@@ -128,9 +130,9 @@ static void attend_to_self(Work *work, const Step *step, const Sublayer *sublaye
     for (int64_t r = 0; r < work->rows; r++) {
         float *query = work->wide + r * 3 * inner;
         const int32_t *origins = origins_of(step, r) + 1;
-        const float *turns = at_step_of(step, r, step->turns, size);
+        const float *rotary = at_step_of(step, r, step->rotary, size);
         const int64_t now = step_of(step, r);
-        if (turns) turn(query, 2 * inner, turns, size);
+        if (rotary) rotate(query, 2 * inner, rotary, size);
         for (int64_t t = 0; t <= now; t++)
             work->places[t] = past + t * all_layers + origins[t] * 2 * width;
         memcpy((float *)work->places[now], query + inner, sizeof(float) * 2 * (size_t)inner);
@@ -168,7 +170,7 @@ void decoder_step(const Stack *stack, Step *step) {
     if (step->refused) return;
     const int64_t places =
         step->step + 1 > step->memory_length ? step->step + 1 : step->memory_length;
-    lay_out(&work, stack, rows, places, step->room);
+    lay_out(&work, stack, rows, places, step->workspace);
     for (int64_t r = 0; r < rows; r++) {
         origins_of(step, r)[1 + step_of(step, r)] = (int32_t)place_of(step, r);
         if (stack->table)
@@ -195,9 +197,9 @@ typedef struct {
     const int64_t *lengths;
     const float *embedded;  /* [sources][longest][width] where the stack has no table */
     const float *positions; /* [longest][width] or NULL */
-    const float *turns;     /* [longest][width of a head] or NULL */
+    const float *rotary;    /* [longest][width of a head] or NULL */
     float *states;          /* [sources][longest][width], zero beyond a source's end */
-    void *room;
+    void *workspace;
     int64_t refused; /* set to 1 + the first source with an invalid length or token, else to 0 */
 } Sources;
 
@@ -210,8 +212,8 @@ static void attend_within(Work *work, const Sources *sources, const Sublayer *su
         const int64_t length = sources->lengths[b];
         for (int64_t s = 0; s < length; s++) {
             work->places[s] = first + s * 3 * inner + inner;
-            if (sources->turns)
-                turn(first + s * 3 * inner, 2 * inner, sources->turns + s * size, size);
+            if (sources->rotary)
+                rotate(first + s * 3 * inner, 2 * inner, sources->rotary + s * size, size);
         }
         for (int64_t s = 0, some; s < length; s += some) {
             some = length - s < TOGETHER ? length - s : TOGETHER;
@@ -243,7 +245,7 @@ void encode(const Stack *stack, Sources *sources) {
         if (!is_source(stack, sources, b - 1)) sources->refused = b;
     if (sources->refused) return;
     for (int64_t b = 0; b < sources->sources; b++) rows += sources->lengths[b];
-    lay_out(&work, stack, rows, longest, sources->room);
+    lay_out(&work, stack, rows, longest, sources->workspace);
     for (int64_t b = 0, row = 0; b < sources->sources; b++)
         for (int64_t s = 0; s < sources->lengths[b]; s++, row++) {
             const int64_t place = b * longest + s;
@@ -288,12 +290,12 @@ const int64_t layout[] = {
     width), AT(Stack, head_width), AT(Stack, last), AT(Stack, table), AT(Stack, tokens), AT(Stack,
     table_scale), AT(Stack, kernel),
     sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, steps), AT(Step, slots), AT(Step,
-    tokens), AT(Step, embedded), AT(Step, position), AT(Step, turns), AT(Step, past), AT(Step,
-    most_rows), AT(Step, origins), AT(Step, most_steps), AT(Step, memory), AT(Step, memory_length),
-    AT(Step, lengths), AT(Step, head), AT(Step, log_probs), AT(Step, room), AT(Step, refused),
+    tokens), AT(Step, embedded), AT(Step, position), AT(Step, rotary), AT(Step, past), AT(Step,
+    max_rows), AT(Step, origins), AT(Step, max_steps), AT(Step, memory), AT(Step, memory_length),
+    AT(Step, lengths), AT(Step, head), AT(Step, log_probs), AT(Step, workspace), AT(Step, refused),
     sizeof(Sources), AT(Sources, sources), AT(Sources, longest), AT(Sources, tokens),
-    AT(Sources, lengths), AT(Sources, embedded), AT(Sources, positions), AT(Sources, turns),
-    AT(Sources, states), AT(Sources, room), AT(Sources, refused),
+    AT(Sources, lengths), AT(Sources, embedded), AT(Sources, positions), AT(Sources, rotary),
+    AT(Sources, states), AT(Sources, workspace), AT(Sources, refused),
 };
 
 int64_t layout_length(void) { return (int64_t)(sizeof layout / sizeof layout[0]); }

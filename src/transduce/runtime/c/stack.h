@@ -39,21 +39,21 @@ typedef struct {
     const float *embedded; /* where the stack has no embedding table */
     /* Positional encodings, and cosines and sines of rotary positions, or NULL: of `step`, or where
      * rows have steps of their own, of all steps from 0 on. */
-    const float *position, *turns;
+    const float *position, *rotary;
     /* KV cache [steps][layers][maximum rows][2 width]: keys and values stay where they were
      * written when beam search reorders its hypotheses. */
     float *past;
-    int64_t most_rows;
+    int64_t max_rows;
     /* [maximum rows][1 + maximum steps]: the source of each row, then the row in which each past
      * step was written. */
     int32_t *origins;
-    int64_t most_steps;
+    int64_t max_steps;
     const float *const *memory; /* of each layer: keys, values [sources][length][2 width] */
     int64_t memory_length;
     const int64_t *lengths; /* of the sources */
     Weight head;
     float *log_probs;
-    void *room;
+    void *workspace;
     int64_t refused; /* set to 1 + the first row whose token is not in the vocabulary, else to 0 */
 } Step;
 

@@ -12,8 +12,8 @@
 
 #include "threads.h"
 
-#define MOST_THREADS 16
-#define MOST_ITEMS 0xffff
+#define MAX_THREADS 16
+#define MAX_ITEMS 0xffff
 #define SPINS 4000 /* some tens of microseconds */
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -25,7 +25,7 @@
 #endif
 
 typedef struct {
-    Share *share;
+    Task *task;
     const void *context;
 } Job;
 
@@ -39,15 +39,15 @@ static _Atomic int64_t done;     /* items of the job */
 static _Atomic int64_t sleepers; /* threads that wait for `wake` */
 static _Atomic int64_t callers = 1; /* that share the cores */
 
-static int has_items(uint64_t claim) { return ((claim >> 16) & MOST_ITEMS) < (claim & MOST_ITEMS); }
+static int has_items(uint64_t claim) { return ((claim >> 16) & MAX_ITEMS) < (claim & MAX_ITEMS); }
 
 /* Claim and do items of the present job until none is left. */
 static void work(void) {
     uint64_t claim = atomic_load(&claims);
     while (has_items(claim)) {
         if (!atomic_compare_exchange_weak(&claims, &claim, claim + (1 << 16))) continue;
-        const int64_t item = (claim >> 16) & MOST_ITEMS;
-        job.share(job.context, item, item + 1);
+        const int64_t item = (claim >> 16) & MAX_ITEMS;
+        job.task(job.context, item, item + 1);
         atomic_fetch_add(&done, 1);
         claim = atomic_load(&claims);
     }
@@ -96,15 +96,15 @@ static void start(int64_t wanted) {
 
 void share_threads(int64_t count) { atomic_store(&callers, count > 0 ? count : 1); }
 
-void divide(Share *share, const void *context, int64_t count, int64_t threads) {
+void divide(Task *task, const void *context, int64_t count, int64_t threads) {
     threads /= atomic_load(&callers);
-    const int alone = threads < 2 || count < 2 || count > MOST_ITEMS;
+    const int alone = threads < 2 || count < 2 || count > MAX_ITEMS;
     if (alone || pthread_mutex_trylock(&busy)) {
-        share(context, 0, count);
+        task(context, 0, count);
         return;
     }
-    start((threads < MOST_THREADS ? threads : MOST_THREADS) - 1);
-    job = (Job){share, context};
+    start((threads < MAX_THREADS ? threads : MAX_THREADS) - 1);
+    job = (Job){task, context};
     atomic_store(&done, 0);
     const uint64_t number = (atomic_load(&claims) >> 32) + 1;
     atomic_store(&claims, number << 32 | (uint64_t)count);

@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 /* Some of a work's items, from `first` up to but not including `last`. */
-typedef void Share(const void *context, int64_t first, int64_t last);
+typedef void Task(const void *context, int64_t first, int64_t last);
 
-/* share(context, ...) over all of `count` items, divided evenly among `threads` threads, this one
+/* task(context, ...) over all of `count` items, divided evenly among `threads` threads, this one
  * included; returns when all are done. Where the pool is at work for another caller, or cannot
  * start its threads, this thread does everything: the result is the same. */
-void divide(Share *share, const void *context, int64_t count, int64_t threads);
+void divide(Task *task, const void *context, int64_t count, int64_t threads);
 
 /* So many callers work side by side from now on: each divides its work among its share of the
  * threads. */
