@@ -148,7 +148,7 @@ def print_score(recipe: Recipe, trained: Trained) -> None:
     split = "test" if recipe.data.test is not None else "valid"
     about = "" if split == "test" else ", which also chose the checkpoint"
     print(f"Held-out score ({split}{about}):", flush=True)
-    evaluate_folder(trained.model, trained.folder, split=split, tell=print_metrics)
+    evaluate_folder(trained.model, trained.folder, split=split, on_measured=print_metrics)
 
 
 def next_steps(recipe: Recipe, trained: Trained, minutes: float) -> list[str]:

@@ -84,10 +84,10 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Says on a terminal how far something is; elsewhere nothing."""
     shown = sys.stderr.isatty()
 
-    def tell(done: int, of: int) -> None:
+    def show(done: int, of: int) -> None:
         if shown:
             print(f"\r{what}: {done} of {of} ", end="", file=sys.stderr, flush=True)
 
-    yield tell
+    yield show
     if shown:
         print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ import numpy as np
 from transduce.data.text.unicode import composed
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.bootstrap import Statistics
-from transduce.evaluation.metrics import Details, Measured, Metric, metric_of, share
+from transduce.evaluation.metrics import Details, Measured, Metric, metric_of, percentage
 
 BINS = 15  # bins of the reliability diagram, as in Guo et al. 2017
 MAX_CONFUSED = 50  # with more labels than this there is no confusion matrix
@@ -98,7 +98,7 @@ def _accuracy(items: Sequence[Labelled]) -> Measured:
         details["confusion"] = [
             [pairs[reference, predicted] for predicted in labels] for reference in labels
         ]
-    return Measured(statistics, share, details)
+    return Measured(statistics, percentage, details)
 
 
 def _of_words(known: bool) -> Callable[[Sequence[Labelled]], Measured]:
@@ -108,14 +108,14 @@ def _of_words(known: bool) -> Callable[[Sequence[Labelled]], Measured]:
             hits = [h for h, k in zip(item.hits, item.known, strict=False) if k == known]
             rows.append([sum(hits), len(hits)])
         statistics = np.array(rows, np.float64)
-        return Measured(statistics, share, _counts(statistics))
+        return Measured(statistics, percentage, _counts(statistics))
 
     return measured
 
 
 def _exact(items: Sequence[Labelled]) -> Measured:
     statistics = np.array([[all(item.hits), 1] for item in items], np.float64)
-    return Measured(statistics, share, _counts(statistics))
+    return Measured(statistics, percentage, _counts(statistics))
 
 
 def _counts(statistics: Statistics) -> Details:

@@ -70,9 +70,9 @@ def _score_groups(
     return found
 
 
-def metric_names(given: str, known: Sequence[str]) -> list[str]:
+def metric_names(chosen: str, known: Sequence[str]) -> list[str]:
     """The names in `bleu, chrf`; checked before decoding, not after an hour of it."""
-    names = [name.strip() for name in given.lower().split(",") if name.strip()]
+    names = [name.strip() for name in chosen.lower().split(",") if name.strip()]
     for name in names:
         if name not in known:
             near = nearest(name, known, f"; there are {', '.join(known)}")
@@ -88,13 +88,13 @@ def _evaluate_text(
     """The metrics of a language model on a text, and its number of tokens."""
     running = is_running(corpus)
     pairs = list(read_pairs(corpus, model.recipe.data.folder))
-    given = text_to_score(pairs, model.target_tokens, running)
-    if not given.tokens:
+    scored = text_to_score(pairs, model.target_tokens, running)
+    if not scored.tokens:
         raise DataError(f"{corpus_name(corpus)} has no text: there is nothing to measure")
-    total, tokens = model.negative_log_likelihood(given.texts)
-    measured = metrics_of(names, total, given, model.window)
+    total, tokens = model.negative_log_likelihood(scored.texts)
+    measured = metrics_of(names, total, scored, model.window)
     if running:
-        plain, _ = model.negative_log_likelihood(in_blocks(given, model.window))
+        plain, _ = model.negative_log_likelihood(in_blocks(scored, model.window))
         loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
         measured = {"loss": loss, **measured}
     if by is None and not lines:
@@ -120,7 +120,7 @@ def evaluate_folder(
     overrides: Sequence[str] = (),
     by: str | None = None,
     lines: bool = False,
-    tell: Callable[[Evaluation], object] | None = None,
+    on_measured: Callable[[Evaluation], object] | None = None,
     write: bool = True,
     beside: Mapping[str, tuple[Model, Path]] | None = None,
     **settings: Any,
@@ -129,13 +129,13 @@ def evaluate_folder(
     folder, unless `write` is false.
 
     A language model scores the text, and nothing is decoded. Results of an ensemble with other
-    models, or with the adapter that the model was given, have another name. `tell` gets the scores
-    first: a folder that cannot be written to must not lose them. `overrides` are of the recipe,
-    such as `data.folder=…` if its files have moved. `by` cuts the items into slices: see
+    models, or with the adapter that the model was given, have another name. `on_measured` gets
+    the scores first: a folder that cannot be written to must not lose them. `overrides` are of the
+    recipe, such as `data.folder=…` if its files have moved. `by` cuts the items into slices: see
     slices.cut. lines: of a language model, also what each line of the text counts. `beside` has
     the model for `rerank` or `language_model`, and its folder. `settings` are those of decoding.
     """
-    tell = tell or (lambda evaluation: None)
+    on_measured = on_measured or (lambda evaluation: None)
     model = copy(model)  # with its own copy of the recipe
     model.recipe = with_overrides(model.recipe, overrides, FREE)
     data = model.recipe.data
@@ -157,7 +157,7 @@ def evaluate_folder(
         of["adapter"] = [str(adapter.resolve())]
     if isinstance(model, LanguageModel):
         measured, tokens = _evaluate_text(model, corpus, names, by, lines)
-        tell(measured)
+        on_measured(measured)
         split = entry_name(folder, split, of)
         found: dict[str, Any] = dict(of)
         if measured.by_slice is not None:
@@ -196,7 +196,7 @@ def evaluate_folder(
     )
     if slices is not None:
         evaluation = replace(evaluation, by_slice=score_slices(slices, evaluation.rows))
-    tell(evaluation)
+    on_measured(evaluation)
     if write:
         write_evaluation(folder, split, evaluation, **metadata, **of)
     return evaluation

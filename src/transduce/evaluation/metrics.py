@@ -336,7 +336,7 @@ def _exact(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[s
     ]
     statistics = np.array(rows, dtype=np.float64)
     correct, items = (int(count) for count in statistics.sum(axis=0))
-    return Measured(statistics, share, {"correct": correct, "items": items})
+    return Measured(statistics, percentage, {"correct": correct, "items": items})
 
 
 def _accuracy(
@@ -353,7 +353,7 @@ def _accuracy(
         rows.append(max(candidates, key=lambda row: row[0] / row[1] if row[1] else 1.0))
     statistics = np.array(rows, dtype=np.float64)
     correct, positions = (int(count) for count in statistics.sum(axis=0))
-    return Measured(statistics, share, {"correct": correct, "positions": positions})
+    return Measured(statistics, percentage, {"correct": correct, "positions": positions})
 
 
 def _registered(
@@ -380,7 +380,7 @@ def _mean(total: Statistics) -> float:
     return float(total[0] / total[1])
 
 
-def share(total: Statistics) -> float:
+def percentage(total: Statistics) -> float:
     right, count = (float(part) for part in total)
     # An empty reference and an empty hypothesis match.
     return 100.0 * right / count if count else 100.0

@@ -81,21 +81,21 @@ def text_to_score(pairs: Iterable[Pair], tokens: Tokens, running: bool) -> Score
     )
 
 
-def in_blocks(given: ScoredText, size: int) -> list[NDArray[np.int32]]:
+def in_blocks(scored: ScoredText, size: int) -> list[NDArray[np.int32]]:
     """Texts cut into blocks of `size` tokens, each of which is scored without context."""
-    return [text[at : at + size] for text in given.texts for at in range(0, len(text), size)]
+    return [text[at : at + size] for text in scored.texts for at in range(0, len(text), size)]
 
 
 def metrics_of(
-    names: Sequence[str], total: float, given: ScoredText, window: int
+    names: Sequence[str], total: float, scored: ScoredText, window: int
 ) -> dict[str, Metric]:
     """The named metrics of a text with the negative log-likelihood `total`."""
-    statistics = np.array([total, given.tokens, given.characters, given.bytes])
+    statistics = np.array([total, scored.tokens, scored.characters, scored.bytes])
     details = {
-        "tokens": given.tokens,
-        "characters": given.characters,
-        "bytes": given.bytes,
-        "unknown_tokens": given.unknown,
+        "tokens": scored.tokens,
+        "characters": scored.characters,
+        "bytes": scored.bytes,
+        "unknown_tokens": scored.unknown,
         "window": window,
         "stride": stride(window),
     }
@@ -114,8 +114,8 @@ def line_rows(
 
     Lines of a running text are scored with the text before them.
     """
-    given = text_to_score(pairs, model.target_tokens, running)
-    values = model.log_probabilities(given.texts)
+    scored = text_to_score(pairs, model.target_tokens, running)
+    values = model.log_probabilities(scored.texts)
     if running:
         lines = [(pair.target, pair.line == 1) for pair in pairs]
         lengths = [len(ids) for ids in model.target_tokens.encode_lines(lines)]
@@ -127,7 +127,7 @@ def line_rows(
             for of_line, text in zip(values, (pair.target for pair in pairs), strict=True)
         ]
     )
-    details = {"tokens": given.tokens, "unknown_tokens": given.unknown}
+    details = {"tokens": scored.tokens, "unknown_tokens": scored.unknown}
     return {name: Measured(statistics, SCORES[name], dict(details)) for name in names}
 
 

@@ -13,7 +13,7 @@ from transduce.evaluation.bootstrap import (
     resampled,
     slice_gap,
 )
-from transduce.evaluation.metrics import rows_of, share
+from transduce.evaluation.metrics import percentage, rows_of
 
 SEED = 12345
 TEXT = "a cat dog sits on the mat and looks at an old red house near some tall trees"
@@ -68,13 +68,13 @@ def hits(*right: int) -> np.ndarray:
 
 def test_two_items_by_hand() -> None:
     # Drawn twice the first, both, twice the second: 0, 50 or 100 better, in ¼, ½ and ¼ of cases.
-    found = paired_difference((hits(1, 0), share), (hits(1, 1), share), resamples=4000)
+    found = paired_difference((hits(1, 0), percentage), (hits(1, 1), percentage), resamples=4000)
     assert found.value == 50.0
     assert (found.low, found.high) == (0.0, 100.0)
     assert not found.is_clear
     # As far from 50 as 50 is from zero are 0 and 100.
     assert found.p == pytest.approx(0.5, abs=0.03)
-    same = paired_difference((hits(1, 0), share), (hits(1, 0), share))
+    same = paired_difference((hits(1, 0), percentage), (hits(1, 0), percentage))
     assert (same.value, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
 
 
@@ -83,26 +83,26 @@ def test_both_models_are_asked_for_the_same_items() -> None:
     first = hits(*([1, 0] * 200))
     second = first.copy()
     second[1:17:2, 0] = 1
-    found = paired_difference((first, share), (second, share))
+    found = paired_difference((first, percentage), (second, percentage))
     assert found.value == pytest.approx(2.0)
     assert found.low is not None
     assert found.high is not None
     assert 0.5 < found.low < 2.0 < found.high < 4.0  # by itself each score varies by ±5
-    low, high = middle(resampled(first, share))
+    low, high = middle(resampled(first, percentage))
     assert high - low > 8
     assert found.p is not None
     assert found.p < 0.05
 
 
 def test_without_a_row_an_item_there_is_no_interval() -> None:
-    found = paired_difference((hits(1, 0), share), (np.array([[2.0, 2.0]]), share))
+    found = paired_difference((hits(1, 0), percentage), (np.array([[2.0, 2.0]]), percentage))
     assert (found.value, found.low, found.p) == (50.0, None, None)
 
 
 def test_the_gap_is_between_the_best_and_the_worst_slice() -> None:
     slices = ["x"] * 40 + ["y"] * 40 + ["z"] * 40
     rows = hits(*([1] * 36 + [0] * 4), *([1] * 20 + [0] * 20), *([1] * 28 + [0] * 12))
-    found = slice_gap(rows, share, slices, higher_is_better=True)
+    found = slice_gap(rows, percentage, slices, higher_is_better=True)
     assert found is not None
     assert (found.best, found.worst, found.value) == ("x", "y", pytest.approx(40.0))
     assert found.low is not None
@@ -110,7 +110,7 @@ def test_the_gap_is_between_the_best_and_the_worst_slice() -> None:
     assert 15 < found.low < 40 < found.high < 65
     assert found.p is not None
     assert found.p < 0.01
-    errors = slice_gap(rows, share, slices, higher_is_better=False)
+    errors = slice_gap(rows, percentage, slices, higher_is_better=False)
     assert errors is not None
     assert (errors.best, errors.worst) == ("y", "x")
     assert errors.low is not None
@@ -120,9 +120,9 @@ def test_the_gap_is_between_the_best_and_the_worst_slice() -> None:
 def test_a_gap_by_chance_has_a_large_p() -> None:
     random = np.random.default_rng(3)
     rows = hits(*random.integers(0, 2, size=200))
-    found = slice_gap(rows, share, [f"part {n % 8}" for n in range(200)], True)
+    found = slice_gap(rows, percentage, [f"part {n % 8}" for n in range(200)], True)
     assert found is not None
     assert found.value > 5  # with eight slices there always is one
     assert found.p is not None
     assert found.p > 0.1
-    assert slice_gap(rows, share, ["one"] * 200, True) is None
+    assert slice_gap(rows, percentage, ["one"] * 200, True) is None

@@ -305,7 +305,7 @@ def test_scores_are_reported_before_they_are_written(
     reported: list[Evaluation] = []
     monkeypatch.setattr("transduce.evaluation.results.update_metrics", full)
     with pytest.raises(CheckpointError):
-        evaluate_folder(load(folder), folder, tell=reported.append)
+        evaluate_folder(load(folder), folder, on_measured=reported.append)
     assert list(reported[0].metrics) == ["cer"]
 
 

@@ -89,10 +89,12 @@ def ablate(
             f"--prune is {prune}; the model has {len(trial.heads)} heads, and each of its "
             f"{len({one.part for one in trial.heads})} attention layers keeps one"
         )
-    with progress("heads") as tell:
-        value, worths = measure_heads(trial, tell=tell)
-    with progress("pruning") as tell:
-        removals = prune_greedily(trial, worths, keep=prune, candidates=candidates, tell=tell)
+    with progress("heads") as on_progress:
+        value, worths = measure_heads(trial, on_progress=on_progress)
+    with progress("pruning") as on_progress:
+        removals = prune_greedily(
+            trial, worths, keep=prune, candidates=candidates, on_progress=on_progress
+        )
     name = model.resolve().name
     found = Ablation(name, metric, value, corpus, len(trial.items), worths, removals)
     print_ablation(found)

@@ -100,7 +100,7 @@ def evaluate(
     evaluation = evaluate_folder(
         transducer,
         folder,
-        tell=print_metrics,
+        on_measured=print_metrics,
         overrides=overrides or [],
         by=by or ("length" if report else None),
         lines=items is not None,

@@ -57,8 +57,8 @@ BUDGETS = {"loss": (0.01, 0.05, 0.1)}
 POINTS = (0.1, 0.5, 1.0)
 CANDIDATES = 4
 
-Tell = Callable[[int, int], object]
-"""Is told how many heads were measured, of how many."""
+OnProgress = Callable[[int, int], object]
+"""Called with the number of heads measured, and of all."""
 
 
 class Head(NamedTuple):
@@ -185,15 +185,15 @@ def _mean(total: Statistics) -> float:
 
 
 def measure_heads(
-    trial: Trial, resamples: int = RESAMPLES, tell: Tell | None = None
+    trial: Trial, resamples: int = RESAMPLES, on_progress: OnProgress | None = None
 ) -> tuple[float, list[Worth]]:
     """The metric of the whole model, and its change without each head, in their order."""
     whole = trial.rows()
     worths = []
     for number, head in enumerate(trial.heads, start=1):
         worths.append(Worth(head, paired_difference(whole, trial.rows([head]), resamples)))
-        if tell is not None:
-            tell(number, len(trial.heads))
+        if on_progress is not None:
+            on_progress(number, len(trial.heads))
     return whole[1](whole[0].sum(axis=0)), worths
 
 
@@ -203,7 +203,7 @@ def prune_greedily(
     keep: int | None = None,
     candidates: int = CANDIDATES,
     resamples: int = RESAMPLES,
-    tell: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> list[Removal]:
     """Remove the head that hurts least, again and again.
 
@@ -233,8 +233,8 @@ def prune_greedily(
         harm, rows = tried[best]
         left.remove(best)
         removals.append(Removal(best, len(left), paired_difference(whole, rows, resamples)))
-        if tell is not None:
-            tell(len(removals), len(trial.heads))
+        if on_progress is not None:
+            on_progress(len(removals), len(trial.heads))
         if keep is None and harm > limit:
             break
     return removals

@@ -21,7 +21,7 @@ from transduce.tasks.tag import Tagger
 from transduce.tasks.transduce import Transducer
 
 FROM_TOKENS = ("table", "letters", "ngrams")
-"""Modules of a front end that say what is there, and not where."""
+"""Modules of a frontend that say what is there, and not where."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _of_transducer(
 ) -> Subject:
     context = NO_CONTEXT
     if isinstance(model, SpeechModel):
-        ids, times, context = _heard(model, source, settings)
+        ids, times, context = _samples_of(model, source, settings)
         pieces: list[str] = []
         read_S = torch.as_tensor(ids)
     else:
@@ -116,13 +116,16 @@ def _of_transducer(
 
     def features(inputs: Sequence[Tensor]) -> Tensor:
         count = len(inputs[0])
-        with _given(network.front, inputs[0]), _given(network.decoder.embedding, inputs[1]):
+        with (
+            _with_output(network.front, inputs[0]),
+            _with_output(network.decoder.embedding, inputs[1]),
+        ):
             rows = (read_1S.expand(count, -1), lengths_1.expand(count), read_1T.expand(count, -1))
             found: Tensor = network(*rows, **context.keywords)
             return found
 
-    fronts = [(network.front, _read(network.front, read_1S, lengths_1, times, context))]
-    inputs, bases = _embedded([*fronts, (network.decoder.embedding, (read_1T,))], baseline)
+    frontends = [(network.front, _read(network.front, read_1S, lengths_1, times, context))]
+    inputs, bases = _embedded([*frontends, (network.decoder.embedding, (read_1T,))], baseline)
     return Subject(
         names=["source", "prefix"],
         inputs=inputs,
@@ -153,7 +156,7 @@ def _of_language_model(
     read_1T = torch.tensor([[BEGIN, *text[:-1]]]).to(model.device)
 
     def features(inputs: Sequence[Tensor]) -> Tensor:
-        with _given(network.decoder.embedding, inputs[0]):
+        with _with_output(network.decoder.embedding, inputs[0]):
             found: Tensor = network(read_1T.expand(len(inputs[0]), -1))
             return found
 
@@ -183,7 +186,7 @@ def _of_classifier(
     times: list[float] = []
     context = NO_CONTEXT
     if isinstance(model, AudioClassifier):
-        ids, times, context = _heard(model, source, settings)
+        ids, times, context = _samples_of(model, source, settings)
     else:
         (ids,), _ = model._encode([source])
     if not len(ids):
@@ -219,13 +222,13 @@ def _labelled(
 
     def features(inputs: Sequence[Tensor]) -> Tensor:
         count = len(inputs[0])
-        with _given(network.front, inputs[0]):
+        with _with_output(network.front, inputs[0]):
             rows = (read_1S.expand(count, -1), lengths_1.expand(count))
             found: Tensor = network(*rows, **context.keywords)
             return found
 
-    fronts = [(network.front, _read(network.front, read_1S, lengths_1, times, context))]
-    inputs, bases = _embedded(fronts, baseline)
+    frontends = [(network.front, _read(network.front, read_1S, lengths_1, times, context))]
+    inputs, bases = _embedded(frontends, baseline)
     return Subject(
         names=["source"],
         inputs=inputs,
@@ -242,13 +245,13 @@ def _labelled(
 
 
 def _read(
-    front: Any, read_1S: Tensor, lengths_1: Tensor, times: Sequence[float], context: CallContext
+    frontend: Any, read_1S: Tensor, lengths_1: Tensor, times: Sequence[float], context: CallContext
 ) -> tuple[Any, ...]:
-    """What a front end is called with: that of audio with lengths and tags."""
-    return (read_1S, lengths_1, front.tags_of(context)) if times else (read_1S,)
+    """What a frontend is called with: that of audio with lengths and tags."""
+    return (read_1S, lengths_1, frontend.tags_of(context)) if times else (read_1S,)
 
 
-def _heard(
+def _samples_of(
     model: AudioInputModel, source: Any, settings: Mapping[str, Any]
 ) -> tuple[list[int], list[float], CallContext]:
     """The samples of a recording, the second at which each state begins, and its tags."""
@@ -256,8 +259,8 @@ def _heard(
     ((wave, remark, _),) = model.recordings.waves_of([recording.source])
     if recording.error or wave is None:
         raise DataError(recording.error or remark)
-    front = model.network.front
-    times = [recording.start + front.seconds_of(n) for n in range(front.states_of(len(wave)))]
+    frontend = model.network.front
+    times = [recording.start + frontend.seconds_of(n) for n in range(frontend.states_of(len(wave)))]
     context = (
         NO_CONTEXT if model.recordings.settings.prompt else model.context_of(Call(recording.tags))
     )
@@ -268,33 +271,33 @@ def _heard(
 
 
 def _embedded(
-    fronts: Sequence[tuple[nn.Module, tuple[Any, ...]]], baseline: str
+    frontends: Sequence[tuple[nn.Module, tuple[Any, ...]]], baseline: str
 ) -> tuple[list[Tensor], ...]:
-    """What front ends give for tokens, and what for a baseline at the same positions."""
+    """What frontends give for tokens, and what for a baseline at the same positions."""
     inputs, bases = [], []
     with torch.no_grad():
-        for front, read in fronts:
-            inputs.append(_vectors(front(*read)).clone())
+        for frontend, read in frontends:
+            inputs.append(_vectors(frontend(*read)).clone())
             if baseline == "unknown" and len(read) == 1:
                 special = (read[0] == BEGIN) | (read[0] == END)
                 unknown = read[0].masked_fill(~special, UNKNOWN)
-                bases.append(_vectors(front(unknown)).clone())
+                bases.append(_vectors(frontend(unknown)).clone())
                 continue
-            with _without_tokens(front, baseline):
-                bases.append(_vectors(front(*read)).clone())
+            with _without_tokens(frontend, baseline):
+                bases.append(_vectors(frontend(*read)).clone())
     return inputs, bases
 
 
-def _vectors(given: Any) -> Tensor:
-    """The front end of audio gives their number too."""
-    found = given[0] if isinstance(given, tuple) else given
+def _vectors(output: Any) -> Tensor:
+    """The frontend of audio gives their number too."""
+    found = output[0] if isinstance(output, tuple) else output
     assert isinstance(found, Tensor)
     return found
 
 
 @contextmanager
-def _without_tokens(front: nn.Module, baseline: str) -> Iterator[None]:
-    """Within, what a front end knows of tokens is zero, or the mean of its table of embeddings, and
+def _without_tokens(frontend: nn.Module, baseline: str) -> Iterator[None]:
+    """Within, what a frontend knows of tokens is zero, or the mean of its table of embeddings, and
     of audio the features are zero, which is their mean; positions stay."""
 
     def silence(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -306,7 +309,7 @@ def _without_tokens(front: nn.Module, baseline: str) -> Iterator[None]:
         return torch.zeros_like(output)
 
     with ExitStack() as held:
-        for name, module in front.named_children():
+        for name, module in frontend.named_children():
             if name == "subsampling":
                 held.callback(module.register_forward_pre_hook(silence).remove)
             if name in FROM_TOKENS:
@@ -315,13 +318,13 @@ def _without_tokens(front: nn.Module, baseline: str) -> Iterator[None]:
 
 
 @contextmanager
-def _given(front: nn.Module, x_NPD: Tensor) -> Iterator[None]:
-    """Within, a front end gives these vectors, whatever it reads."""
+def _with_output(frontend: nn.Module, x_NPD: Tensor) -> Iterator[None]:
+    """Within, a frontend gives these vectors, whatever it reads."""
 
     def replaced(module: nn.Module, inputs: Any, output: Any) -> Any:
         return (x_NPD, *output[1:]) if isinstance(output, tuple) else x_NPD
 
-    hook = front.register_forward_hook(replaced)
+    hook = frontend.register_forward_hook(replaced)
     try:
         yield
     finally:
