@@ -68,13 +68,13 @@ def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> 
         busy = {actor.decode.remote(pending.pop(0)): actor for actor in actors}
         while busy:
             ready, _ = ray.wait(list(busy), timeout=POLL)
-            progress.tell()
+            progress.show()
             for task in ready:
                 actor = busy.pop(task)
                 ray.get(task)
                 if pending:
                     busy[actor.decode.remote(pending.pop(0))] = actor
-        progress.tell(force=True)
+        progress.show(force=True)
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
         raise cause if isinstance(cause, TransduceError) else error from None

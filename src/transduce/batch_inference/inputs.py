@@ -364,12 +364,12 @@ def joined(parts: Sequence[Part], count: int) -> Iterator[Part]:
         yield some[0][0], some[0][1], sum(lines for _, _, lines in some)
 
 
-def share(shards: int, task: int, tasks: int) -> range:
+def shards_of_task(shards: int, task: int, tasks: int) -> range:
     """The shards of task i of n, such as one of a Slurm array: each shard is in exactly one."""
     return range(task * shards // tasks, (task + 1) * shards // tasks)
 
 
-def parse_share(text: str) -> tuple[int, int]:
+def parse_task(text: str) -> tuple[int, int]:
     """`i/n`, i from 0 to n - 1. Raises DataError."""
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if found is None or int(found[1]) >= int(found[2]):

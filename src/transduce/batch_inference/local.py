@@ -54,7 +54,7 @@ def run_locally(
         running = [_start(job, pending, n, count, device, decoder) for n in range(count)]
         while running:
             time.sleep(POLL)
-            progress.tell()
+            progress.show()
             for worker in [one for one in running if one.process.exitcode is not None]:
                 running.remove(worker)
                 code = worker.process.exitcode
@@ -67,7 +67,7 @@ def run_locally(
                 if dead > DEATHS:
                     raise ModelError(_died(code))
                 running.append(_start(job, pending, worker.number, count, device, decoder))
-        progress.tell(force=bool(pending))
+        progress.show(force=bool(pending))
     finally:
         for worker in running:
             worker.process.terminate()

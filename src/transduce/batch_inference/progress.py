@@ -59,7 +59,7 @@ class Progress:
             running += lines_in(path) if path.name in names else 0
         return min(self.total, self.finished + running)
 
-    def tell(self, force: bool = False) -> None:
+    def show(self, force: bool = False) -> None:
         """Show a line, unless one was shown a moment ago."""
         now = self.clock()
         pause = TERMINAL if self.terminal else FIRST if self.shown_at == self.begin else PLAIN

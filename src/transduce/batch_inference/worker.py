@@ -68,7 +68,7 @@ def lines_in(path: Path) -> int:
 
 
 def decode_shard(job: Job, shard: Shard, decoder: Decoder, note: Note) -> None:
-    """Write the output of a shard; `note` is told the number of lines done.
+    """Write the output of a shard; `note` is called with the number of lines done.
 
     The errors file is in place before the output: a shard with an output is finished. Raises
     DataError for an input that has changed, CheckpointError where a file cannot be written.
@@ -176,12 +176,12 @@ def take(job: Job, shard: Shard, decoder: Decoder, beat: Callable[[], object]) -
         if note is None or job.is_finished(shard):
             return False
 
-        def tell(lines: int) -> None:
+        def note_and_beat(lines: int) -> None:
             note(lines)
             beat()
 
-        tell(0)
-        decode_shard(job, shard, decoder, tell)
+        note_and_beat(0)
+        decode_shard(job, shard, decoder, note_and_beat)
         return True
 
 

@@ -70,14 +70,16 @@ class Metrics:
         self._sessions = Gauge(
             "transduce:live_sessions", "Live sessions that are open.", registry=registry
         )
-        self._heard = family("transduce:live_audio_seconds", "Audio of live sessions that ended.")
+        self._live_audio = family(
+            "transduce:live_audio_seconds", "Audio of live sessions that ended."
+        )
         self._lag = family(
             "transduce:live_lag_seconds",
             "Time from the arrival of live audio to the end of its recognition.",
             SECONDS,
         )
         for name in models:  # there at 0 from the start
-            for counter in (self._prompt, self._generated, self._rejected, self._heard):
+            for counter in (self._prompt, self._generated, self._rejected, self._live_audio):
                 counter.counts[name,] = 0
             for reason in REASONS:
                 self._success.counts[name, reason] = 0
@@ -100,9 +102,9 @@ class Metrics:
     def rejected(self, model: str) -> None:
         self._rejected.counts[model,] += 1
 
-    def heard(self, model: str, seconds: float) -> None:
+    def count_live_audio(self, model: str, seconds: float) -> None:
         """A live session has ended."""
-        self._heard.counts[model,] += seconds
+        self._live_audio.counts[model,] += seconds
 
     def live_lag(self, model: str, seconds: float) -> None:
         self._lag.histogram(model).observe(seconds)

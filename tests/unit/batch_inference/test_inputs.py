@@ -12,7 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transduce.batch_inference import inputs, job, rows
-from transduce.batch_inference.inputs import InputFile, Shard, Table, cut, parse_share, share
+from transduce.batch_inference.inputs import (
+    InputFile,
+    Shard,
+    Table,
+    cut,
+    parse_task,
+    shards_of_task,
+)
 from transduce.errors import DataError
 
 TEXT = Table("text", None, ("source",))
@@ -149,7 +156,7 @@ def test_the_json_of_each_key(record: dict[str, Any], space: str) -> None:
 
 @given(count=st.integers(0, 500), tasks=st.integers(1, 700))
 def test_every_shard_is_in_one_task_of_an_array(count: int, tasks: int) -> None:
-    parts = [share(count, task, tasks) for task in range(tasks)]
+    parts = [shards_of_task(count, task, tasks) for task in range(tasks)]
     assert [number for part in parts for number in part] == list(range(count))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -157,8 +164,8 @@ def test_every_shard_is_in_one_task_of_an_array(count: int, tasks: int) -> None:
 @pytest.mark.parametrize("text", ["", "1", "3/3", "-1/3", "1/0", "a/b", "1/2/3", "0/ 4"])
 def test_a_wrong_share_is_one_sentence(text: str) -> None:
     with pytest.raises(DataError, match="it must be i/n"):
-        parse_share(text)
-    assert parse_share("0/8") == (0, 8)
+        parse_task(text)
+    assert parse_task("0/8") == (0, 8)
 
 
 def test_a_long_line_costs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

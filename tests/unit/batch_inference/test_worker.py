@@ -66,18 +66,18 @@ def test_progress_counts_lines_and_tells_the_time_left(tmp_path: Path) -> None:
     job.output(job.shards[0]).write_text("")  # finished earlier: not part of the speed
     stream = Terminal()
     progress = Progress(job, job.shards, stream, lambda: now[0])
-    progress.tell()
+    progress.show()
     assert stream.getvalue() == ""
     job.output(job.shards[2]).write_text("")
     job.claim(job.shards[3]).write_text("0000000050")
     now[0] = 10.0
-    progress.tell()
+    progress.show()
     assert stream.getvalue().endswith("2/4 shards, 250/400 lines (62 %), 15 lines/s, 10 s left")
-    progress.tell()  # a moment later
+    progress.show()  # a moment later
     assert stream.getvalue().count("shards") == 1
     for shard in job.shards:
         job.output(shard).write_text("")
-    progress.tell(force=True)
+    progress.show(force=True)
     assert stream.getvalue().endswith("4/4 shards, 400/400 lines (100 %), 30 lines/s\n")
 
 
@@ -87,7 +87,7 @@ def test_progress_in_a_file_begins_soon(tmp_path: Path) -> None:
     reported = []
     for second in range(1, 70):
         now[0] = float(second)
-        progress.tell()
+        progress.show()
         reported.append(stream.getvalue().count("\n"))
     assert [reported.index(count) + 1 for count in (1, 2, 3)] == [5, 35, 65]
 

@@ -89,7 +89,7 @@ def batch(
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from transduce.batch_inference.decoder import open_decoder
-    from transduce.batch_inference.inputs import parse_share, share
+    from transduce.batch_inference.inputs import parse_task, shards_of_task
     from transduce.batch_inference.job import FEWEST_LINES, Settings, open_job
     from transduce.batch_inference.rows import GROUP_LINES
     from transduce.cli.input import check_tags
@@ -101,7 +101,7 @@ def batch(
             f"there is no engine {engine}; there are {', '.join(ENGINES)} (for a model that was "
             f"exported for CTranslate2 or ONNX, give its folder as MODEL)"
         )
-    task, tasks = parse_share(shard) if shard is not None else (0, 1)
+    task, tasks = parse_task(shard) if shard is not None else (0, 1)
     decode = dict(settings)
     tags = decode.pop("tags", [])
     ensemble = [str(one.absolute()) for one in decode.pop("ensemble", [])]
@@ -145,7 +145,7 @@ def batch(
     if engine == "slurm":
         _write_slurm(job, workers, device)
         return
-    shards = [job.shards[number] for number in share(len(job.shards), task, tasks)]
+    shards = [job.shards[number] for number in shards_of_task(len(job.shards), task, tasks)]
     todo = [one for one in shards if not job.is_finished(one)]
     if len(todo) < len(shards):
         say(f"{len(shards) - len(todo):,} of {len(shards):,} shards are finished already")

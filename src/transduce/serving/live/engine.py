@@ -117,7 +117,7 @@ class LiveEngine:
         if stream not in self.streams:
             return
         self.streams.discard(stream)
-        self.metrics.heard(stream.served.name, stream.sent_seconds)
+        self.metrics.count_live_audio(stream.served.name, stream.sent_seconds)
         self._leave(stream)
         stream.close()
 
@@ -219,7 +219,7 @@ class LiveEngine:
         for streams in groups.values():
             for stream, found in self._step(streams):
                 more = stream.session.ready
-                self._tell(stream, found, more, arrived[stream])
+                self._report(stream, found, more, arrived[stream])
                 if more:
                     again.add(stream)
                 elif stream.session.ended:
@@ -247,7 +247,7 @@ class LiveEngine:
             found |= dict(zip(ready, new, strict=True))
         return list(found.items())
 
-    def _tell(
+    def _report(
         self, stream: LiveStream, found: list[Transcript], more: bool, arrived: float | None
     ) -> None:
         session = stream.session
@@ -279,18 +279,18 @@ class Turns:
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._asked = self._given = 0
+        self._asked = self._served = 0
 
     def __enter__(self) -> None:
         with self._condition:
             own = self._asked
             self._asked += 1
-            while own != self._given:
+            while own != self._served:
                 self._condition.wait()
 
     def __exit__(self, *_: object) -> None:
         with self._condition:
-            self._given += 1
+            self._served += 1
             self._condition.notify_all()
 
 

@@ -60,7 +60,7 @@ class RealtimeConversation(Conversation):
         if intent != "transcription":
             raise ParameterError("this server transcribes; intent must be transcription", "intent")
         self._configuration.check(self.live)
-        await self._tell("session.created", session=self._session())
+        await self._send_event("session.created", session=self._session())
 
     async def hear(self, message: str | bytes) -> bool:
         self._event = None
@@ -78,7 +78,7 @@ class RealtimeConversation(Conversation):
         elif kind == "input_audio_buffer.clear":
             self.drop_stream()
             self._item, self.rest = None, b""
-            await self._tell("input_audio_buffer.cleared")
+            await self._send_event("input_audio_buffer.cleared")
         elif isinstance(kind, str) and kind in UPDATES:
             await self._update(event.get("session"), UPDATES[kind])
         else:
@@ -98,7 +98,7 @@ class RealtimeConversation(Conversation):
             self.rest = b""
         self._configuration, self._beta = changed, beta
         name = "transcription_session.updated" if beta else "session.updated"
-        await self._tell(name, session=self._session())
+        await self._send_event(name, session=self._session())
 
     async def _append(self, audio: Any) -> None:
         if not isinstance(audio, str):
@@ -149,7 +149,7 @@ class RealtimeConversation(Conversation):
         self._item = item = Item(new_id("item"), start)
         if self._configuration.turns:
             milliseconds = round(1000 * start)
-            await self._tell(
+            await self._send_event(
                 "input_audio_buffer.speech_started", item_id=item.id, audio_start_ms=milliseconds
             )
         return item
@@ -159,27 +159,27 @@ class RealtimeConversation(Conversation):
         whole = f"{item.text} {text}".strip() if item.text else text
         if len(whole) > len(item.shown) and whole.startswith(item.shown):
             new, item.shown = whole[len(item.shown) :], whole
-            await self._tell(PIECE + "delta", item_id=item.id, content_index=0, delta=new)
+            await self._send_event(PIECE + "delta", item_id=item.id, content_index=0, delta=new)
 
     async def _complete(self, item: Item, end: float | None = None) -> None:
         end = self.seconds_before if end is None else end
         self._item = None
         if self._configuration.turns:
             milliseconds = round(1000 * end)
-            await self._tell(
+            await self._send_event(
                 "input_audio_buffer.speech_stopped", item_id=item.id, audio_end_ms=milliseconds
             )
         before = {"previous_item_id": self._previous}
-        await self._tell("input_audio_buffer.committed", item_id=item.id, **before)
+        await self._send_event("input_audio_buffer.committed", item_id=item.id, **before)
         content = {"type": "input_audio", "transcript": None}
         message = {"id": item.id, "object": "realtime.item", "type": "message", "role": "user"}
         message |= {"status": "completed", "content": [content]}  # type: ignore[dict-item]
         names = ["created"] if self._beta else ["added", "done"]
         for name in names:
-            await self._tell(f"conversation.item.{name}", item=message, **before)
+            await self._send_event(f"conversation.item.{name}", item=message, **before)
         self._previous = item.id
         usage = {"type": "duration", "seconds": round(max(0.0, end - item.start), 3)}
-        await self._tell(
+        await self._send_event(
             PIECE + "completed",
             item_id=item.id,
             content_index=0,
@@ -192,9 +192,9 @@ class RealtimeConversation(Conversation):
             self._item = None
         details = error_fields(error) | {"event_id": self._event}
         del details["request_id"]
-        await self._tell("error", error=details)
+        await self._send_event("error", error=details)
 
-    async def _tell(self, kind: str, **fields: Any) -> None:
+    async def _send_event(self, kind: str, **fields: Any) -> None:
         await self.send({"type": kind, "event_id": new_id("event"), **fields})
 
     def _session(self) -> dict[str, Any]:
