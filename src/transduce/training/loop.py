@@ -231,7 +231,7 @@ class Run:
             longest = longest_pair(batches.corpus, self.recipe.data.max_length)
             longest = longest if batches.block is None else (0, batches.block)
             fits = fitting_budget(self.update, longest)
-            state.tokens = int(min(minimum for (minimum,) in self.ranks.share([fits])))
+            state.tokens = int(min(minimum for (minimum,) in self.ranks.all_gather_numbers([fits])))
             self.progress.print_line(f"Batches have up to {state.tokens:,} tokens, which fit here.")
         batches.tokens = state.tokens
 
@@ -288,7 +288,7 @@ class Run:
         """
         state = self.state
         own = [float(asked), state.seconds, self._elapsed(), state.validation]
-        shared_values = self.ranks.share(own)
+        shared_values = self.ranks.all_gather_numbers(own)
         self.interrupted = any(asked for asked, *_ in shared_values)
         _, state.seconds, state.elapsed, state.validation = shared_values[0]
 

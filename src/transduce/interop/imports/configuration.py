@@ -58,7 +58,7 @@ class Configuration:
             raise self._wrong(name, f"a number from {minimum:g} to {maximum:g}")
         return float(value)
 
-    def share(self, name: str) -> float:
+    def fraction(self, name: str) -> float:
         """A dropout; 0 where it is not there. Raises ModelError."""
         return self.number(name, 0.0, 0.0, 0.99)
 

@@ -105,8 +105,8 @@ def _recipe(
         "positions": "sinusoidal" if family.halves else "learned",
         "max_positions": longest,
         "scale_embeddings": config.switch("scale_embedding"),
-        "attention_dropout": config.share("attention_dropout"),
-        "activation_dropout": config.share("activation_dropout"),
+        "attention_dropout": config.fraction("attention_dropout"),
+        "activation_dropout": config.fraction("activation_dropout"),
     }
     parts = {
         side: {
@@ -122,7 +122,7 @@ def _recipe(
         source.resolve().name,
         {
             "width": config.whole("d_model"),
-            "dropout": config.share("dropout"),
+            "dropout": config.fraction("dropout"),
             "tie_embeddings": "all" if tokens.shared else "target",
             **parts,
         },

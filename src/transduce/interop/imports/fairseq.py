@@ -92,7 +92,7 @@ def read(source: Path) -> Transducer:
         {
             "width": tables["decoder"].shape[1],
             "tie_embeddings": "all" if shared else "target" if tied else "none",
-            "dropout": settings.share("dropout"),
+            "dropout": settings.fraction("dropout"),
             **{side: section for side, (section, _) in sections.items()},
         },
         (source_V.tokens, target_V.tokens),
@@ -241,8 +241,8 @@ def _section(
         "norm_position": "pre" if pre else "post",
         "scale_embeddings": not settings.switch("no_scale_embedding"),
         "norm_embeddings": settings.switch("layernorm_embedding"),
-        "attention_dropout": settings.share("attention_dropout"),
-        "activation_dropout": settings.share("activation_dropout"),
+        "attention_dropout": settings.fraction("attention_dropout"),
+        "activation_dropout": settings.fraction("activation_dropout"),
     }
     if settings.switch("no_token_positional_embeddings"):
         return section | {"positions": "none"}, None

@@ -132,7 +132,7 @@ class _Numbers:
         self.divides_logits = config.text("model_type") == "t5" and config.switch(
             "scale_decoder_outputs", tied
         )
-        self.dropout = config.share("dropout_rate")
+        self.dropout = config.fraction("dropout_rate")
 
     def section(self, layers: str) -> dict[str, Any]:
         config = self._config

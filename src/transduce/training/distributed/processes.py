@@ -94,16 +94,16 @@ class Processes:
 
     def barrier(self) -> None:
         """Barrier: continue when all ranks are here."""
-        self.share([0.0])
+        self.all_gather_numbers([0.0])
 
-    def share(self, own: list[float]) -> list[list[float]]:
-        """All-all_gather of a few numbers, in the order of ranks; all must give equally many."""
+    def all_gather_numbers(self, own: list[float]) -> list[list[float]]:
+        """All-gather of a few numbers, in the order of ranks; all must give equally many."""
         if self.count == 1:
             return [own]
         return [found.tolist() for found in self._all(torch.tensor(own, dtype=torch.float64))]
 
     def all_gather(self, own: T) -> list[T]:
-        """All-all_gather of JSON values, in the order of ranks."""
+        """All-gather of JSON values, in the order of ranks."""
         if self.count == 1:
             return [own]
         return [json.loads(found) for found in self._all_gather(json.dumps(own).encode(), None)]
@@ -113,7 +113,7 @@ class Processes:
         return self.all_gather(own if self.first else None)[0]  # type: ignore[return-value]
 
     def exchange(self, own: bytes) -> list[bytes]:
-        """All-all_gather of bytes, in the order of ranks; for the thread that reads a stream."""
+        """All-gather of bytes, in the order of ranks; for the thread that reads a stream."""
         return [own] if self.count == 1 else self._all_gather(own, self._reading)
 
     def in_turn(self, make: Callable[[], T]) -> T:

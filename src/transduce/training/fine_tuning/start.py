@@ -97,9 +97,9 @@ def take_over(recipe: Recipe, other: Recipe) -> Recipe:
     """
     changed: dict[str, Any] = {}
     if same_task(recipe, other):
-        if not _given(recipe.model):
+        if not _has_keys(recipe.model):
             changed["model"] = other.model
-        if recipe.audio is not None and not _given(recipe.audio):
+        if recipe.audio is not None and not _has_keys(recipe.audio):
             changed["audio"] = other.audio
         elif recipe.audio is not None and recipe.audio.prompt is not None:
             changed["audio"] = _prompted(recipe.audio, other.audio)
@@ -136,6 +136,6 @@ def _sections(recipe: Recipe, other: Recipe, kept: str) -> Any:
     return theirs.model_copy(update=made)
 
 
-def _given(section: Any) -> bool:
+def _has_keys(section: Any) -> bool:
     """Whether a recipe gives any key of a section; a null only says that there is none."""
     return any(getattr(section, key) is not None for key in section.model_fields_set)

@@ -17,7 +17,7 @@ def test_alone_nothing_is_exchanged() -> None:
     ranks.barrier()
     assert tensor.tolist() == [0, 1, 2]
     assert ranks.first
-    assert ranks.share([1.5]) == [[1.5]]
+    assert ranks.all_gather_numbers([1.5]) == [[1.5]]
     assert ranks.all_gather({"a": 1}) == [{"a": 1}]
     assert ranks.broadcast("x") == "x"
     assert ranks.exchange(b"abc") == [b"abc"]
