@@ -122,11 +122,11 @@ def _recorded(sounddevice: Any, rate: int) -> Iterator[Samples]:
     waiting: queue.Queue[Samples] = queue.Queue(round(BACKLOG / BLOCK))
     said, last = False, time.monotonic()
 
-    def heard(samples: Samples, frames: int, at: Any, status: Any) -> None:
+    def on_audio(samples: Samples, frames: int, at: Any, status: Any) -> None:
         if not waiting.full():
             waiting.put_nowait(samples[:, 0].copy())
 
-    with _started(sounddevice, rate, heard) as stream:
+    with _started(sounddevice, rate, on_audio) as stream:
         print("Listening; Ctrl-C ends.", file=sys.stderr)
         while True:
             found = []
@@ -149,11 +149,11 @@ def _recorded(sounddevice: Any, rate: int) -> Iterator[Samples]:
 
 
 @contextmanager
-def _started(sounddevice: Any, rate: int, heard: Any) -> Iterator[Any]:
+def _started(sounddevice: Any, rate: int, on_audio: Any) -> Iterator[Any]:
     """The microphone's stream, listening until the end. Raises DataError."""
     try:
         stream = sounddevice.InputStream(
-            rate, blocksize=round(BLOCK * rate), channels=1, dtype="int16", callback=heard
+            rate, blocksize=round(BLOCK * rate), channels=1, dtype="int16", callback=on_audio
         )
     except sounddevice.PortAudioError as error:
         raise DataError(f"the microphone cannot be used: {error}") from None

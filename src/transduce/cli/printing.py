@@ -116,8 +116,8 @@ def print_recordings(
                 about = "" if source in output.warning else f"{source}: "
                 say(f"{about}{output.warning}")
             if kind != "json" and output.language_probability is not None:
-                heard = f"{output.language} (probability {output.language_probability:.2f})"
-                say(f"{source}: the language is {heard}")
+                language = f"{output.language} (probability {output.language_probability:.2f})"
+                say(f"{source}: the language is {language}")
             if kind in ENDINGS:
                 if not output.failed:
                     _write_transcript(model, output, source, kind, folder, written)

@@ -24,8 +24,8 @@ OnProgress = Callable[[str, int], None]
 """Called with the file being downloaded, and the bytes received of all files."""
 
 
-def get(listing: Listing, shelf: Path, given: Path | None, on_progress: OnProgress) -> bool:
-    """Make sure that a corpus is in the folder `shelf`: from files in `given`, or downloaded.
+def get(listing: Listing, shelf: Path, local: Path | None, on_progress: OnProgress) -> bool:
+    """Make sure that a corpus is in the folder `shelf`: from files in `local`, or downloaded.
 
     False if it was there and intact. Raises DataError; then nothing is left except partial
     downloads under NAME.part, from which the next call resumes.
@@ -35,15 +35,15 @@ def get(listing: Listing, shelf: Path, given: Path | None, on_progress: OnProgre
     if is_intact(place):
         return False
     check_place(place)
-    if given is None and not listing.public:
+    if local is None and not listing.public:
         wanted = ", ".join(file.name for file in listing.forms[0].files)
         raise DataError(
             f"{listing.name} cannot be downloaded: get {wanted} ({listing.home}), and name their "
             f"folder with --from"
         )
-    found = None if given is None else find_local_files(listing, given)
+    found = None if local is None else find_local_files(listing, local)
     with _work_folder(shelf / f"{listing.name}.part", listing.name) as work:
-        _check_space(listing, work, fetched=given is None)
+        _check_space(listing, work, fetched=local is None)
         form, files = found or (listing.forms[0], _fetch(listing, work / "downloads", on_progress))
         on_progress("converting", listing.download)
         _put(listing, form, files, work / "made", place)

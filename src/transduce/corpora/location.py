@@ -20,8 +20,8 @@ METADATA = "corpus.json"
 
 def corpora_folder() -> Path:
     """$TRANSDUCE_DATA, or the folder corpora in transduce's cache."""
-    given = os.environ.get("TRANSDUCE_DATA")
-    return expanded(given) if given else default_cache_folder() / "corpora"
+    chosen = os.environ.get("TRANSDUCE_DATA")
+    return expanded(chosen) if chosen else default_cache_folder() / "corpora"
 
 
 def read_metadata(folder: Path) -> dict[str, Any] | None:
@@ -96,13 +96,13 @@ def check_language(name: str, language: str, languages: Sequence[str]) -> None:
     check_choice("language", language, languages, name)
 
 
-def check_choice(what: str, given: str, choices: Sequence[str], corpus: str = "") -> None:
+def check_choice(what: str, name: str, choices: Sequence[str], corpus: str = "") -> None:
     """Raise DataError unless it is one of the choices; the message names the nearest."""
-    if given in choices:
+    if name in choices:
         return
-    near = difflib.get_close_matches(given, choices, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"there are {some_of(choices)}"
-    lack = f"{corpus} has no {what} {given}" if corpus else f"there is no {what} named {given}"
+    lack = f"{corpus} has no {what} {name}" if corpus else f"there is no {what} named {name}"
     raise DataError(f"{lack}; {hint}")
 
 

@@ -32,7 +32,7 @@ def print_corpora() -> None:
     print(f"\nGet one:  transduce corpus get NAME     They are kept in {shelf}")
 
 
-def get_and_print(name: str, given: Path | None, to: Path | None) -> None:
+def get_and_print(name: str, local: Path | None, to: Path | None) -> None:
     """Print what a corpus is and its licence, get it, and print how to use it."""
     listing = listing_of(name)
     if listing is None:
@@ -46,10 +46,10 @@ def get_and_print(name: str, given: Path | None, to: Path | None) -> None:
     print(f"  licence:  {listing.terms}")
     print(f"  home:     {listing.home}")
     origin = f"{megabytes(listing.download)} to download" if listing.public else "its files"
-    origin = origin if given is None else f"from {given}"
+    origin = origin if local is None else f"from {local}"
     print(f"  size:     {origin}, {megabytes(listing.size)} on disk")
     print(f"  goes to:  {place}", flush=True)
-    new = _get(listing, shelf, given)
+    new = _get(listing, shelf, local)
     outcome = "Done" if new else "It was there already, and is intact"
     counts = ", ".join(f"{split} {count:,}" for split, count in listing.splits.items())
     print(f"{outcome}: {counts} {listing.unit}.")
@@ -59,7 +59,7 @@ def get_and_print(name: str, given: Path | None, to: Path | None) -> None:
         print(f"For recipes to find it there: export TRANSDUCE_DATA={shelf.absolute()}")
 
 
-def _get(listing: Listing, shelf: Path, given: Path | None) -> bool:
+def _get(listing: Listing, shelf: Path, local: Path | None) -> bool:
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
     bar = Progress(
@@ -71,10 +71,10 @@ def _get(listing: Listing, shelf: Path, given: Path | None) -> bool:
         transient=True,
         disable=not sys.stderr.isatty(),
     )
-    task = bar.add_task("", total=listing.download if given is None else None)
+    task = bar.add_task("", total=listing.download if local is None else None)
 
     def on_progress(file: str, there: int) -> None:
         bar.update(task, description=file, completed=there)
 
     with bar:
-        return get(listing, shelf, given, on_progress)
+        return get(listing, shelf, local, on_progress)

@@ -128,9 +128,9 @@ def _source(memory: EncoderOutput | None) -> tuple[Tensor | None, Tensor | None]
     return states_BSD, real_positions(memory.lengths_B, states_BSD.shape[1], states_BSD.device)
 
 
-def _check_shape(what: str, given: Any, like: Tensor) -> None:
-    if not isinstance(given, Tensor) or given.shape != like.shape:
-        got = list(given.shape) if isinstance(given, Tensor) else type(given).__name__
+def _check_shape(what: str, output: Any, like: Tensor) -> None:
+    if not isinstance(output, Tensor) or output.shape != like.shape:
+        got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise PluginError(
             f"the {what} must give a tensor of the shape of its input, {list(like.shape)}, but it "
             f"gave {got}"

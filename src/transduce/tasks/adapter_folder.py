@@ -98,13 +98,13 @@ def base_of(folder: Path, beneath: Path, fingerprint: str) -> Base:
     return Base(str(place), os.path.relpath(place, folder.resolve()), fingerprint)
 
 
-def find_base(adapter: Adapter, given: str | Path | None) -> Path:
+def find_base(adapter: Adapter, base: str | Path | None) -> Path:
     """The folder of the model beneath an adapter: the given one, or where it was.
 
     Raises ModelError where it is not there any more.
     """
-    if given is not None:
-        return Path(given)
+    if base is not None:
+        return Path(base)
     assert adapter.base is not None
     places = [Path(adapter.base.folder), adapter.folder.resolve() / adapter.base.beside]
     for place in places:

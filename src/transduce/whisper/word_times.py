@@ -96,16 +96,16 @@ def dtw(cost_TS: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int
     for diagonal in range(2, T + S + 1):
         i = np.arange(max(1, diagonal - S), min(T, diagonal - 1) + 1)
         j = diagonal - i
-        ways = np.stack((total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]))
-        came[i, j] = ways.argmin(axis=0)
-        total[i, j] = cost_TS[i - 1, j - 1] + ways.min(axis=0)
+        sums = np.stack((total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]))
+        came[i, j] = sums.argmin(axis=0)
+        total[i, j] = cost_TS[i - 1, j - 1] + sums.min(axis=0)
     rows, columns = [], []
     i, j = T, S
     while i > 0 and j > 0:
         rows.append(i - 1)
         columns.append(j - 1)
-        way = came[i, j]
-        i, j = i - (way != 2), j - (way != 1)
+        move = came[i, j]
+        i, j = i - (move != 2), j - (move != 1)
     return np.array(rows[::-1]), np.array(columns[::-1])
 
 

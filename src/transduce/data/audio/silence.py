@@ -165,7 +165,7 @@ class VoiceActivity:
         self._margin = margin
         self._rest = np.empty(0, np.int16)
         self._recent: deque[float] = deque(maxlen=SMOOTH)
-        self._heard = np.empty(round(MEMORY / HOP), np.float32)
+        self._loudness = np.empty(round(MEMORY / HOP), np.float32)
         """Loudness of what is audible, in a ring."""
         self._count = 0
         self._first: list[float] | None = []
@@ -212,14 +212,14 @@ class VoiceActivity:
         return smooth > self._threshold
 
     def _remember(self, loudness: float) -> None:
-        self._heard[self._count % len(self._heard)] = loudness
+        self._loudness[self._count % len(self._loudness)] = loudness
         self._count += 1
 
     def _estimate(self) -> None:
         self._since = 0
         if not self._count:
             return
-        known = self._heard[: self._count]
+        known = self._loudness[: self._count]
         low, high = int(0.1 * (len(known) - 1)), int(0.95 * (len(known) - 1))
         noise, speech = np.partition(known, (low, high))[[low, high]].tolist()
         self._threshold = max(FLOOR, noise + max(self._margin, SHARE * (speech - noise)))

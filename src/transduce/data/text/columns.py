@@ -26,13 +26,13 @@ Say = Callable[[str], object]
 """Takes a sentence about what was assumed."""
 
 
-def format_of(name: str, given: str | None = None) -> str:
-    """The format that is given, or else by the file name, without .gz or .xz; as a suffix.
+def format_of(name: str, file_format: str | None = None) -> str:
+    """The format that is said, or else by the file name, without .gz or .xz; as a suffix.
 
     Raises DataError for an unknown one.
     """
     found = suffix_of(name)
-    suffix = f".{given}" if given else found
+    suffix = f".{file_format}" if file_format else found
     if suffix not in FORMATS:
         raise DataError(
             f"{name}: the format is not clear from the name: say it, as in format: tsv, or end the "
@@ -70,7 +70,7 @@ def read_rows(
     name: str,
     folder: str | None,
     wanted: Sequence[Column],
-    given: str | None = None,
+    file_format: str | None = None,
     header: bool | None = None,
     numbers: bool = False,
     integers: Sequence[str] = (),
@@ -81,14 +81,14 @@ def read_rows(
     """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too, and in
     the columns `integers` integers.
 
-    given: the format, where the name does not say it. header: whether TSV and CSV begin with one;
-    None: decided by their first lines, and `say` is told of it. where: of these rows alone.
+    file_format: where the name does not say it. header: whether TSV and CSV begin with one; None:
+    decided by their first lines, and `say` is told of it. where: of these rows alone.
     """
     if where is not None:
         more, counted = [*wanted, where.column], (*integers, str(where.column))
-        rows = read_rows(name, folder, more, given, header, numbers, counted, say, advice)
+        rows = read_rows(name, folder, more, file_format, header, numbers, counted, say, advice)
         return ((line, cells[:-1]) for line, cells in rows if cells[-1].strip() in where.values)
-    kind = format_of(name, given)
+    kind = format_of(name, file_format)
     if kind in NUMBERED:
         lines = read_lines(name, folder, table=True)
         if kind == ".csv":

@@ -33,10 +33,10 @@ def suffix_of(name: str) -> str:
     return suffix
 
 
-def find_files(given: str | list[str], folder: str | None) -> list[str]:
+def find_files(names: str | list[str], folder: str | None) -> list[str]:
     """Names as given, globs expanded and sorted. Raises DataError for a missing file."""
     found: list[str] = []
-    for name in [given] if isinstance(given, str) else given:
+    for name in [names] if isinstance(names, str) else names:
         path = locate(name, folder)
         if path.is_file():
             found.append(name)

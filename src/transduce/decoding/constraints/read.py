@@ -13,11 +13,11 @@ from transduce.errors import ModelError
 MAX_TOKENS = 1000  # tokens of a prefix or a phrase
 
 
-def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
+def prefixes_of(prefix: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
     """Prefix constraints: the ids that each output begins with, one for all or one per source."""
-    if not given:
+    if not prefix:
         return [list(tokens.prefix)] * count
-    texts = [given] * count if isinstance(given, str) else list(given)
+    texts = [prefix] * count if isinstance(prefix, str) else list(prefix)
     _check_count("prefix", texts, count)
     for text in texts:
         _check_text("prefix", text)
@@ -27,26 +27,26 @@ def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -
     return [known[text] for text in texts]
 
 
-def included(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
+def included(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
     """Required phrases: those that each output must contain."""
-    if given is None:
+    if phrases is None:
         return [[]] * count
-    listed = _phrases("include", given, count)
+    listed = _phrases("include", phrases, count)
     known = _encoded("include", listed, tokens)
-    for phrases in listed:
-        for phrase in phrases:
+    for of_one in listed:
+        for phrase in of_one:
             _check_known("include", phrase, known[phrase])
-    return [[known[phrase] for phrase in dict.fromkeys(phrases)] for phrases in listed]
+    return [[known[phrase] for phrase in dict.fromkeys(of_one)] for of_one in listed]
 
 
-def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
+def excluded(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
     """Banned phrases: those that no output may contain; phrases with unknown tokens are dropped.
 
     With subwords a phrase is banned however it is cut into tokens.
     """
-    if given is None:
+    if phrases is None:
         return [[]] * count
-    listed = _phrases("exclude", given, count)
+    listed = _phrases("exclude", phrases, count)
     known = {
         phrase: [ids]
         for phrase, ids in _encoded("exclude", listed, tokens).items()
@@ -56,8 +56,8 @@ def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]
         segmentations = Segmentations(tokens)
         known = {phrase: segmentations.of(ids) for phrase, (ids,) in known.items()}
     return [
-        [ids for phrase in dict.fromkeys(phrases) for ids in known.get(phrase, ())]
-        for phrases in listed
+        [ids for phrase in dict.fromkeys(of_one) for ids in known.get(phrase, ())]
+        for of_one in listed
     ]
 
 
@@ -67,9 +67,9 @@ def of_one_source(settings: Mapping[str, Any], place: int) -> dict[str, Any]:
     if isinstance(prefix := found.get("prefix"), Sequence) and not isinstance(prefix, str):
         found["prefix"] = [prefix[place]]
     for name in ("include", "exclude"):
-        given = found.get(name) or ()
-        if not isinstance(given, str) and not all(isinstance(entry, str) for entry in given):
-            found[name] = [given[place]]
+        phrases = found.get(name) or ()
+        if not isinstance(phrases, str) and not all(isinstance(entry, str) for entry in phrases):
+            found[name] = [phrases[place]]
     return found
 
 
@@ -100,25 +100,25 @@ def _encoded(name: str, listed: list[list[str]], tokens: Tokens) -> dict[str, li
 
 
 def _phrases(
-    name: str, given: str | Sequence[str] | Sequence[Sequence[str]], count: int
+    name: str, phrases: str | Sequence[str] | Sequence[Sequence[str]], count: int
 ) -> list[list[str]]:
-    entries = [given] if isinstance(given, str) else list(given)
+    entries = [phrases] if isinstance(phrases, str) else list(phrases)
     if all(isinstance(entry, str) for entry in entries):
         listed = [[str(entry) for entry in entries]] * count
     else:
         listed = [[entry] if isinstance(entry, str) else list(entry or ()) for entry in entries]
         _check_count(name, listed, count)
-    for phrases in listed:
-        for phrase in phrases:
+    for of_one in listed:
+        for phrase in of_one:
             _check_text(name, phrase)
             if not phrase.strip():
                 raise ModelError(f"{name} has an empty phrase; leave it out")
     return listed
 
 
-def _check_count(name: str, given: Sequence[object], count: int) -> None:
-    if len(given) != count:
-        raise ModelError(f"{name} has {len(given)} entries, but there are {count} sources")
+def _check_count(name: str, entries: Sequence[object], count: int) -> None:
+    if len(entries) != count:
+        raise ModelError(f"{name} has {len(entries)} entries, but there are {count} sources")
 
 
 def _check_text(name: str, text: object) -> None:

@@ -43,9 +43,9 @@ def change_speed(samples_BW: Tensor, lengths_B: Tensor, speed: float) -> tuple[T
     padded_BW = F.pad(samples_BW, (reach, reach + ratio.numerator))
     # One output channel for each sample of a period; interleaved they are the waveform. As a matrix
     # product: cuDNN would plan a convolution for each new batch size, and there are many.
-    heard_BNA = padded_BW.unfold(1, filters.shape[1], ratio.numerator)
+    windows_BNA = padded_BW.unfold(1, filters.shape[1], ratio.numerator)
     with torch.autocast(samples_BW.device.type, enabled=False):
-        made_BNP = heard_BNA @ _on_device(filters, samples_BW).t()
+        made_BNP = windows_BNA @ _on_device(filters, samples_BW).t()
     made_BW = made_BNP.flatten(1)[:, :size]
     place_W = torch.arange(size, device=device)
     beyond_BW = place_W >= lengths_after_B.to(device)[:, None]

@@ -166,9 +166,9 @@ class StreamingRecogniser(LiveRecogniser):
         ready = [chunk for chunk in chunks if self.is_ready(chunk.session)]
         shape = self.streams.shape
         with self._inference():
-            heard = [one for one in ready if shape.states_in(one.session.waiting)]
-            if heard:
-                self._recognise(heard)
+            with_audio = [one for one in ready if shape.states_in(one.session.waiting)]
+            if with_audio:
+                self._recognise(with_audio)
             for chunk in ready:
                 session = chunk.session
                 if session.ended and not shape.states_in(session.waiting):
