@@ -39,7 +39,12 @@ Words = tuple[int, ...]
 @dataclass
 class Prefixes:
     rows: list[Words]
-    attention_BS: Tensor | None = None
+    model: Tree
+
+    @property
+    def attention_BS(self) -> Tensor:
+        """The mean of the heads, drawn for the few searches that ask for it."""
+        return torch.stack([self.model.weights(row) for row in self.rows]).mean(dim=1)
 
     def reorder(self, index_B: Tensor) -> None:
         self.rows = [self.rows[i] for i in index_B.tolist()]
@@ -53,6 +58,7 @@ class Tree:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._known: dict[Words, Tensor] = {}
+        self._weights: dict[Words, Tensor] = {}
 
     def _draw(self, kind: int, size: int, prefix: Words) -> Tensor:
         generator = torch.Generator().manual_seed(hash((self.seed, kind, *prefix)) % 2**31)
@@ -65,14 +71,16 @@ class Tree:
 
     def weights(self, prefix: Words) -> Tensor:
         """Of two heads, [2, places]."""
-        return self._draw(1, 2 * self.places, prefix).view(2, -1).softmax(dim=1)
+        if prefix not in self._weights:
+            drawn = self._draw(1, 2 * self.places, prefix)
+            self._weights[prefix] = drawn.view(2, -1).softmax(dim=1)
+        return self._weights[prefix]
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> Prefixes:
-        return Prefixes([(int(source),) for source in source_BS[:, 0]])
+        return Prefixes([(int(source),) for source in source_BS[:, 0]], self)
 
     def step(self, tokens_B: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
         state.rows = [(*row, t) for row, t in zip(state.rows, tokens_B.tolist(), strict=True)]
-        state.attention_BS = torch.stack([self.weights(row).mean(dim=0) for row in state.rows])
         return torch.stack([self.next(row) for row in state.rows]), state
 
 
