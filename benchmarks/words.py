@@ -81,6 +81,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "many": _hallucination(share=0.75),
     "most": _hallucination(share=0.9),
     "copies": _hallucination(copies=0.1),
+    "shuffled": {"data": {"shuffle_tags": True}},
     # The network.
     "width64": _model(width=64),
     "width192": _model(width=192),
@@ -96,7 +97,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "lstm": _model(encoder={"cell": "lstm"}, decoder={"cell": "lstm"}),
     "input": _model(decoder={"context": "both"}),
     "general": _model(decoder={"attention": "general"}),
-    "copy": _model(decoder={"copy": True}),
+    "copying": _model(decoder={"copying": True}),
     # Training.
     "rdrop1": _train(r_drop=1.0),
     "rdrop3": _train(r_drop=3.0),

@@ -144,6 +144,11 @@ class Data(Section):
         description="language codes of source and target, by which `transduce serve` chooses a "
         "model; default: as the training set shows them (pair: en-de, train.en and train.de)",
     )
+    shuffle_tags: bool = Field(
+        False,
+        description="put the tags of each training source into a random order, anew in each epoch: "
+        "they are learnt as a set, and combinations that training does not have are read alike",
+    )
     hallucination: Hallucination | None = Field(
         None,
         description="hallucinated pairs, a data augmentation for inflection: invented stems in "
@@ -206,6 +211,14 @@ class Data(Section):
                     f" of the same file); give each another part, such as "
                     f"0-80% and 80-100%",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_shuffle_tags(self) -> Self:
+        if self.shuffle_tags and not (is_tagged(self.train) or isinstance(self.train, Named)):
+            raise InvalidValue(
+                "shuffle_tags", "is true, but the sources of data.train have no tags; leave it out"
+            )
         return self
 
     @model_validator(mode="after")

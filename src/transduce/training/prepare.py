@@ -27,9 +27,9 @@ from transduce.data.text.pairs import (
     read_pairs,
     warning_of,
 )
-from transduce.data.tokens.hallucination import hallucinating, stems_in_words
+from transduce.data.tokens.augmentation import augmenting
+from transduce.data.tokens.hallucination import stems_in_words
 from transduce.data.tokens.sides import train_tokens
-from transduce.data.tokens.subword_regularization import splitting
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError
 from transduce.evaluation.items import Item, items_of, measurable
@@ -147,7 +147,7 @@ def prepare(
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)
-    batches.vary = splitting(data, *tokens) or hallucinating(data, *tokens)
+    batches.vary = augmenting(data, *tokens)
     batches.mix = mix
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "language_modeling":

@@ -1,0 +1,42 @@
+"""Augmentation of the training set as a recipe asks for it: each epoch reads another version."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from transduce import recipe
+from transduce.data.cache.tokenised import Encoded
+from transduce.data.tokens.hallucination import hallucinating
+from transduce.data.tokens.subword_regularization import Vary, splitting
+from transduce.data.tokens.tokenizer import Tokens
+
+
+def augmenting(data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -> Vary | None:
+    """The function that varies a corpus in each epoch; None if nothing is asked for."""
+    made = [make(data, source_tokens, target_tokens) for make in (splitting, hallucinating)]
+    steps = [step for step in (*made, shuffling(data, source_tokens)) if step is not None]
+    if not steps:
+        return None
+
+    def vary(encoded: Encoded, random: np.random.Generator) -> Encoded:
+        for step in steps:
+            encoded = step(encoded, random)
+        return encoded
+
+    return vary
+
+
+def shuffling(data: recipe.Data, source_tokens: Tokens) -> Vary | None:
+    """The function that puts the tags of each source into a random order."""
+    if not data.shuffle_tags:
+        return None
+    is_tag_V = np.isin(np.arange(len(source_tokens)), list(source_tokens.tags.values()))
+
+    def vary(encoded: Encoded, random: np.random.Generator) -> Encoded:
+        ids = np.asarray(encoded.source_ids)
+        rows = np.repeat(np.arange(len(encoded)), encoded.lengths[0])
+        # All other tokens come after the tags, in their order.
+        places = np.where(is_tag_V[ids], random.random(len(ids)), 1.0 + np.arange(len(ids)))
+        return type(encoded)(**{**vars(encoded), "source_ids": ids[np.lexsort((places, rows))]})
+
+    return vary

@@ -1,0 +1,60 @@
+"""Augmentation: tags in another order in each epoch, alone and with hallucinated pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from transduce import recipe
+from transduce.data.cache.tokenised import encode_corpus
+from transduce.data.tokens.augmentation import augmenting
+from transduce.data.tokens.sides import train_tokens
+from transduce.recipe import Columns, Data, Hallucination, Recipe
+
+ROWS = ["walk\twalked\tV;PST;3;SG", "dog\tdogs\tN;PL", "a b\tab\tX"] * 40
+
+
+def epochs(folder: Path, count: int = 2, **keys: object) -> list[list[tuple[list[str], str]]]:
+    (folder / "forms.tsv").write_text("\n".join(ROWS) + "\n", "utf-8")
+    columns = Columns(file="forms.tsv", tags=2)
+    both = recipe.TokensOfSides(both=recipe.Tokens(level="character"))
+    data = Data(folder=str(folder), train=columns, valid=columns, tokens=both, **keys)
+    source, target = train_tokens(data, lambda line: None)
+    encoded, _ = encode_corpus(columns, data, source, target, None)
+    vary = augmenting(data, source, target)
+    assert vary is not None
+    made = [vary(encoded, np.random.default_rng(seed)) for seed in range(count)]
+    return [
+        [
+            (source.pieces(one.source(row)), "".join(target.pieces(one.target(row))))
+            for row in range(len(one))
+        ]
+        for one in made
+    ]
+
+
+def test_tags_are_shuffled_and_letters_are_not(tmp_path: Path) -> None:
+    first, second = epochs(tmp_path, shuffle_tags=True)
+    assert first != second
+    heads = {tuple(pieces[:4]) for pieces, _ in first[::3]}
+    assert {frozenset(head) for head in heads} == {frozenset(["<V>", "<PST>", "<3>", "<SG>"])}
+    assert len(heads) > 10  # of 24 orders, in 40 rows
+    assert {("".join(pieces[4:]), form) for pieces, form in first[::3]} == {("walk", "walked")}
+    assert {("".join(pieces[1:]), form) for pieces, form in first[2::3]} == {("a▁b", "ab")}
+
+
+def test_with_hallucinated_pairs(tmp_path: Path) -> None:
+    (found,) = epochs(tmp_path, 1, shuffle_tags=True, hallucination=Hallucination(share=1.0))
+    assert len({tuple(pieces[:4]) for pieces, _ in found[::3]}) > 10
+    for pieces, form in found[::3]:
+        assert form == "".join(pieces[4:]) + "ed"
+    assert len({form for _, form in found[::3]}) > 10
+
+
+def test_there_must_be_tags() -> None:
+    corpus = {"file": "a.tsv"}
+    with pytest.raises(ValidationError, match="have no tags"):
+        Recipe.model_validate({"data": {"train": corpus, "valid": corpus, "shuffle_tags": True}})
