@@ -30,13 +30,13 @@ def shuffling(data: recipe.Data, source_tokens: Tokens) -> Vary | None:
     """The function that puts the tags of each source into a random order."""
     if not data.shuffle_tags:
         return None
-    is_tag_V = np.isin(np.arange(len(source_tokens)), list(source_tokens.tags.values()))
+    tags = list(source_tokens.tags.values())
 
     def vary(encoded: Encoded, random: np.random.Generator) -> Encoded:
         ids = np.asarray(encoded.source_ids)
         rows = np.repeat(np.arange(len(encoded)), encoded.lengths[0])
         # All other tokens come after the tags, in their order.
-        places = np.where(is_tag_V[ids], random.random(len(ids)), 1.0 + np.arange(len(ids)))
+        places = np.where(np.isin(ids, tags), random.random(len(ids)), 1.0 + np.arange(len(ids)))
         return type(encoded)(**{**vars(encoded), "source_ids": ids[np.lexsort((places, rows))]})
 
     return vary

@@ -59,7 +59,10 @@ def stems_in_words(data: recipe.Data, encoded: Encoded, tokens: tuple[Tokens, To
 
 @dataclass(frozen=True)
 class Letters:
-    """What the tokens of the source are, and how the target writes them; by source id."""
+    """What the tokens of the source are, and how the target writes them; by source id.
+
+    The last entry stands for all ids beyond the vocabulary, which models that copy have.
+    """
 
     kinds: list[str]
     """Of each: its Unicode category; another sign takes its place only if it is of the same."""
@@ -80,20 +83,29 @@ class Letters:
         tags = set(source.tags.values())
         plain = [number >= len(SPECIALS) and number not in tags for number in range(len(names))]
         there = [numbers.get(name, -1) if ok else -1 for name, ok in zip(names, plain, strict=True)]
-        in_target = np.array(there, np.int32)
-        in_source = np.full(len(written), -1, np.int32)
+        in_target = np.array([*there, -1], np.int32)
+        in_source = np.full(len(written) + 1, -1, np.int32)
         known = np.flatnonzero(in_target >= 0)
         in_source[in_target[known]] = known
         kinds = [kind_of(name) if ok else "" for name, ok in zip(names, plain, strict=True)]
+        kinds.append("")
         usable = np.array([kind[:1] in ("L", "M") for kind in kinds])
         return cls(
             kinds,
-            np.isin(np.arange(len(names)), list(tags)),
+            np.isin(np.arange(len(kinds)), list(tags)),
             usable & (in_target >= 0),
             np.array([kind[:1] == "M" or kind in JAMO.values() for kind in kinds]),
             in_target,
             in_source,
         )
+
+    def known(self, encoded: Encoded) -> Encoded:
+        """The corpus with the last id in place of those beyond the vocabularies."""
+        arrays = {
+            "source_ids": np.minimum(encoded.source_ids, len(self.in_target_V) - 1),
+            "target_ids": np.minimum(encoded.target_ids, len(self.in_source_V) - 1),
+        }
+        return type(encoded)(**{**vars(encoded), **arrays})
 
 
 JAMO = {"V": "Lo vowel", "T": "Lo final"}
@@ -127,7 +139,7 @@ def hallucinate(
     drawn = np.flatnonzero(random.random(len(encoded)) < asked.share)
     sources, targets = np.array(encoded.source_ids), np.array(encoded.target_ids)
     invent = (
-        _Substrings(encoded, letters, random)
+        _Substrings(letters.known(encoded), letters, random)
         if asked.letters == "substrings"
         else _AnyLetters(letters, random)
     )
@@ -149,6 +161,7 @@ def stems_of(encoded: Encoded, rows: NDArray[np.int64], letters: Letters) -> Ste
     A stem lies within one word, begins with a whole letter and ends with one: if only one of é and
     è as e and a mark is in the source and the other in the target, the e is no part of it.
     """
+    encoded = letters.known(encoded)
     found: list[tuple[int, int, int]] = []
     for start in range(0, len(rows), AT_ONCE):
         some = rows[start : start + AT_ONCE].tolist()
@@ -265,12 +278,12 @@ def _with_copies(
     """A share of the pairs that have tags made copies: the source without tags is the target."""
     if not share:
         return encoded
-    drawn = random.random(len(encoded)) < share
+    drawn, known = random.random(len(encoded)) < share, letters.known(encoded)
     sources: list[Ids] = []
     targets: list[Ids] = []
     for row in range(len(encoded)):
         source, target = encoded.source(row), encoded.target(row)
-        plain = source[~letters.is_tag_V[source]]
+        plain = known.source(row)[~letters.is_tag_V[known.source(row)]]
         copy = letters.in_target_V[plain]
         if drawn[row] and 0 < len(plain) < len(source) and copy.min() >= 0:
             source, target = plain, copy

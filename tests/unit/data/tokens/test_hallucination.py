@@ -170,6 +170,23 @@ def test_vocabularies_of_their_own(tmp_path: Path) -> None:
         assert other == (["<V>", *"zzzz"], "a")
 
 
+def test_letters_that_only_copying_knows_stay(tmp_path: Path) -> None:
+    """Their ids are beyond the vocabulary: those of a position of the source."""
+    rare = recipe.TokensOfSides(both=recipe.Tokens(level="character", min_count=3))
+    rows = [("walk", "walked", "V"), ("walkx", "walkxed", "V"), ("talk", "talked", "V")]
+    asked = recipe.Hallucination(share=1.0, copies=0.3)
+    data, tokens, _ = corpus(tmp_path, rows, tokens=rare, hallucination=asked)
+    encoded, _ = encode_corpus(data.train, data, *tokens, None, copied=True)
+    assert encoded.source_ids.max() >= len(tokens[0])
+    vary = hallucinating(data, *tokens)
+    assert vary is not None
+    for seed in range(10):
+        made = vary(encoded, np.random.default_rng(seed))
+        assert made.source(1)[5] == encoded.source(1)[5]
+        assert made.target(1)[4:].tolist() == encoded.target(1)[4:].tolist()
+        assert made.target(1)[:4].tolist() == made.source(1)[1:5].tolist()
+
+
 @given(st.lists(st.tuples(st.text("abc", max_size=7), st.text("abc", max_size=7)), min_size=1))
 def test_common_substrings_are_the_longest(pairs: list[tuple[str, str]]) -> None:
     def padded(words: list[str], fill: int) -> np.ndarray:
