@@ -150,7 +150,7 @@ def _print_mattered(results: Results) -> None:
     names = short_names(results.study.space)
     order = sorted(results.importance.items(), key=lambda one: -one[1])
     shares = ", ".join(f"{names[key]} {100 * share:.0f} %" for key, share in order)
-    print(f"What mattered at the first rung: {shares}.")
+    print(f"What mattered at the first rung, roughly: {shares}.")
 
 
 def _print_best(results: Results, limits: Limits, test: list[str]) -> None:

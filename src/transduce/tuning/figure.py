@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transduce.evaluation.metrics import higher_is_better
 from transduce.inspection.figures import COLORS, INK, save
 from transduce.tuning.results import Results, share_text
-from transduce.tuning.rungs import Trial, rungs_of
-from transduce.tuning.space import Range, short_names, shown, value_of
+from transduce.tuning.rungs import rungs_of
+from transduce.tuning.space import Range, Searched, short_names, shown, value_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
 COLUMNS = 3
 PANEL = (3.1, 2.3)  # inches of a panel, with its labels
 STEPS = (0.35, 0.62, 0.95)  # of the colour map, for the rungs from the first to the last
-BEST = "#e08214"
+BEST, LINE = "#e08214", "#999999"
+MARGIN = 0.05  # of a range, on either side of it
+SHOWN = 0.85  # of the scores, the best ones; those beyond are at the edge
 
 
 def draw(results: Results, path: Path) -> None:
     """A panel for each key, the most important first: its values and the scores of the trials.
 
-    Darker points were trained longer; the ring is the best trial, the line the recipe's own value.
+    A trial has a point at each rung that it has reached, darker the longer it was trained: points
+    of one colour can be compared. The ring is the best trial, the line the recipe's own value.
     """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
@@ -37,12 +41,10 @@ def draw(results: Results, path: Path) -> None:
     columns = min(COLUMNS, len(keys))
     lines = math.ceil(len(keys) / columns)
     figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * lines + 0.6), layout="constrained")
-    scored = [trial for trial in results.trials if trial.best is not None]
-    window = _window([trial.best for trial in scored if trial.best is not None], study.metric)
+    window = _window(results)
     for number, key in enumerate(keys):
         axes = figure.add_subplot(lines, columns, number + 1)
-        _panel(axes, results, key, scored, colours)
-        axes.set_ylim(*window)
+        _panel(axes, results, key, colours, window)
         title = names[key]
         if results.importance:
             title += f"  ({100 * results.importance[key]:.0f} %)"
@@ -55,25 +57,28 @@ def draw(results: Results, path: Path) -> None:
     ]
     ring = Line2D([], [], marker="o", linestyle="", markersize=10, fillstyle="none", color=BEST)
     ring.set_label(f"the best, trial {results.best.number}")
-    handles.append(ring)
-    handles.append(Line2D([], [], color="#999999", linewidth=1, label="the recipe's value"))
+    line = Line2D([], [], color=LINE, linewidth=1, label="the recipe's value")
+    handles += [ring, line]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     better = "higher" if higher_is_better(study.metric) else "lower"
     about = f"{results.title} on the validation set, {better} is better"
     if results.importance:
-        about += "; in brackets how much a key mattered (PED-ANOVA, at the first rung)"
+        about += "\nin brackets: how much a key mattered at the first rung (PED-ANOVA), roughly"
     figure.suptitle(about, size=9, color=INK, x=0.01, ha="left")
     save(figure, path)
 
 
 def _trained(share: float) -> str:
-    return "trained in full" if share == 1 else f"trained to {share_text(share)}"
+    return "trained in full" if share == 1 else f"after {share_text(share)} of the training"
 
 
-def _window(scores: list[float], metric: str) -> tuple[float, float]:
+def _window(results: Results) -> tuple[float, float]:
     """The scores that are shown: a trial that learnt nothing must not flatten the rest."""
-    ordered = sorted(scores, reverse=higher_is_better(metric))
-    worst = ordered[max(math.ceil(0.8 * len(ordered)) - 1, 0)]
+    metric = results.study.metric
+    scores = [score for trial in results.trials for score in trial.scores if score is not None]
+    assert results.best.best is not None
+    ordered = sorted([*scores, results.best.best], reverse=higher_is_better(metric))
+    worst = ordered[max(math.ceil(SHOWN * len(ordered)) - 1, 0)]
     low, high = sorted((ordered[0], worst))
     room = 0.12 * (high - low) or 0.05 * abs(high) or 1.0
     return low - room, high + room
@@ -83,39 +88,50 @@ def _panel(
     axes: Axes,
     results: Results,
     key: str,
-    scored: list[Trial],
-    colours: list[tuple[float, float, float, float]],
+    colours: Sequence[tuple[float, float, float, float]],
+    window: tuple[float, float],
 ) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    searched, own = results.study.space[key], value_of(results.study.recipe, key)
-    low, high = _window([t.best for t in scored if t.best is not None], results.study.metric)
-    if isinstance(searched, Range):
-        places = {trial.number: float(trial.values[key]) for trial in scored}
-        axes.set_xscale("log" if searched.log else "linear")
-        here = float(own) if isinstance(own, int | float) else None
-        if searched.whole and not searched.log:
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    else:
-        order = [shown(value) for value in searched.values]
-        places = {trial.number: float(order.index(shown(trial.values[key]))) for trial in scored}
-        axes.set_xticks(range(len(order)), order)
-        axes.set_xlim(-0.5, len(order) - 0.5)
-        here = float(order.index(shown(own))) if shown(own) in order else None
-    if here is not None:
-        axes.axvline(here, color="#999999", linewidth=1, zorder=0)
-    for trial in reversed(scored):  # the best above the others
-        assert trial.best is not None
-        colour = colours[min(max(len(trial.scores), 1), len(colours)) - 1]
-        inside = low <= trial.best <= high
-        score = min(max(trial.best, low), high)
-        # A triangle at the edge: its score is beyond it.
-        mark = "o" if inside else "^" if trial.best > high else "v"
-        axes.plot(places[trial.number], score, mark, color=colour, markersize=5, clip_on=False)
+    """The scores of a key's values."""
+    place = _scale(axes, results.study.space[key])
+    own = place(value_of(results.study.recipe, key))
+    if own is not None:
+        axes.axvline(own, color=LINE, linewidth=1, zorder=0)
+    low, high = window
+    for trial in results.trials:
+        for score, colour in zip(trial.scores, colours, strict=False):
+            if score is None:
+                continue
+            # A triangle at the edge: its score is beyond it.
+            mark = "^" if score > high else "v" if score < low else "o"
+            shown_at = min(max(score, low), high)
+            axes.plot(place(trial.values[key]), shown_at, mark, color=colour, markersize=5)
     best = results.best
     assert best.best is not None
-    at = places[best.number]
+    at = place(best.values[key])
     axes.plot(at, best.best, "o", markersize=11, fillstyle="none", color=BEST, clip_on=False)
+    axes.set_ylim(low, high)
     axes.tick_params(labelsize=7, colors=INK)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _scale(axes: Axes, searched: Searched) -> Callable[[Any], float | None]:
+    """Lay out the values of a key; returns where each is, None for one that is not among them."""
+    from matplotlib.ticker import MaxNLocator, NullFormatter
+
+    if not isinstance(searched, Range):
+        order = [shown(value) for value in searched.values]
+        axes.set_xticks(range(len(order)), order)
+        axes.set_xlim(-0.5, len(order) - 0.5)
+        return lambda value: float(order.index(shown(value))) if shown(value) in order else None
+    low, high = searched.low, searched.high
+    if searched.log:
+        axes.set_xscale("log")
+        axes.set_xlim(low / (high / low) ** MARGIN, high * (high / low) ** MARGIN)
+        ticks = [low * (high / low) ** part for part in (0.0, 1 / 3, 2 / 3, 1.0)]
+        axes.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(low - MARGIN * (high - low), high + MARGIN * (high - low))
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=searched.whole))
+    return lambda value: float(value) if searched.holds(value) else None
