@@ -24,8 +24,8 @@ GAIN = 3.0  # of attention to the source, whose average over places is small
 BANNED_BIAS = -30.0
 
 
-def make_model(size: Size, folder: Path) -> None:
-    """Post-norm, as Marian is; tokens are named t4, t5, ..."""
+def make_model(size: Size, folder: Path, decode: recipe.Decode | None = None) -> None:
+    """Post-norm, as Marian is; tokens are named t4, t5, ... decode: the settings of its recipe."""
     part = {
         "layers": size.layers,
         "heads": size.heads,
@@ -43,6 +43,7 @@ def make_model(size: Size, folder: Path) -> None:
             encoder=recipe.TransformerEncoder(**part),
             decoder=recipe.TransformerDecoder(**part),
         ),
+        decode=decode or recipe.Decode(),
     )
     names = " ".join(f"t{number}" for number in range(len(SPECIALS), size.vocabulary))
     tokens = Tokens.train(recipe.Tokens(level="symbol", size=size.vocabulary), [names])

@@ -7,6 +7,11 @@ of a single client against model.run; CPU time of the event loop for each reques
 the engine) and of the clients, which are one process; twice the capacity; memory over many
 requests; SIGTERM under load. With --cores model.run and the server have these cores and the
 clients the others; without it they share the machine.
+
+First of all, the throughput with each number of HTTP processes (--http-processes 1,4) and of
+clients (--clients 64,512), which are in processes of their own for this; with --rates nothing but
+that. With --make the model and the sources are made first, where they are missing: of the size of
+multi30k-en-de, with weights that need no training, and outputs as long as their sources.
 """
 
 from __future__ import annotations
@@ -19,90 +24,22 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
-from systems import metadata
+from clients import Load, closed_loop, open_loop
+from decode_model import make_model
+from systems import SIZES, metadata
 
 import transduce
+from transduce import recipe
+from transduce.data.tokens.tokenizer import SPECIALS
 
-
-@dataclass
-class Answer:
-    status: int
-    """0: the connection was refused; -1: it was lost after the request had been sent."""
-    seconds: float
-
-
-class Client:
-    """A client with one connection, which costs little CPU time."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.reader: asyncio.StreamReader | None = None
-        self.writer: asyncio.StreamWriter | None = None
-
-    async def ask(self, body: bytes) -> Answer:
-        start = time.perf_counter()
-        try:
-            if self.writer is None:
-                self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
-        except OSError:
-            return Answer(0, time.perf_counter() - start)
-        assert self.reader is not None
-        try:
-            head = b"POST /api/run HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
-            head %= len(body)
-            self.writer.write(head + body)
-            top = await self.reader.readuntil(b"\r\n\r\n")
-            lines = top.lower().split(b"\r\n")
-            length = next(int(one[16:]) for one in lines if one.startswith(b"content-length: "))
-            await self.reader.readexactly(length)
-            if b"connection: close" in lines:
-                self.close()
-            return Answer(int(top[9:12]), time.perf_counter() - start)
-        except (OSError, asyncio.IncompleteReadError):
-            self.close()
-            return Answer(-1, time.perf_counter() - start)
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-        self.reader = self.writer = None
-
-
-async def closed_loop(port: int, bodies: list[bytes], clients: int) -> tuple[list[Answer], float]:
-    """Each client sends its next request when it has its answer."""
-    left, answers = iter(bodies), []
-
-    async def work() -> None:
-        client = Client(port)
-        for body in left:
-            answers.append(await client.ask(body))
-            if answers[-1].status == 0:
-                return
-        client.close()
-
-    start = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(clients)))
-    return answers, time.perf_counter() - start
-
-
-async def open_loop(port: int, bodies: list[bytes], rate: float, seconds: float) -> list[Answer]:
-    """Requests at a given rate, whether or not earlier ones have been answered."""
-
-    async def one(number: int, delay: float) -> Answer:
-        await asyncio.sleep(delay)
-        client = Client(port)
-        answer = await client.ask(bodies[number % len(bodies)])
-        client.close()
-        return answer
-
-    count = int(rate * seconds)
-    return await asyncio.gather(*(one(number, number / rate) for number in range(count)))
+MADE = 4000  # sources that are made
 
 
 class Serving:
@@ -122,7 +59,7 @@ class Serving:
             self.process.kill()
             self.process.wait()
 
-    def loop_seconds(self) -> float:
+    def loop_seconds(self, pid: int = 0) -> float:
         """CPU time of the main thread: the event loop, which is all but the engine.
 
         The kernel counts it in nanoseconds while the thread runs on a core: its Python code and its
@@ -130,8 +67,14 @@ class Serving:
         interpreter lock, the engine or the clients is not in it; that others use the caches and the
         core's clock is.
         """
-        pid = self.process.pid
+        pid = pid or self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+    def http_seconds(self) -> float:
+        """CPU time of the HTTP processes, where there are some."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(self.loop_seconds(int(child)) for child in children)
 
     def memory(self) -> float:
         """Resident memory in MB."""
@@ -174,27 +117,36 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         os.environ["OMP_NUM_THREADS"] = str(len(options.cores))
         torch.set_num_threads(len(options.cores))
     model = transduce.load(options.model, options.device).freeze()
-    model.run(sources, beam=options.beam)  # so that CUDA graphs and buffers are there
+    for _ in range(2):  # so that CUDA graphs and buffers are there
+        model.run(sources, beam=options.beam)
     start = time.perf_counter()
     model.run(sources, beam=options.beam)
     offline = len(sources) / (time.perf_counter() - start)
+    found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
+    rates = found["rates"] = []
+    for processes in options.http_processes:
+        rates += throughput(options, bodies, processes, offline, others)
+    if options.rates:
+        return found
+    clients = options.clients[0]
     start = time.perf_counter()
-    for first in range(0, len(sources), options.clients):
-        model.run(sources[first : first + options.clients], beam=options.beam)
+    for first in range(0, len(sources), clients):
+        model.run(sources[first : first + clients], beam=options.beam)
     as_many = len(sources) / (time.perf_counter() - start)
     single = []
     for source in sources[: options.single]:
         start = time.perf_counter()
         model.run([source], beam=options.beam)
         single.append(time.perf_counter() - start)
-    found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
-    found[f"offline sentences/s, {options.clients} at a time"] = round(as_many, 1)
+    found[f"offline sentences/s, {clients} at a time"] = round(as_many, 1)
     in_processes = 0.0
     if options.device == "cpu":
         in_processes = offline_in_processes(options, torch.get_num_threads())
         found["offline sentences/s, a process for each core"] = round(in_processes, 1)
 
-    served = Serving(options.model, "--max-wait", str(options.wait), "--device", options.device)
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)
+    served = serving(options, options.http_processes[-1])
     if options.cores:
         os.sched_setaffinity(0, others)
     try:
@@ -202,6 +154,68 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     finally:
         served.close()
     return found
+
+
+def serving(options: argparse.Namespace, processes: int) -> Serving:
+    wait = ("--max-wait", str(options.wait))
+    counted = ("--http-processes", str(processes))
+    return Serving(options.model, *wait, *counted, "--device", options.device)
+
+
+def throughput(
+    options: argparse.Namespace,
+    bodies: list[bytes],
+    processes: int,
+    offline: float,
+    others: set[int],
+) -> list[dict[str, Any]]:
+    """Of a server with so many HTTP processes, for each number of clients."""
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)
+    served, found = serving(options, processes), []
+    if options.cores:
+        os.sched_setaffinity(0, others)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            lines = Path(folder, "bodies")
+            lines.write_bytes(b"\n".join(bodies))
+            for clients in options.clients:
+                load = Load(served.port, lines, clients, options.client_processes)
+                window = load.start(options.warm, options.window)
+                time.sleep(max(0.0, window.start - time.monotonic()))
+                engine, http = served.loop_seconds(), served.http_seconds()
+                time.sleep(max(0.0, window.end - time.monotonic()))
+                engine, http = served.loop_seconds() - engine, served.http_seconds() - http
+                count, wrong, of_clients = window.answers()
+                rate = count / options.window
+                found.append(
+                    {
+                        "HTTP processes": processes,
+                        "clients": clients,
+                        "sentences/s": round(rate, 1),
+                        "share of offline": round(rate / offline, 3),
+                        "not 200": wrong,
+                        "engine's event loop µs/request": round(1e6 * engine / count),
+                        "HTTP processes µs/request": round(1e6 * http / count),
+                        "clients µs/request": round(1e6 * of_clients / count),
+                    }
+                )
+                print(found[-1], flush=True)
+    finally:
+        served.close()
+    return found
+
+
+def make(options: argparse.Namespace) -> None:
+    """The model and the sources, where they are missing."""
+    size = SIZES["small"]
+    if not options.model.exists():
+        make_model(size, options.model, recipe.Decode(max_ratio=1.0, max_extra=1))
+    if not options.sources.exists():
+        random = Random(1)
+        names = [f"t{number}" for number in range(len(SPECIALS), size.vocabulary)]
+        made = (" ".join(random.choices(names, k=random.randint(4, 24))) for _ in range(MADE))
+        options.sources.write_text("\n".join(made) + "\n", "utf-8")
 
 
 async def under_load(
@@ -214,18 +228,19 @@ async def under_load(
 ) -> None:
     """What the server does; `rates` are those of model.run: at once, as many, in processes."""
     offline, as_many, in_processes = rates
-    await closed_loop(served.port, bodies, options.clients)
+    clients = options.clients[0]
+    await closed_loop(served.port, bodies, clients)
     answers, _ = await closed_loop(served.port, bodies[: options.single], 1)
     found["p50 offline ms"] = median_ms(single)
     found["p50 one client ms"] = median_ms([one.seconds for one in answers])
     before, of_clients = served.loop_seconds(), time.process_time()
-    answers, seconds = await closed_loop(served.port, bodies, options.clients)
+    answers, seconds = await closed_loop(served.port, bodies, clients)
     assert all(one.status == 200 for one in answers)
     spent, of_clients = served.loop_seconds() - before, time.process_time() - of_clients
     rate = len(bodies) / seconds
-    found[f"sentences/s, {options.clients} clients"] = round(rate, 1)
+    found[f"sentences/s, {clients} clients"] = round(rate, 1)
     found["share of offline"] = round(rate / offline, 3)
-    found[f"share of offline, {options.clients} at a time"] = round(rate / as_many, 3)
+    found[f"share of offline, {clients} at a time"] = round(rate / as_many, 3)
     if in_processes:
         found["share of offline, a process for each core"] = round(rate / in_processes, 3)
     found["event loop µs/request"] = round(1e6 * spent / len(bodies))
@@ -245,7 +260,7 @@ async def under_load(
     short = [json.dumps({"input": "A dog.", "beam": 1}).encode()] * (options.requests // 10)
     memory = [round(served.memory(), 1)]
     for _ in range(10):
-        await closed_loop(served.port, short, options.clients)
+        await closed_loop(served.port, short, clients)
         memory.append(round(served.memory(), 1))
     found[f"memory MB over {options.requests} requests"] = memory
 
@@ -268,7 +283,13 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, required=True, help="one source a line")
     parser.add_argument("--count", type=int, default=2000, help="sources for throughput")
     parser.add_argument("--single", type=int, default=200, help="sources for latency")
-    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--clients", type=_numbers, default=[64], help="as 64,512")
+    parser.add_argument("--http-processes", type=_numbers, default=[0], help="as 1,4")
+    parser.add_argument("--client-processes", type=int, default=max(1, (os.cpu_count() or 1) // 4))
+    parser.add_argument("--window", type=float, default=4.0, help="seconds of each throughput")
+    parser.add_argument("--warm", type=float, default=2.0, help="seconds before it")
+    parser.add_argument("--rates", action="store_true", help="the throughputs alone")
+    parser.add_argument("--make", action="store_true", help="make the model and the sources")
     parser.add_argument("--device", default="cpu", help="cpu or cuda, for both")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0, help="at twice the capacity")
@@ -281,6 +302,8 @@ def main() -> None:
     if options.processes:
         print(run_in_processes(options))
         return
+    if options.make:
+        make(options)
     found = asyncio.run(measure(options))
     for name, value in found.items():
         print(f"{name:40} {value}")
