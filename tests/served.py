@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -14,7 +15,8 @@ import httpx
 from transduce.serving.app import Service, build_app
 from transduce.serving.engine import Engine
 from transduce.serving.models import PAIR, Catalogue, Served
-from transduce.serving.server import Server, listen, url_of
+from transduce.serving.processes.engine import EngineProcess
+from transduce.serving.server import Server, listen_together, url_of
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.model import Model
 
@@ -25,6 +27,8 @@ class Running:
     engine: Engine
     service: Service
     client: httpx.Client
+    process: EngineProcess | None = None
+    """Where there are HTTP processes before it."""
 
     def post(self, path: str, value: Any, **more: Any) -> httpx.Response:
         return self.client.post(path, json=value, **more)
@@ -39,8 +43,9 @@ class Running:
 
 @contextmanager
 def serving(
-    models: Mapping[str, Model], settings: ServiceSettings | None = None
+    models: Mapping[str, Model], settings: ServiceSettings | None = None, processes: int = 1
 ) -> Iterator[Running]:
+    """processes: HTTP processes."""
     settings = settings or ServiceSettings()
     pairs = {name: PAIR.fullmatch(name) for name in models}
     catalogue = Catalogue(
@@ -51,19 +56,27 @@ def serving(
     )
     engine = Engine(catalogue, settings.limits)
     service = build_app(engine, settings)
-    listening = listen("127.0.0.1", 0)
+    listening = listen_together("127.0.0.1", 0, processes)
+    url = url_of(listening[0])
+    process = EngineProcess(service, listening) if processes > 1 else None
     server = Server(service)
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    run = partial(server.run, listening) if process is None else process.run
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        with httpx.Client(base_url=url_of(listening), timeout=200, trust_env=False) as client:
-            yield Running(url_of(listening), engine, service, client)
+        with httpx.Client(base_url=url, timeout=200, trust_env=False) as client:
+            yield Running(url, engine, service, client, process)
     finally:
         for model in models.values():
             if isinstance(held := getattr(model, "held", None), Held):
                 held.free.set()
         server.should_exit = True
+        for _ in range(2):  # the second time it does not wait for new requests
+            if process is not None and thread.is_alive():
+                process.stop()
         thread.join(timeout=100)
+        for one in listening:
+            one.close()
         assert not thread.is_alive(), "the server did not end"
 
 

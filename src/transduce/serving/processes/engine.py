@@ -53,7 +53,8 @@ class EngineProcess:
         """listening: a socket for each HTTP process."""
         self.service = service
         self._listening = listening
-        self._peers: set[Peer] = set()
+        self.peers: set[Peer] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._signals = 0
         self._failure: TransduceError | None = None
@@ -66,11 +67,17 @@ class EngineProcess:
         if self._failure is not None:
             raise self._failure
 
+    def stop(self) -> None:
+        """Do as after a signal; from any thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._signalled)
+
     async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._signalled)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self._signalled)
         for place in range(len(self._listening)):
             await self._start(place)
         await self._over.wait()
@@ -84,7 +91,7 @@ class EngineProcess:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given)
         other.close()
         peer = Peer(self.service, place, process, self._ended)
-        self._peers.add(peer)
+        self.peers.add(peer)
         await peer.channel.connect(own)
         models = {name: one.task for name, one in self.service.engine.catalogue.items()}
         hello = hello_of(self.service.settings, models, speaks=place == 0)
@@ -100,9 +107,9 @@ class EngineProcess:
     async def _replace(self, peer: Peer) -> None:
         """An HTTP process has ended, or is about to."""
         status = await asyncio.to_thread(peer.wait)
-        self._peers.discard(peer)
+        self.peers.discard(peer)
         if self._signals:
-            if not self._peers:
+            if not self.peers:
                 self._over.set()
         elif peer.ready:
             _say(f"an HTTP process has ended ({status}); another one takes its place")
@@ -132,9 +139,9 @@ class EngineProcess:
             service.drain()
             service.end_live()
         self._signals += 1
-        for peer in self._peers:
+        for peer in self.peers:
             peer.channel.send(kinds.DRAIN)
-        if not self._peers:
+        if not self.peers:
             self._over.set()
 
 
@@ -152,7 +159,7 @@ class Peer:
         self.since = time.monotonic()
         self.calls: dict[int, Call | Run] = {}
         """The requests that it has passed on, by their numbers."""
-        self._process, self._when_ended = process, ended
+        self.process, self._when_ended = process, ended
         self.channel = Channel(self.received, self.lost)
 
     def received(self, message: kinds.Message) -> None:
@@ -178,10 +185,10 @@ class Peer:
     def wait(self) -> str:
         """How it ended; where it has not, it is made to."""
         try:
-            status = self._process.wait(0.5)
+            status = self.process.wait(0.5)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
+            self.process.kill()
+            status = self.process.wait()
         return f"signal {-status}" if status < 0 else f"status {status}"
 
 

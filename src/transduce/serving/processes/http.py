@@ -263,7 +263,7 @@ class HttpProcess:
     def __init__(self, own: socket.socket, listening: socket.socket) -> None:
         """own: its end of the channel."""
         self._own, self._listening = own, listening
-        self._speaks = True
+        self._speaks, self._ended = True, False
         self._app: Forwarding | None = None
         self._server: HttpServer | None = None
         self._began: asyncio.Event | None = None
@@ -276,7 +276,7 @@ class HttpProcess:
         assert self._server is not None
         self._channel.send(kinds.READY)
         await self._server.serve([self._listening])
-        self._speaks = False
+        self._ended = True
         self._channel.close()
 
     def _received(self, message: kinds.Message) -> None:
@@ -295,6 +295,8 @@ class HttpProcess:
 
     def _lost(self) -> None:
         """The engine's process has ended: there is nothing to answer with."""
+        if self._ended:
+            return
         if self._speaks:
             sys.stderr.write("transduce: the engine's process has ended, and the server with it\n")
             sys.stderr.flush()
