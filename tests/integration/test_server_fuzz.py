@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,13 @@ GROWTH = 64 << 20  # bytes of memory that may be new after the warm-up, whatever
 
 
 @contextmanager
-def fuzzed_server(log: io.StringIO) -> Iterator[tuple[Any, int]]:
+def fuzzed_server(log: io.StringIO, processes: int) -> Iterator[tuple[Any, int]]:
+    """processes: HTTP processes."""
     from transduce.serving.app import build_app
     from transduce.serving.engine import Engine
     from transduce.serving.limits import Limits
-    from transduce.serving.server import Server, listen
+    from transduce.serving.processes.engine import EngineProcess
+    from transduce.serving.server import Server, listen_together
     from transduce.serving.settings import ServiceSettings
 
     limits = Limits(
@@ -67,15 +70,18 @@ def fuzzed_server(log: io.StringIO) -> Iterator[tuple[Any, int]]:
     for one in models.values():
         one.model.freeze()
     service = build_app(Engine(models, limits), settings)
-    listening = listen("127.0.0.1", 0)
-    server = Server(service)
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-    port = listening.getsockname()[1]
+    listening = listen_together("127.0.0.1", 0, processes)
+    server, several = Server(service), EngineProcess(service, listening)
+    run = several.run if processes > 1 else partial(server.run, listening)
+    thread = threading.Thread(target=run, daemon=True)
+    port = listening[0].getsockname()[1]
     thread.start()
     try:
         yield service, port
     finally:
         server.should_exit = True
+        if processes > 1:
+            several.stop()
         thread.join(timeout=100)
         assert not thread.is_alive(), "the server did not end"
 
@@ -143,14 +149,16 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def check(first: int, count: int, folder: Path, monkeypatch: Any, capfd: Any) -> str:
+def check(
+    first: int, count: int, folder: Path, monkeypatch: Any, capfd: Any, processes: int = 1
+) -> str:
     from server_fuzz import resident
 
     wave = write_wave(folder / "a.wav").read_bytes()
     (folder / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "temporary"))
     log, threads = io.StringIO(), threading.active_count()
-    with fuzzed_server(log) as (service, port):
+    with fuzzed_server(log, processes) as (service, port):
         engine, good = service.engine, Good(port)
         warm = range(2_000_000, 2_000_000 + min(count, 1000) // 4)
         asyncio.run(run_cases(warm, wave, good))
@@ -175,13 +183,15 @@ def check(first: int, count: int, folder: Path, monkeypatch: Any, capfd: Any) ->
         assert len(service.settings.folders) <= 1  # that of translated files
     until(lambda: threading.active_count() <= threads, "no thread is left")
     until(lambda: not list((folder / "temporary").iterdir()), "no folder is left")
-    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    reported = capfd.readouterr().err
+    others = [line for line in reported.splitlines() if line.startswith("{")]  # of HTTP processes
+    lines = [json.loads(line) for line in [*log.getvalue().splitlines(), *others]]
     statuses = Counter(line["status"] for line in lines)
     wrong = [line for line in lines if line["status"] == 500]
     assert not wrong, wrong[:5]
-    reported = capfd.readouterr().err
     assert "Traceback" not in reported, reported[-5000:]
     assert "Exception" not in reported, reported[-5000:]
+    assert "HTTP process" not in reported, reported[-5000:]
     return (
         f"{count:,} cases ({dict(kinds)}) in {seconds:.0f} s, {good.answered:,} good answers, the "
         f"slowest in {good.slowest:.2f} s; statuses {dict(sorted(statuses.items()))}; "
@@ -207,7 +217,10 @@ def test_some_hostile_requests(tmp_path: Path, monkeypatch: Any, capfd: Any) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_many_hostile_requests(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
-    reported = check(FIRST, CASES, tmp_path, monkeypatch, capfd)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_many_hostile_requests(
+    processes: int, tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    reported = check(FIRST, CASES, tmp_path, monkeypatch, capfd, processes)
     with capfd.disabled():
         print(reported)

@@ -261,6 +261,9 @@ class Engine:
                 f"the request would take longer than the {self.limits.queue_seconds:g} s that one "
                 f"may take; send less at once"
             )
+        # All that waits is at least what comes before it; that costs no look at each request.
+        if not self._admission.excess(cost, self._admission.queued):
+            return
         if over := self._admission.excess(cost, self._scheduler.ahead(cost)):
             self.metrics.rejected(served.name)
             raise Overloaded(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from client_server import english_german, tea_model
@@ -21,7 +22,9 @@ from forked import Forked
 from served import Held, Running, serving, until
 from transduce.serving.auth import Keys
 from transduce.serving.limits import Limits
+from transduce.serving.processes.channel import HELLO
 from transduce.serving.processes.engine import Peer, fitting_processes
+from transduce.serving.processes.http import hello_of
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.model import Model
 
@@ -223,6 +226,22 @@ def test_sigterm_finishes_what_is_open(held: Held) -> None:
         httpx.get(f"{server.url}/health", trust_env=False)
 
 
+def test_a_process_ends_with_that_of_the_engine() -> None:
+    own, other = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        given = (other.fileno(), listening.fileno())
+        command = [sys.executable, "-m", "transduce.serving.processes.http", *map(str, given)]
+        process = subprocess.Popen(command, pass_fds=given, stderr=subprocess.PIPE, text=True)
+        other.close()
+        hello = msgspec.msgpack.encode([[HELLO, hello_of(ServiceSettings(), {}, speaks=True)]])
+        own.sendall(len(hello).to_bytes(4, "little") + hello)
+        assert own.recv(100)  # it serves
+        own.close()
+        assert "the engine's process has ended" in process.communicate(timeout=60)[1]
+        assert process.returncode == 1
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_process_is_left_of_a_server_that_was_killed(tmp_path: Path) -> None:
     MODELS["en-de"].save(tmp_path / "model")

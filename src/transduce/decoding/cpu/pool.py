@@ -52,6 +52,9 @@ class CpuSlots:
         limits_B = torch.tensor([job.limit for job in jobs])
         self._slots.fill(torch.tensor(slots), memory, limits_B)
 
+    def launch(self) -> bool:
+        return False
+
     def go(self) -> list[bool]:
         """Advance by some steps; whether each slot still has work."""
         return self._slots.advance(*AT_ONCE)

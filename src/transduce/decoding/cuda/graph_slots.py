@@ -154,6 +154,7 @@ class Slots:
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
         self._last_report = np.zeros(self.report_BNE.shape)
         self._advance = Recorded(self._steps, network)
+        self._launched = False
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
     def free(self) -> None:
@@ -166,6 +167,7 @@ class Slots:
 
     def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
         """Put new sentences into these slots."""
+        self._launched = False  # steps that an error has left alone are over
         count = 1 << (len(jobs) - 1).bit_length()
         # Powers of two, for few different graphs; the rest repeats the last sentence.
         rows = np.zeros((count, 3 + self.shape.source), np.int64)
@@ -299,9 +301,17 @@ class Slots:
         """What is in these slots is no longer needed."""
         self.open_B[slots] = False
 
+    def launch(self) -> bool:
+        """Begin to advance; the GPU works while the host does other things."""
+        self._advance()
+        self._launched = True
+        return True
+
     def go(self) -> list[bool]:
         """Advance by some steps; whether each slot still has work."""
-        self._advance()
+        if not self._launched:
+            self._advance()
+        self._launched = False
         working: list[bool]
         if self.audio:
             working = self.open_B.tolist()

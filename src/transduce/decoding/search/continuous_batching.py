@@ -123,6 +123,10 @@ class Pool(Protocol):
     def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
         """Put new sentences into these slots."""
 
+    def launch(self) -> bool:
+        """Begin the steps of the next `go` without waiting for them; False: they begin there."""
+        ...
+
     def go(self) -> list[bool]:
         """Some steps; whether each slot still has work."""
         ...
@@ -192,14 +196,21 @@ class Running:
 def decode_feed(search: Pools, feed: JobFeed, settings: Search) -> None:
     """Decode jobs as they arrive, until there are none.
 
-    A job takes a slot as soon as there is a free one of its size, while its neighbours go on.
+    A job takes a slot as soon as there is a free one of its size, while its neighbours go on. A GPU
+    has its next steps before the results of the last ones go to the feed, and new jobs come from
+    it: the host makes texts of tokens and tokens of texts while the GPU is busy.
     """
     waiting: dict[tuple[int, int], list[tuple[int, Job]]] = {}
     running: dict[tuple[int, int], list[Running]] = {}
-    while True:
+    found: list[tuple[int, list[Hypothesis]]] = []
+
+    def take_more() -> None:
         for number, job in feed.more():
             size = tuple(map(max, search.sizes.of(job), search.sizes.limited(COMMON)))
             waiting.setdefault((size[0], size[1]), []).append((number, job))
+
+    while True:
+        take_more()
         if gone := feed.cancelled():
             for size in waiting:
                 waiting[size] = [entry for entry in waiting[size] if entry[0] not in gone]
@@ -218,8 +229,14 @@ def decode_feed(search: Pools, feed: JobFeed, settings: Search) -> None:
                     pools.sort(key=lambda pool: -pool.pool.shape.slots)
             waiting[size] = jobs
         working = [pool for pools in running.values() for pool in pools if pool.held]
-        if not working and not any(waiting.values()):
-            return
-        found = [one for pool in working for one in pool.advance()]
+        launched = [pool for pool in working if pool.pool.launch()]
         if found:
             feed.done(found)
+        if not working and not any(waiting.values()):
+            return
+        if launched:
+            take_more()
+        found = [one for pool in working for one in pool.advance()]
+        if found and not launched:
+            feed.done(found)
+            found = []

@@ -31,6 +31,7 @@ from transduce.serving.processes.http import hello_of
 from transduce.serving.protocols.answers import to_json
 from transduce.serving.server import SPARE_SECONDS, end_at_once, quick_turns
 
+GRACE = 5.0  # seconds in which an HTTP process without a channel has to end
 PAUSE = 2.0  # seconds between two starts of an HTTP process in the same place
 MOST_PROCESSES = 4  # where nobody says how many
 CORES_EACH = 4  # of the machine, for each of them
@@ -185,7 +186,7 @@ class Peer:
     def wait(self) -> str:
         """How it ended; where it has not, it is made to."""
         try:
-            status = self.process.wait(0.5)
+            status = self.process.wait(GRACE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             status = self.process.wait()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
 
 from transduce import recipe
+from transduce.decoding.cuda.graph_slots import Slots
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search.continuous_batching import Job, Search, decode_feed
 from transduce.models import EncoderDecoder
@@ -52,6 +54,36 @@ def test_whoever_is_there_already(beam: int, nbest: int) -> None:
         assert [h.score for h in hypotheses] == pytest.approx(
             [h.score for h in expected[number]], abs=1e-5
         )
+
+
+@torch.inference_mode()
+def test_a_gpu_is_busy_while_results_are_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+
+    def note(name: str) -> None:
+        call = getattr(Slots, name)
+
+        def noted(pool: Slots) -> Any:
+            events.append(name)
+            return call(pool)
+
+        monkeypatch.setattr(Slots, name, noted)
+
+    note("launch")
+    note("go")
+
+    class Noting(Trickle):
+        def done(self, found: Any) -> None:
+            events.append("done")
+            super().done(found)
+
+    every = jobs(12)
+    feed = Noting(every, [1, 2, 3, 2, 1, 3], {})
+    while feed.next < len(every):
+        decode_feed(CudaSearch(network(), torch.float64), feed, Search())
+    assert len(feed.found) == len(every)
+    before = [events[place - 1] for place, name in enumerate(events) if name == "done"]
+    assert "launch" in before  # the steps of the others are under way
 
 
 @torch.inference_mode()
