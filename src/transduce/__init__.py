@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from transduce.recipe import Recipe
     from transduce.registry import register
     from transduce.tasks.transduce import Model, Transducer, build, load
-    from transduce.training.train import Trained, train
+    from transduce.training.train import Trained
+    from transduce.training.train_any import train
 
 _WHERE = {
     "Lens": "models.lens",

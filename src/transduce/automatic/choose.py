@@ -567,6 +567,8 @@ def _validation(
     if found.task != "language model":
         limit = int(min(max(50 * minutes, 40), 500)) if slow else None
         choice.set("validation.limit", limit, "decoding takes time" if slow else "all of it")
+    if RECIPE_TASKS[found.task] == "transduce":
+        choice.set("validation.decoding", "chosen", "beam and the like, on the validation set")
     loss = found.task == "language model"
     choice.set("validation.metric", "loss" if loss else metrics[0], "decides the best checkpoint")
     choice.set("metrics", metrics, METRICS_ARE.get(metrics[0], ""))

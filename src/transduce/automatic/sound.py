@@ -115,7 +115,7 @@ def sounds_found(
         seconds = [end - start for start, end in map(_times, spans) if end > start] or seconds
     mean = sum(seconds) / len(seconds)
     lengths = Lengths.of(round(100 * one) for one in seconds)
-    minutes = mean * total / 60
+    minutes = mean * total / 60 * (1 - len(missing) / len(names))
     target = Side.of([text for _, text in both])
     labels = len({text for _, text in both}) if task == "audio to label" else 0
     if labels == 1:

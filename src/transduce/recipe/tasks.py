@@ -9,7 +9,7 @@ from transduce.registry import register
 
 TEXT_METRICS = ("bleu", "chrf", "chrf++", "ter", "wer", "cer", "per", "exact", "accuracy")
 LANGUAGE_MODEL_METRICS = ("perplexity", "bits_per_character", "bits_per_byte")
-SEARCH_KEYS = ("decode", "validation.beam")
+SEARCH_KEYS = ("decode", "validation.beam", "validation.decoding")
 TEXT_OUTPUT_KEYS = ("data.multiple_references", "bleu_tokenizer", *SEARCH_KEYS)
 HEAD_KEYS = ("model.tie_embeddings", "model.output_bias")
 LABEL_KEYS = ("model.pooling", "model.characters", "model.ngrams", "model.word_dropout")
@@ -79,6 +79,7 @@ TASK_RULES: dict[str, TaskRules] = {
             "bleu_tokenizer",
             "validation.limit",
             "validation.beam",
+            "validation.decoding",
             "decode.coverage_penalty",
             "decode.max_ratio",
             *LABEL_KEYS,

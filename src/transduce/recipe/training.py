@@ -30,9 +30,10 @@ class Teacher(Section):
     """Word-level knowledge distillation (Hinton et al. 2015, Kim and Rush 2016): learn from the
     distribution of a trained model."""
 
-    model: Annotated[str, "a model folder"] = Field(
+    model: Annotated[str | list[str], "a model folder, or a list of them"] = Field(
         description="folder of the trained model, or hf://user/name@revision; relative paths start "
-        "at the current folder; it must have the same vocabularies"
+        "at the current folder; it must have the same vocabularies; of several, the mean of their "
+        "distributions teaches"
     )
     weight: Annotated[float, Field(gt=0, le=1)] = Field(
         0.5, description="weight of the KL divergence from the teacher; cross-entropy has the rest"
@@ -40,6 +41,10 @@ class Teacher(Section):
     temperature: PositiveFloat = Field(
         1.0, description="both distributions are softmax(logits / temperature)"
     )
+
+    @property
+    def models(self) -> list[str]:
+        return [self.model] if isinstance(self.model, str) else self.model
 
 
 class Train(Section):
@@ -222,6 +227,12 @@ class Validation(Section):
     )
     beam: Annotated[int, Field(gt=0, le=10_000)] = Field(
         1, description="beam size of decoding during validation; 1: greedy"
+    )
+    decoding: Literal["fixed", "chosen"] = Field(
+        "fixed",
+        description="chosen: at the end of training, beam, length_penalty and, of speech with CTC, "
+        "ctc_weight are tried on up to 200 validation pairs, and the best written into the model; "
+        "fixed: as in decode",
     )
     metric: Literal["loss", MetricName] = Field(
         "loss",

@@ -1,5 +1,7 @@
-"""Training: from a recipe to a model folder, with checkpoints to resume from at any time."""
+"""Training: from a recipe, or from data alone, to a model folder, with checkpoints to resume from
+at any time."""
 
-from transduce.training.train import Trained, train
+from transduce.training.train import Trained
+from transduce.training.train_any import train
 
 __all__ = ["Trained", "train"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,34 +21,43 @@ from transduce.tasks.transduce import load
 
 @dataclass
 class Distillation:
-    """An objective that is partly the divergence from the distribution of a teacher, which is in
-    eval mode and has no gradient.
+    """An objective that is partly the divergence from the distribution of teachers, which are in
+    eval mode and have no gradient.
     """
 
     network: TrainableNetwork
-    teacher: TrainableNetwork
+    teachers: Sequence[TrainableNetwork]
     settings: Train
 
     @property
     def fingerprint(self) -> str:
-        """Of the teacher's weights."""
-        return fingerprint_of(weights_of(self.teacher))
+        """Of the teachers' weights."""
+        return " ".join(fingerprint_of(weights_of(one)) for one in self.teachers)
 
     def __call__(self, batch: Batch) -> Loss:
         settings = self.settings
         assert settings.teacher is not None
         assert batch.target_BT is not None
-        with torch.no_grad():
-            taught = _output(self.teacher, batch)
-        return distillation_loss(
-            _output(self.network, batch),
-            taught,
-            batch.target_BT[:, 1:],
-            settings.teacher.weight,
-            settings.teacher.temperature,
-            settings.label_smoothing,
-            ignore=PAD,
-        )
+        learnt = _output(self.network, batch)
+        losses = []
+        for teacher in self.teachers:
+            with torch.no_grad():
+                taught = _output(teacher, batch)
+            losses.append(
+                distillation_loss(
+                    learnt,
+                    taught,
+                    batch.target_BT[:, 1:],
+                    settings.teacher.weight,
+                    settings.teacher.temperature,
+                    settings.label_smoothing,
+                    ignore=PAD,
+                )
+            )
+        # A cross-entropy is linear in what teaches: the mean over teachers has the gradient of the
+        # divergence from the mean of their distributions, which is that of their ensemble.
+        total = torch.stack([loss.total for loss in losses]).mean(0)
+        return losses[0]._replace(total=total)
 
 
 def _output(network: TrainableNetwork, batch: Batch) -> Output:
@@ -62,14 +72,20 @@ def _output(network: TrainableNetwork, batch: Batch) -> Output:
     return Output(network.head.narrow(features_BTD), network.head.weight, network.head.bias)
 
 
-def load_teacher(
+def load_teachers(
     recipe: Recipe, tokens: tuple[Tokens, Tokens], device: torch.device
+) -> list[TrainableNetwork]:
+    """The networks of train.teacher, frozen. Raises ModelError where one cannot teach this
+    recipe."""
+    assert recipe.train.teacher is not None
+    return [_load(place, recipe, tokens, device) for place in recipe.train.teacher.models]
+
+
+def _load(
+    folder: str, recipe: Recipe, tokens: tuple[Tokens, Tokens], device: torch.device
 ) -> TrainableNetwork:
-    """The network of train.teacher, frozen. Raises ModelError where it cannot teach this recipe."""
-    settings = recipe.train.teacher
-    assert settings is not None
-    model = load(settings.model, str(device), "float32")
-    place = f"train.teacher.model is {settings.model}"
+    model = load(folder, str(device), "float32")
+    place = f"train.teacher.model is {folder}"
     if model.recipe.task != recipe.task or model.recipe.audio is not None:
         raise ModelError(
             f"{place}, a model of task: {model.recipe.task}; a teacher needs the task of the "
@@ -81,7 +97,7 @@ def load_teacher(
         if ours.to_json() != theirs.to_json():
             raise ModelError(
                 f"{place}, which has another {side} vocabulary; use the teacher's: "
-                f"{_tokens_keys(model.recipe, settings.model)}"
+                f"{_tokens_keys(model.recipe, folder)}"
             )
     longest = recipe.data.max_length + 1
     capacity = min(max_source_length(model.recipe.model), max_length_of(model.recipe.model.decoder))

@@ -19,7 +19,7 @@ from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
 from transduce.terminal import duration
 from transduce.training.auto_batch import fitting_budget, longest_pair
-from transduce.training.distillation import Distillation, load_teacher
+from transduce.training.distillation import Distillation, load_teachers
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
 from transduce.training.distributed.processes import Processes
 from transduce.training.fine_tuning.start import StartModel
@@ -64,6 +64,9 @@ class Trained:
     interrupted: bool
     first: bool = True
     """Whether this is rank 0."""
+    ensemble: tuple[Trained, ...] = ()
+    """Further runs, whose models are better together with this one: model.run(sources,
+    ensemble=[one.model for one in trained.ensemble])."""
 
 
 class Run:
@@ -131,8 +134,8 @@ class Run:
         self.distillation: Distillation | None = None
         if settings.teacher is not None:
             tokens = (self.prepared.source_tokens, self.prepared.target_tokens)
-            teacher = load_teacher(self.recipe, tokens, self.device)
-            self.distillation = Distillation(self.network, teacher, settings)
+            teachers = load_teachers(self.recipe, tokens, self.device)
+            self.distillation = Distillation(self.network, teachers, settings)
         if self.sharded:
             return ShardedUpdate(*parts, average=self.average)
         return build_update(*parts, average=self.average, objective=self.distillation)

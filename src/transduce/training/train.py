@@ -1,4 +1,4 @@
-"""`train`: from a recipe to a trained model."""
+"""`train_recipe`: from a recipe to a trained model."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from transduce.tasks.folder import (
 from transduce.tasks.model import Change
 from transduce.tasks.model_size import check_trainable
 from transduce.tasks.transduce import kind_of
+from transduce.training.choose_decoding import choose_decoding
 from transduce.training.distributed.processes import Processes, join
 from transduce.training.fine_tuning.start import open_start, take_over
 from transduce.training.fine_tuning.tuning import check_patterns
@@ -46,10 +47,10 @@ from transduce.training.run_directory.checkpoint import (
 )
 from transduce.training.run_report import write_run_report
 
-__all__ = ["Trained", "train"]
+__all__ = ["Trained", "train_recipe"]
 
 
-def train(
+def train_recipe(
     recipe: Recipe | Mapping[str, Any] | str | Path,
     folder: str | Path | None = None,
     *,
@@ -60,32 +61,10 @@ def train(
     began: float | None = None,
     pause: Pause | None = None,
 ) -> Trained:
-    """Train a recipe.
+    """Train a recipe; the arguments are those of `transduce.train`.
 
-        trained = transduce.train("my.yaml", overrides=["train.lr=3e-4"])
-        trained.model("A dog runs.")
-
-    Under torchrun, all processes call this function and train one model together.
-
-    Args:
-        recipe: a Recipe, a dict with the keys of the YAML, a file or the name of a shipped recipe.
-        folder: where the run and the model are written; None: runs/NAME.
-        resume: continue from the checkpoint in the folder, if there is one.
-        overwrite: start over in a folder that holds a run.
-        overrides: changes of the recipe, as on the command line.
-        change: a function that is called with the network before its first update. It changes the
-            network in place, or returns another transduce.models.TrainableNetwork. Resuming, and
-            loading the model, need it again.
-        began: when the command began, by `time.monotonic`: train.minutes counts from there. None:
-            now.
-        pause: a function that is asked after every update, with the state of the run, whether to
-            stop there: with a checkpoint, from which `resume` goes on as if nothing had been.
-
-    Returns:
-        The best model, its folder, and whether the run was interrupted.
-
-    Raises:
-        TransduceError: with one sentence; the folder then still holds the last good checkpoint.
+    pause: a function that is asked after every update, with the state of the run, whether to stop
+    there: with a checkpoint, from which `resume` goes on as if nothing had been.
     """
     began = wall_clock() if began is None else began
     # A recipe made in Python needs to know where its files are, too.
@@ -173,18 +152,24 @@ def _train(
             progress.started(run.tuning.report()["start"])
         trained = run.run(progress, pause)
     if ranks.first and not trained.interrupted:
+        if recipe.validation.decoding == "chosen":
+            choose_decoding(run.model, folder, run.prepared.items, print_line)
         _write_metrics(run, print_line)
     return trained
 
 
 def _absolute(recipe: Recipe) -> Recipe:
-    """The recipe with the place of its teacher as an absolute path, so that it can be resumed from
+    """The recipe with the places of its teachers as absolute paths, so that it can be resumed from
     anywhere.
     """
     teacher = recipe.train.teacher
-    if teacher is None or is_hub_address(teacher.model):
+    if teacher is None:
         return recipe
-    teacher = teacher.model_copy(update={"model": str(expanded(teacher.model).absolute())})
+    places = [
+        one if is_hub_address(one) else str(expanded(one).absolute()) for one in teacher.models
+    ]
+    model = places[0] if isinstance(teacher.model, str) else places
+    teacher = teacher.model_copy(update={"model": model})
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"teacher": teacher})})
 
 

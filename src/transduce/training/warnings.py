@@ -28,8 +28,8 @@ def changes(settings: Train, corpus: tuple[str, str], teacher: tuple[str, str]) 
         )
     if teacher[0] not in (teacher[1], "") and settings.teacher is not None:
         found.append(
-            f"warning: the weights of the teacher {settings.teacher.model} have changed since this "
-            f"run was stopped: the resumed run will differ."
+            f"warning: the weights of the teacher {', '.join(settings.teacher.models)} have "
+            f"changed since this run was stopped: the resumed run will differ."
         )
     return found
 

@@ -666,7 +666,7 @@ def test_adapters_and_teachers_are_captured_too() -> None:
     teacher = encoder_decoder("transformer").cuda().eval().requires_grad_(False)
     student = encoder_decoder("lstm").cuda().train()
     settings = Train.model_validate({"clip_norm": 0.0, "teacher": {"model": "x"}})
-    objective = Distillation(student, teacher, settings)
+    objective = Distillation(student, [teacher], settings)
     for one, other in ((plain, captured), on_cuda(student, settings, objective=objective)):
         one.zero_gradients()
         expected = float(one([pairs()])[0])

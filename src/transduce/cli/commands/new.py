@@ -21,9 +21,9 @@ Data = Annotated[
 
 def new(data: Data, minutes: Minutes = None) -> None:
     """Print a recipe for a file of your own, with its reasons."""
-    from transduce.cli.own_file import chosen_for, data_files, recipe_of, recipe_text
     from transduce.errors import DataError
     from transduce.recipe import shipped
+    from transduce.training.own_file.recipe import chosen_for, data_files, recipe_of, recipe_text
 
     paths, overrides = data_files(data[0], data[1:])
     if not paths:

@@ -26,7 +26,6 @@ def recipes(
 
 def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
     """Validate a recipe or a file, and inspect its data."""
-    from transduce.cli.own_file import chosen_for, data_files, print_found, recipe_of
     from transduce.cli.printing import print_diagnosis
     from transduce.data.doctor.check import examine
     from transduce.hardware import pick_device
@@ -34,6 +33,7 @@ def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
     from transduce.recipe import load_recipe
     from transduce.tasks.model_size import check_trainable
     from transduce.tasks.transduce import kind_of
+    from transduce.training.own_file.recipe import chosen_for, data_files, print_found, recipe_of
 
     paths, rest = data_files(recipe, overrides or [])
     if paths:

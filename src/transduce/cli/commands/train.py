@@ -11,7 +11,6 @@ import typer
 from transduce.cli.commands.options import Minutes, Overrides, RecipeArgument
 
 if TYPE_CHECKING:
-    from transduce.recipe import Recipe
     from transduce.training import Trained
 
 
@@ -40,11 +39,11 @@ def train(
     To resume a stopped run: transduce train runs/NAME --resume.
     """
     began = time.monotonic()  # before torch is imported
-    from transduce.cli.own_file import data_files
+    from transduce.training.own_file.recipe import data_files
 
     paths, rest = data_files(recipe, overrides or [])
     if paths:
-        _train_own(paths, rest, output, minutes, resume, overwrite, began)
+        _train_own(paths, rest, output, minutes, resume, overwrite)
     else:
         rest += [] if minutes is None else [f"train.minutes={minutes}"]
         _train_recipe(recipe, rest, output, resume, overwrite, began)
@@ -57,43 +56,22 @@ def _train_own(
     minutes: float | None,
     resume: bool,
     overwrite: bool,
-    began: float,
 ) -> None:
     """Choose a recipe for data, train it, and score it on the part that was held out."""
-    from transduce.cli.own_file import (
-        CHOSEN,
-        chosen_for,
-        next_steps,
-        print_found,
-        print_problems,
-        print_score,
-        recipe_of,
-        recipe_text,
-    )
-    from transduce.storage import make_folder, write_text
-    from transduce.tasks.folder import holds_run
-    from transduce.training import train
+    from transduce.cli.printing import print_metrics
+    from transduce.training.own_file.train import train_file
 
-    found, choice, left = chosen_for(paths, overrides, minutes)
-    recipe = recipe_of(found, choice, left)
-    place = output or Path("runs") / recipe.name
-    if resume and holds_run(place):  # with the settings that it began with
-        _train_recipe(str(place), left, None, True, False, began)
-        return
-    print_found(found, choice)
-    if overwrite or not holds_run(place):
-        print_problems(recipe, found)
-        make_folder(place)
-        write_text(place / CHOSEN, recipe_text(found, choice))
-    # --minutes are of training: looking at the data does not count.
-    trained = train(recipe, place, resume=resume, overwrite=overwrite)
-    _check_finished(trained, place)
-    print_score(recipe, trained)
-    print("To try next:")
-    for line in next_steps(recipe, trained, recipe.train.minutes or 0.0):
-        print(line)
-    print(f"The recipe, with the reason of each value, is {place / CHOSEN}.")
-    _print_model(recipe, place)
+    trained = train_file(
+        paths,
+        output,
+        minutes=minutes,
+        resume=resume,
+        overwrite=overwrite,
+        overrides=overrides,
+        on_measured=print_metrics,
+    )
+    _check_finished(trained, trained.folder)
+    _print_model(trained, evaluated=not resume)
 
 
 def _train_recipe(
@@ -106,7 +84,7 @@ def _train_recipe(
 ) -> None:
     from transduce.recipe import load_recipe
     from transduce.tasks.folder import RECIPE, holds_run
-    from transduce.training import train
+    from transduce.training.train import train_recipe
 
     run = Path(recipe)
     if (run / RECIPE).is_file():
@@ -114,9 +92,9 @@ def _train_recipe(
         recipe, output = str(run / RECIPE), output or (run if holds_run(run) else None)
     chosen = load_recipe(recipe, overrides)
     place = output or Path("runs") / chosen.name
-    trained = train(chosen, place, resume=resume, overwrite=overwrite, began=began)
+    trained = train_recipe(chosen, place, resume=resume, overwrite=overwrite, began=began)
     _check_finished(trained, place)
-    _print_model(chosen, place, evaluated=False)
+    _print_model(trained, evaluated=False)
 
 
 def _check_finished(trained: Trained, place: Path) -> None:
@@ -129,9 +107,11 @@ def _check_finished(trained: Trained, place: Path) -> None:
         raise typer.Exit(130)
 
 
-def _print_model(recipe: Recipe, place: Path, evaluated: bool = True) -> None:
+def _print_model(trained: Trained, evaluated: bool) -> None:
+    place, recipe = trained.folder, trained.model.recipe
     print(f"The model is in {place}. Try:")
     if recipe.data.test is not None and not evaluated:
         print(f"  transduce evaluate {place}")
     source = "recording.wav" if recipe.audio is not None else '"..."'
-    print(f"  transduce run {place} {source}")
+    others = "".join(f" --ensemble {one.folder}" for one in trained.ensemble)
+    print(f"  transduce run {place} {source}{others}")

@@ -8,8 +8,8 @@ import pytest
 
 from command_line import TINY, Transduce, sentence
 from transduce.automatic import Machine
-from transduce.cli import own_file
 from transduce.recipe import load_recipe
+from transduce.training.own_file import recipe as own_file
 
 
 @pytest.fixture(autouse=True)

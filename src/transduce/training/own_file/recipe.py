@@ -1,4 +1,4 @@
-"""A file of the user's own in place of a recipe: what it is, the recipe for it, and its score."""
+"""A file of the user's own in place of a recipe: what it is, and the recipe for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from transduce.recipe import shipped
 if TYPE_CHECKING:
     from transduce.automatic import Choice, Found
     from transduce.recipe import Recipe
-    from transduce.training import Trained
 
 RECIPES = (".yaml", ".yml")
 LOOKED_AT = 1 << 16  # bytes of a file in which a recipe has its key `data`
@@ -138,35 +137,3 @@ def _first_pairs(recipe: Recipe) -> Recipe:
             maximum = min(corpus.limit or MAX_CHECKED, MAX_CHECKED)
             parts[name] = corpus.model_copy(update={"limit": maximum})
     return recipe.model_copy(update={"data": recipe.data.model_copy(update=parts)})
-
-
-def print_score(recipe: Recipe, trained: Trained) -> None:
-    """The score on the part that was held out, with its interval."""
-    from transduce.cli.printing import print_metrics
-    from transduce.evaluation.evaluate import evaluate_folder
-
-    split = "test" if recipe.data.test is not None else "valid"
-    about = "" if split == "test" else ", which also chose the checkpoint"
-    print(f"Held-out score ({split}{about}):", flush=True)
-    evaluate_folder(trained.model, trained.folder, split=split, on_measured=print_metrics)
-
-
-def next_steps(recipe: Recipe, trained: Trained, minutes: float) -> list[str]:
-    """What may make it better, by how the run ended."""
-    state, steps = trained.state, recipe.train.steps
-    late = state.best_step >= 0.9 * state.step
-    found = []
-    if state.step < steps:
-        found.append(
-            f"  more time: --minutes {2 * minutes:g} (it made {state.step:,} of {steps:,} updates)"
-        )
-    elif late:
-        found.append(f"  longer: train.steps={2 * steps} (the best checkpoint was the last)")
-    else:
-        found.append(
-            f"  less overfitting: more rows, or model.dropout="
-            f"{min(recipe.model.dropout + 0.1, 0.5):.1g} (the best checkpoint was at update "
-            f"{state.best_step:,} of {state.step:,})"
-        )
-    found.append("  another seed, and both together: seed=2, then evaluate --ensemble")
-    return found
