@@ -209,6 +209,16 @@ def test_letters_that_only_held_out_targets_have_are_written_or_said(
     recipe_of(it, choice)
 
 
+def test_a_fine_metric_chooses_the_checkpoint_of_few_held_out_rows() -> None:
+    words = {"source": side("words"), "target": side("phones")}
+    for rows, metric in ((50, "per"), (1900, "per"), (2100, "exact")):
+        choice = choose(found(rows=rows, sources=rows, **words), CPU)
+        assert choice.get("validation.metric") == metric
+        assert choice.get("metrics") == ["exact", "per"]
+    files = {part: {"file": f"{part}.tsv"} for part in ("train", "valid")}
+    assert choose(found(rows=50, corpora=files, **words), CPU).get("validation.metric") == "exact"
+
+
 def test_rows_of_a_table_are_the_parts() -> None:
     files = {
         part: {"file": "all.tsv", "where": {"column": "split", "value": part}}
@@ -229,6 +239,12 @@ def test_tags_have_room_also_those_that_are_read_as_text() -> None:
     plain = choose(found(source=side("words"), target=side("words")), CPU)
     tagged = choose(found(source=side("words"), target=side("words"), tags=30), CPU)
     assert tagged.get("data.max_length") >= plain.get("data.max_length") + 32
+
+
+def test_decoding_is_chosen_where_there_is_a_search() -> None:
+    for task in RECIPE_TASKS:
+        chosen = choose(found(task), CPU).get("validation.decoding")
+        assert chosen == ("chosen" if task in ("text to text", "audio to text") else None)
 
 
 def test_alternatives_are_references() -> None:

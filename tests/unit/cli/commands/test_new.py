@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from command_line import TINY, Transduce, sentence
 from transduce.automatic import Machine
+from transduce.errors import DataError
 from transduce.recipe import load_recipe
+from transduce.training import train as transduce_train
 from transduce.training.own_file import recipe as own_file
+from transduce.training.own_file import time_left
 
 
 @pytest.fixture(autouse=True)
@@ -93,13 +97,24 @@ def test_several_processes_need_a_recipe(
 
 
 def test_training_on_a_file_ends_with_a_score_and_a_recipe(
-    transduce: Transduce, pairs: Path
+    transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = ["train.steps=6", "model.width=8", "train.batch_tokens=64", "validation.every=3"]
+    monkeypatch.setattr(time_left, "MOST", 2)
+    small = ["train.steps=4", "model.width=8", "train.batch_tokens=64", "validation.every=4"]
+    small += ["decode.max_ratio=1", "decode.max_extra=1"]
     ended = transduce("train", "pairs.tsv", "--minutes", "2", *small)
     assert ended.status == 0, ended.err
     assert ended.lines[0] == "pairs.tsv: TSV with 2 columns: column 0 → column 1."
-    assert "Held-out score (test):" in ended.out
+    assert re.search(r"Decoding, per on \d\d validation pairs: .*as in the recipe", ended.err)
+    # The updates are done at once, and the rest of the time goes into an ensemble.
+    assert "1 more seed for an ensemble, then one model that learns from it" in ended.out
+    assert "What the time brought, per on" in ended.out
+    for rival in ("2 seeds, each alone", "ensemble of 2", "distilled into one", "Kept: "):
+        assert rival in ended.out
+    kept = "Kept: the ensemble" in ended.out
+    assert ("--ensemble runs/pairs/seed-2" in ended.out) == kept
+    assert ("ensemble of 2 models" in ended.out) == kept
+    assert "Held-out score (test" in ended.out
     assert "exact match" in ended.out
     assert "To try next:" in ended.out
     assert "with the reason of each value, is runs/pairs/chosen.yaml" in ended.out
@@ -109,6 +124,19 @@ def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     assert "runs/pairs already holds a run" in said
     resumed = transduce("train", "pairs.tsv", "--resume")  # with the settings that it began with
     assert resumed.status == 0, resumed.err
+
+
+def test_python_trains_a_file_too(pairs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["model.width=8", "train.batch_tokens=64"]
+    trained = transduce_train("pairs.tsv", minutes=0.002, overrides=small)  # one update
+    assert trained.folder == Path("runs/pairs")
+    assert isinstance(trained.model.run(["1 2"])[0].text, str)
+    assert trained.ensemble == ()
+    printed = capsys.readouterr().out
+    assert "pairs.tsv: TSV with 2 columns" in printed
+    assert "exact match" in printed
+    with pytest.raises(DataError, match="3 files are given"):
+        transduce_train(["pairs.tsv"] * 3)
 
 
 def sentence_at_the_end(err: str) -> str:

@@ -1,0 +1,125 @@
+"""Time that is left: how it is used, what is kept, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transduce.evaluation.metrics import Measured
+from transduce.recipe import Recipe, read_recipe
+from transduce.training.loop import Trained
+from transduce.training.own_file import time_left
+from transduce.training.own_file.time_left import Rival, best_of, report, spend, uses_of
+
+
+@pytest.mark.parametrize(
+    ("runs", "seeds", "distilled"),
+    [(0.9, 0, False), (1.0, 1, False), (3.9, 3, False), (4.0, 2, True), (50.0, 4, True)],
+)
+def test_what_the_time_of_so_many_runs_is_used_for(
+    runs: float, seeds: int, distilled: bool
+) -> None:
+    assert uses_of(runs) == (seeds, distilled)
+
+
+def rival(name: str, right: int, ensemble: int = 0) -> Rival:
+    rows = np.array([[float(n < right), 1.0] for n in range(100)])
+    made: Any = object()
+    measured = Measured(rows, lambda total: float(100 * total[0] / total[1]), {})
+    return Rival(name, made, (made,) * ensemble, measured)
+
+
+def test_an_ensemble_is_kept_only_if_it_is_better_than_every_seed() -> None:
+    singles = [rival("seed 1", 60), rival("seed 2", 66), rival("seed 3", 58)]
+    for right, kept in ((61, False), (66, False), (67, True)):
+        together = rival("ensemble of 3", right, 2)
+        best = best_of([singles[0], together], singles, "exact")
+        assert best is (together if kept else singles[0])
+    low = rival("ensemble of 3", 57, 2)  # of an error rate, less is better
+    assert best_of([singles[0], low], singles, "wer") is low
+
+
+def test_the_better_of_ensemble_and_distilled_model_is_kept() -> None:
+    singles = [rival("seed 1", 60), rival("seed 2", 61)]
+    together, student = rival("ensemble of 2", 65, 1), rival("distilled into one", 66)
+    assert best_of([singles[0], together, student], singles, "exact") is student
+    student = rival("distilled into one", 65)
+    assert best_of([singles[0], together, student], singles, "exact") is together
+
+
+def test_the_report_calls_nothing_better_than_it_is() -> None:
+    singles = [rival("seed 1", 60), rival("seed 2", 70)]
+    together = rival("ensemble of 2", 62, 1)
+    text = "\n".join(report([singles[0], together], singles, "exact", 100, singles[0]))
+    assert "65.00 in the mean, from 60.00 to 70.00" in text
+    assert "+2.00" in text
+    assert "may be chance" in text
+    assert "Kept: the first seed, as nothing is better than every seed alone." in text
+    clear = rival("ensemble of 2", 95, 1)
+    text = "\n".join(report([singles[0], clear], singles, "exact", 100, clear))
+    assert "may be chance" not in text
+    assert "Kept: the ensemble." in text
+
+
+class State:
+    def __init__(self, step: int, elapsed: float) -> None:
+        self.step, self.elapsed = step, elapsed
+
+
+def run_of(folder: Path, recipe: Recipe, step: int, elapsed: float = 60.0) -> Trained:
+    from transduce.tasks.encoder_decoder import Transducer
+
+    model = Transducer.__new__(Transducer)
+    model.recipe = recipe
+    state: Any = State(step, elapsed)
+    return Trained(folder, model, state, interrupted=False)
+
+
+@pytest.mark.parametrize(
+    ("step", "minutes", "folders"),
+    [
+        (99, 30, []),  # the time ended it: nothing is left
+        (100, 1.5, []),
+        (100, 3.5, ["seed-2", "seed-3"]),
+        (100, 8, ["seed-2", "seed-3", "seed-4", "seed-5", "distilled"]),
+    ],
+)
+def test_further_seeds_have_the_time_that_is_left(
+    step: int, minutes: float, folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {part: {"name": "cmudict", "split": part} for part in ("train", "valid")}
+    settings = {"steps": 100, "minutes": minutes, "r_drop": 1.0}
+    recipe = read_recipe({"data": data, "train": settings, "validation": {"decoding": "chosen"}})
+    given: list[tuple[str, Recipe]] = []
+
+    def trained(again: Any, folder: Path, overwrite: bool) -> Trained:
+        given.append((folder.name, read_recipe(again)))
+        return run_of(folder, read_recipe(again), 100)
+
+    monkeypatch.setattr(time_left, "train_recipe", trained)
+    monkeypatch.setattr(time_left, "_items", lambda recipe, model: [None] * 9)
+    monkeypatch.setattr(
+        time_left,
+        "_measured",
+        lambda name, run, others, items, metric: Rival(
+            name, run, others, rival("", 60 + len(others)).measured
+        ),
+    )
+    first = run_of(tmp_path, recipe, step)
+    ended = spend(first, recipe, minutes, lambda line: None)
+    assert [name for name, _ in given] == folders
+    assert [again.seed for _, again in given] == list(range(2, 2 + len(folders)))
+    left = [60 * (again.train.minutes or 0) for _, again in given]
+    assert left == [pytest.approx(60 * (minutes - 1) - 60 * n) for n in range(len(folders))]
+    assert all(again.validation.decoding == "fixed" for _, again in given)
+    if folders[-1:] == ["distilled"]:
+        teacher = given[-1][1].train.teacher
+        assert teacher is not None
+        assert teacher.models == [str(tmp_path), *(str(tmp_path / one) for one in folders[:-1])]
+        assert given[-1][1].train.r_drop == 0
+    seeds = [name for name in folders if name.startswith("seed")]
+    assert [one.folder.name for one in ended.ensemble] == seeds
+    assert ended.folder == tmp_path

@@ -1,0 +1,89 @@
+"""Decoding settings chosen on the validation set: what is tried, what is taken, when it ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from transduce.evaluation.metrics import Measured
+from transduce.recipe import Decode
+from transduce.training.choose_decoding import (
+    CTC_WEIGHTS,
+    LENGTH_PENALTIES,
+    Given,
+    Tried,
+    choose,
+    surely_better,
+)
+
+
+class Clock:
+    """Time that passes only while something is measured."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def chosen(
+    values: dict[tuple[str, float], float],
+    decode: Decode | None = None,
+    ctc: bool = False,
+    seconds: float = 100.0,
+) -> list[Tried[float]]:
+    """values: what a setting adds to the score; each measurement takes a second."""
+    clock = Clock()
+
+    def measure(given: Given) -> float:
+        clock.now += 1
+        return sum(values.get(setting, 0.0) for setting in given.items())
+
+    return choose(measure, lambda one, other: one > other, decode or Decode(), ctc, seconds, clock)
+
+
+def test_the_recipes_own_settings_are_kept_unless_others_are_better() -> None:
+    own = {"beam": 5, "length_penalty": 1.0}
+    assert chosen({})[0].given == own
+    tried = chosen({("length_penalty", 0.5): 1.0, ("beam", 1): -1.0})
+    assert tried[0].given == {"beam": 5, "length_penalty": 0.5}
+    assert {one.given["length_penalty"] for one in tried} == set(LENGTH_PENALTIES)
+    assert own in [one.given for one in tried]
+
+
+def test_greedy_search_against_a_beam() -> None:
+    greedy = chosen({("beam", 1): 1.0})
+    assert greedy[0].given["beam"] == 1
+    assert len(greedy) == 2  # greedy search has no length penalty
+    beam = chosen({("beam", 4): 1.0, ("length_penalty", 0.0): 1.0}, Decode(beam=1))
+    assert beam[0].given == {"beam": 4, "length_penalty": 0.0}
+
+
+def test_the_weight_of_ctc_is_tried_for_speech_alone() -> None:
+    decode = Decode(beam=4, ctc_weight=0.3, length_penalty=0.0)
+    tried = chosen({("ctc_weight", 0.0): 2.0, ("ctc_weight", 1.0): 1.0}, decode, ctc=True)
+    assert tried[0].given == {"beam": 4, "length_penalty": 0.0, "ctc_weight": 0.0}
+    assert {one.given["ctc_weight"] for one in tried} == set(CTC_WEIGHTS)
+    # What comes after it is tried with the best weight.
+    assert all(one.given["ctc_weight"] == 0.0 for one in tried if one.given["beam"] == 1)
+    assert all("ctc_weight" not in one.given for one in chosen({}))
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(0.5, 1), (1.5, 1), (3.5, 3), (100, 5)])
+def test_it_ends_within_its_time_but_measures_the_recipes_own(seconds: float, count: int) -> None:
+    assert len(chosen({}, seconds=seconds)) == count
+
+
+def measured(right: list[int]) -> Measured:
+    rows = np.array([[float(one), 1.0] for one in right])
+    return Measured(rows, lambda total: float(total[0] / total[1]), {})
+
+
+def test_a_single_output_does_not_decide() -> None:
+    base = [0] * 50 + [1] * 50
+    one, three = ([1] * n + base[n:] for n in (1, 3))
+    assert not surely_better("exact", measured(one), measured(base))
+    assert surely_better("exact", measured(three), measured(base))
+    assert not surely_better("exact", measured(base), measured(three))
+    assert surely_better("cer", measured(base), measured(three))  # less of it is better
+    assert not surely_better("exact", measured(base), measured(base))
