@@ -57,13 +57,14 @@ def read_parts(
     call: Callable[[Any, list[int]], Tensor],
     extent: Callable[[str, int], tuple[int, int]],
     top: int = 0,
+    head: Callable[[Tensor], Tensor] | None = None,
 ) -> list[Reading]:
     """What named parts compute, row by row, padding left out.
 
     count: how many rows there are; `call` runs the network that it is given, a view of this one,
     on the rows at some indices and gives the features_BTD that its head reads; `extent` says how
     many queries and keys of a part are a row's own. top: so many of the likeliest tokens at each
-    step, where names have next_token.
+    step, where names have next_token. head: what makes logits of the features; None: the network's.
     """
     found = [Reading({}, None) for _ in range(count)]
     sizes = [max(_size(*extent(name, index)) for name in names) for index in range(count)]
@@ -81,7 +82,9 @@ def read_parts(
         if LOGITS in names or NEXT_TOKEN in names:
             for row, index in enumerate(indices):
                 features_TD = features_BTD[row, : extent(LOGITS, index)[0]]
-                found[index] = _with_logits(network, found[index], features_TD, names, top)
+                found[index] = _with_logits(
+                    head or network.head, found[index], features_TD, names, top
+                )
     return found
 
 
@@ -90,10 +93,8 @@ def _size(queries: int, keys: int) -> int:
 
 
 def _with_logits(
-    network: nn.Module, reading: Reading, features_TD: Tensor, names: Sequence[str], top: int
+    head: Any, reading: Reading, features_TD: Tensor, names: Sequence[str], top: int
 ) -> Reading:
-    head = network.head
-    assert isinstance(head, nn.Module)
     kept, likeliest = [], []
     for some_TD in torch.split(features_TD, LOGITS_AT_ONCE):
         logits_TV: Tensor = head(some_TD).float()

@@ -67,7 +67,7 @@ class LensEntry:
     states: Readings = field(default_factory=dict)
     """Hidden vectors by the name of their part: [positions, width]."""
     gates: Readings = field(default_factory=dict)
-    """Gates of recurrent cells, from 0 to 1: [positions, width]."""
+    """Of recurrent cells, from 0 to 1: [positions, width]; how much was copied: [steps, 1]."""
     logits: Numbers | None = None
     """[steps, vocabulary], where they were asked for."""
     next_tokens: NextTokens | None = None

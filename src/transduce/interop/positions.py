@@ -14,6 +14,11 @@ MIN_POSITIONS = 2048  # sinusoids have no end; a table must have one
 
 def check_parts(settings: recipe.Model, engine: str) -> None:
     """Raise ModelError, with the reason, for parts of a model that engines do not compute."""
+    if settings.copies:
+        raise ModelError(
+            f"this model copies from the source (model.decoder.copying), which is not exported to "
+            f"{engine}: use transduce's own engine"
+        )
     for name, part in settings.parts.items():
         if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
             reason = f"this model's {name} is {part.kind}, not a Transformer"

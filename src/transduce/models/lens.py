@@ -36,6 +36,7 @@ from transduce.nn.watchable import GATES, WATCHES, Gate, Watch, Watchable
 
 Kind = Literal["attention", "state", "gate", "logits", "next_token"]
 LOGITS, NEXT_TOKEN = "logits", "next_token"
+COPIED = "pointer.copied"  # how much of each token a decoder copied from the source
 BLOCK = re.compile(r"(encoder|decoder)\.blocks\.\d+")
 CELLS = re.compile(r"(encoder|decoder)\.recurrent\.cells\.\d+")
 TO_SOURCE = re.compile(r"decoder\.(.*\.)?(cross_attention|attention)")
@@ -77,8 +78,9 @@ class Part(NamedTuple):
 
     name: str
     kind: Kind
-    """attention: weights. state: hidden vectors. gate: of a recurrent cell. logits: of every token
-    of the vocabulary. next_token: the likeliest tokens at each step, with probabilities."""
+    """attention: weights. state: hidden vectors. gate: of a recurrent cell, or how much was copied.
+    logits: of every token of the vocabulary. next_token: the likeliest tokens at each step, with
+    probabilities."""
     shape: tuple[int | str, ...]
     """Of one output; source and target stand for how many positions or tokens these have."""
 
@@ -95,7 +97,7 @@ def is_to_source(name: str) -> bool:
 
 def side_of(name: str) -> Literal["source", "target"]:
     """Along what a part goes: its rows are positions of the source, or of the target."""
-    return "target" if re.match(r"decoder\b|logits$|next_token$", name) else "source"
+    return "target" if re.match(r"(decoder|pointer)\b|logits$|next_token$", name) else "source"
 
 
 def parts_of(network: nn.Module) -> list[Part]:
@@ -110,6 +112,8 @@ def parts_of(network: nn.Module) -> list[Part]:
                 found.append(Part(f"{name}.{CELL}", "state", (side, width)))
             names = gate_names(module)
             found += [Part(f"{name}.{gate}", "gate", (side, width)) for gate in names]
+        elif name == COPIED:
+            found.append(Part(name, "gate", ("target", 1)))
         elif _has_states(name, module):
             found.append(Part(name, "state", (side_of(name), width_of_all)))
     order = {name: place for place, (name, _) in enumerate(network.named_modules())}

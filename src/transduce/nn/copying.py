@@ -40,6 +40,7 @@ class PointerGenerator(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.gate = nn.Linear(width, 1)
+        self.copied = nn.Identity()  # is given how much is copied: a lens can see it there
 
     def forward(
         self, logits_BTV: Tensor, features_BTD: Tensor, weights_BTS: Tensor, copies_BS: Tensor
@@ -52,12 +53,14 @@ class PointerGenerator(nn.Module):
         with torch.autocast(logits_BTV.device.type, enabled=False):
             vocabulary = logits_BTV.shape[2]
             copied_BTX, left_BT1 = _copied(weights_BTS.to(exact), copies_BS, vocabulary)
-            gate_BT1 = self.gate_logits(features_BTD.to(exact))
+            gate = (self.gate.weight.to(exact), self.gate.bias.to(exact))
+            gate_BT1 = F.linear(features_BTD.to(exact), *gate)
             tiny = torch.finfo(exact).tiny
             # g + (1 − g) · (attention to what cannot be copied), in log space
             of_vocabulary_BT1 = torch.logaddexp(
                 F.logsigmoid(gate_BT1), F.logsigmoid(-gate_BT1) + left_BT1.clamp(min=tiny).log()
             )
+            self.copied(1 - of_vocabulary_BT1.exp())
             generated_BTV = logits_BTV.to(exact).log_softmax(dim=-1) + of_vocabulary_BT1
             generated_BTX = F.pad(generated_BTV, (0, copies_BS.shape[1]), value=-torch.inf)
             pointed_BTX = copied_BTX.clamp(min=tiny).log() + F.logsigmoid(-gate_BT1)
@@ -65,11 +68,6 @@ class PointerGenerator(nn.Module):
             there_B1X = _standing(copies_BS, vocabulary)[:, None]
             pointed_BTX = torch.where(there_B1X, pointed_BTX, -torch.inf)
             return torch.logaddexp(generated_BTX, pointed_BTX)
-
-    def gate_logits(self, features_BTD: Tensor) -> Tensor:
-        """σ of these is the gate g_BT1: how much is written from the vocabulary."""
-        exact = features_BTD.dtype
-        return F.linear(features_BTD, self.gate.weight.to(exact), self.gate.bias.to(exact))
 
 
 def _copied(weights_BTS: Tensor, copies_BS: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:

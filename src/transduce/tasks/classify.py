@@ -50,8 +50,10 @@ class LabelModel(Model):
     def _read(self, asked: ReadRequest) -> list[Reading]:
         return read_labelled(self.network, asked.names, asked.sources, asked.top, asked.context)
 
-    def _pieces_of_head(self, ids: list[int]) -> list[str]:
-        return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
+    def _pieces_of_head(
+        self, numbers: list[int], source: str = "", ids: Sequence[int] = ()
+    ) -> list[str]:
+        return self.target_tokens.pieces(number + len(SPECIALS) for number in numbers)
 
 
 class Classifier(LabelModel, task="classify"):

@@ -149,7 +149,7 @@ class Transducer(GenerativeModel, task="transduce"):
             raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
         found = self._log_probabilities(encoded, written, context)
         scores = [
-            Score(self._written(source, read, [*ids, END]), values)
+            Score(self._pieces_of_head([*ids, END], source, read), values)
             for source, read, ids, values in zip(sources, encoded, written, found, strict=True)
         ]
         if self._lenses:
@@ -190,9 +190,10 @@ class Transducer(GenerativeModel, task="transduce"):
                 pieces[place] = token
         return pieces
 
-    def _written(self, source: str, ids: Sequence[int], tokens: Sequence[int]) -> list[str]:
-        """The tokens of an output, or of a given target."""
-        return self.target_tokens.pieces(tokens, self._spelt(source, ids))
+    def _pieces_of_head(
+        self, numbers: list[int], source: str = "", ids: Sequence[int] = ()
+    ) -> list[str]:
+        return self.target_tokens.pieces(numbers, self._spelt(source, ids))
 
     # ------------------------------------------------------------------------- implementation
 
@@ -304,7 +305,8 @@ class Transducer(GenerativeModel, task="transduce"):
         for source, ids, text, target, values in zip(
             sources, encoded, texts, targets, found, strict=True
         ):
-            pieces, total = self._written(source, ids, [*target, END]), sum(values)
+            pieces = self._pieces_of_head([*target, END], source, ids)
+            total = sum(values)
             seen.append((source, ids, Output(text, total, pieces, [], total, ids=target)))
         self._record(seen, context, forced=True)
 
@@ -329,8 +331,8 @@ class Transducer(GenerativeModel, task="transduce"):
 
     def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         whole = [*self._before(context), *output.ids]
-        written = self._written(source, ids, [*whole, END])
-        read = self._written(source, ids, [BEGIN, *whole])
+        written = self._pieces_of_head([*whole, END], source, ids)
+        read = self._pieces_of_head([BEGIN, *whole], source, ids)
         return Labels(self._pieces(source, ids), written, read, list(ids))
 
     def _log_probabilities(

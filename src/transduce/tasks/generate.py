@@ -177,10 +177,6 @@ class GenerativeModel(Model):
         """The token of each position that attention to the source has; empty: unnamed."""
         return []
 
-    def _written(self, source: str, ids: Sequence[int], tokens: Sequence[int]) -> list[str]:
-        """The tokens of an output."""
-        return self.target_tokens.pieces(tokens)
-
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
         """The text of an output."""
         return self.target_tokens.decode(tokens)
@@ -686,7 +682,7 @@ class TokenSteps(SearchObserver):
 
     def chose(self, source: int, chosen: ChosenToken) -> None:
         text = self.texts[source]
-        pieces = partial(self.model._written, text.source, text.ids)
+        pieces = partial(self.model._pieces_of_head, source=text.source, ids=text.ids)
         attention, source_tokens = None, []
         if self.observer.watched[source].attention:
             so_far = Hypothesis(list(text.written), 0.0, 0.0)

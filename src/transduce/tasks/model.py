@@ -252,7 +252,7 @@ class Model:
         for (source, ids, output), reading in zip(seen, found, strict=True):
             labels, next_tokens = self._labels(source, ids, output, context), None
             if (best := reading.likeliest) is not None:
-                tokens = [self._pieces_of_head(row) for row in best.ids_TN.tolist()]
+                tokens = [self._pieces_of_head(row, source, ids) for row in best.ids_TN.tolist()]
                 next_tokens = NextTokens(tokens, *best)
             for lens in lenses:
                 lens.add(source, output, reading.parts, next_tokens, labels)
@@ -265,9 +265,11 @@ class Model:
         """What the positions of an output are called."""
         return Labels(output.source_tokens, output.tokens, source_ids=list(ids))
 
-    def _pieces_of_head(self, ids: list[int]) -> list[str]:
-        """What the numbers stand for that the network's head tells apart."""
-        return self.target_tokens.pieces(ids)
+    def _pieces_of_head(
+        self, numbers: list[int], source: str = "", ids: Sequence[int] = ()
+    ) -> list[str]:
+        """What the numbers stand for that the network's head tells apart, for this source."""
+        return self.target_tokens.pieces(numbers)
 
     def reject_settings(self, settings: Mapping[str, Any], known: Sequence[str] = ()) -> None:
         """Raise ModelError for a setting that this task does not know."""

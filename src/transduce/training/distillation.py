@@ -91,6 +91,11 @@ def _load(
             f"{place}, a model of task: {model.recipe.task}; a teacher needs the task of the "
             f"recipe, {recipe.task}, without audio"
         )
+    if model.recipe.model.copies:
+        raise ModelError(
+            f"{place}, which copies from the source (model.decoder.copying): the student would not "
+            f"see that; give another teacher, or train on what it writes"
+        )
     for side, ours, theirs in zip(
         ("source", "target"), tokens, (model.source_tokens, model.target_tokens), strict=True
     ):

@@ -88,8 +88,8 @@ def read_forced(
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
         pairs = (batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
-        features_BTD: Tensor = network(*pairs, **context.keywords)
-        return features_BTD
+        forward, _ = forward_and_head(network)
+        return forward(*pairs, **context.keywords)
 
     def extent(name: str, index: int) -> tuple[int, int]:
         source, target = lengths[index]
@@ -97,4 +97,5 @@ def read_forced(
             return source, source
         return target, source if is_to_source(name) else target
 
-    return read_parts(network, names, len(sources), call, extent, top)
+    _, head = forward_and_head(network)
+    return read_parts(network, names, len(sources), call, extent, top, head)

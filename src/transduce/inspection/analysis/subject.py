@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
+from transduce.decoding.score.logits import forward_and_head
 from transduce.errors import DataError, ModelError
 from transduce.models.call_context import NO_CONTEXT, Call, CallContext
 from transduce.models.hooks import view_of
@@ -34,7 +36,7 @@ class Subject:
     baselines: list[Tensor]
     features: Callable[[Sequence[Tensor]], Tensor]
     """Inputs [N, positions, width] to what the head reads [N, steps, width]."""
-    head: nn.Module
+    head: Callable[[Tensor], Tensor]
     wanted: list[int]
     """What the head was to say, from the step `first` on."""
     tokens: Tokens
@@ -45,10 +47,12 @@ class Subject:
     first: int = 0
     specials: int = 0
     """How many tokens the head does not tell apart, as they are no labels."""
+    copied: list[str] = field(default_factory=list)
+    """What the numbers beyond the vocabulary stand for, of a model that copies from the source."""
 
     def piece(self, number: int) -> str:
         """What the head's number stands for."""
-        (piece,) = self.tokens.pieces([number + self.specials])
+        (piece,) = self.tokens.pieces([number + self.specials], self.copied)
         return piece
 
     def number(self, text: str) -> int:
@@ -107,9 +111,11 @@ def _of_transducer(
         (ids,), warnings = model._encode([source])
         if not ids or warnings:
             raise ModelError(warnings.get(0) or "the source is empty: there is nothing to explain")
-        times, pieces = [], model.source_tokens.pieces([*ids, END])
+        times, pieces = [], model._pieces(source, ids)
         read_S = torch.tensor([*ids, END])
-    (written,) = model.target_tokens.encode_batch([target])
+    targets = model.target_tokens.encode_batch([target])
+    (written,) = model._copied_targets([target], targets, [source], [ids])
+    forward, head = forward_and_head(network)
     read_1T = torch.tensor([[BEGIN, *written]]).to(model.device)
     read_1S = read_S[None].to(model.device)
     lengths_1 = torch.tensor([read_1S.shape[1]])
@@ -121,23 +127,26 @@ def _of_transducer(
             _with_output(network.decoder.embedding, inputs[1]),
         ):
             rows = (read_1S.expand(count, -1), lengths_1.expand(count), read_1T.expand(count, -1))
-            found: Tensor = network(*rows, **context.keywords)
-            return found
+            return forward(*rows, **context.keywords)
 
-    frontends = [(network.front, _read(network.front, read_1S, lengths_1, times, context))]
-    inputs, bases = _embedded([*frontends, (network.decoder.embedding, (read_1T,))], baseline)
+    known_1S = read_1S if times else _known(network.front, read_1S)
+    frontends = [(network.front, _read(network.front, known_1S, lengths_1, times, context))]
+    embedding = network.decoder.embedding
+    inputs, bases = _embedded([*frontends, (embedding, (_known(embedding, read_1T),))], baseline)
+    spelt = partial(model._pieces_of_head, source=source, ids=ids)
     return Subject(
         names=["source", "prefix"],
         inputs=inputs,
         baselines=bases,
         features=features,
-        head=network.head,
+        head=head,
         wanted=[*written, END],
         tokens=model.target_tokens,
-        target_tokens=model.target_tokens.pieces([*written, END]),
+        target_tokens=spelt([*written, END]),
         source_tokens=pieces,
-        prefix_tokens=model.target_tokens.pieces([BEGIN, *written]),
+        prefix_tokens=spelt([BEGIN, *written]),
         times=times,
+        copied=model._spelt(source, ids),
     )
 
 
@@ -268,6 +277,11 @@ def _samples_of(
 
 
 # --------------------------------------------------------------------------------- embeddings
+
+
+def _known(front: Any, ids_BT: Tensor) -> Tensor:
+    """Ids as their table has them; those beyond it are of tokens that are copied."""
+    return ids_BT.masked_fill(ids_BT >= front.table.num_embeddings, UNKNOWN)
 
 
 def _embedded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, cast
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.batch.decode import BatchDecoder, Request
 from transduce.decoding.constraints.constraint import (
     NEG_INF,
@@ -51,12 +51,14 @@ class Candidate(NamedTuple):
     reason: str | None = None
 
 
-def beam_tree(trace: Trace, nbest: Sequence[Output], tokens: Tokens) -> dict[str, Any] | None:
+def beam_tree(
+    trace: Trace, nbest: Sequence[Output], pieces: Callable[[list[int]], list[str]]
+) -> dict[str, Any] | None:
     """Nodes [parent, token, log-probability, fate, rank, score, place, reason], the root first.
 
     rank: among the candidates of the step, from 1. score: of what has ended. place: in the n-best
     list, from 0; or None. reason: why a constraint banned it. None instead of a tree where there
-    was no beam.
+    was no beam. pieces: what tokens are called.
     """
     if trace.size < 2 or not trace.steps:
         return None
@@ -93,7 +95,7 @@ def beam_tree(trace: Trace, nbest: Sequence[Output], tokens: Tokens) -> dict[str
                 fate = BANK
             if fate != BANNED:
                 index[whole] = len(nodes)
-            (piece,) = tokens.pieces([candidate.token])
+            (piece,) = pieces([candidate.token])
             value = None if score is None else round(score, 4)
             about = [
                 index[candidate.prefix],

@@ -9,6 +9,7 @@ import re
 import wave
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from transduce.errors import DataError, ModelError
 from transduce.inspection.analysis import attribute, rollout
 from transduce.inspection.look.beam import beam_tree, traced
 from transduce.inspection.page import visible
-from transduce.models.lens import CELLS, attentions, is_to_source, short_name, side_of
+from transduce.models.lens import CELLS, COPIED, attentions, is_to_source, short_name, side_of
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
@@ -113,7 +114,11 @@ def collect(
         "cells": _cells(entry),
         "steps": _steps(model, entry),
         "nbest": [_hypothesis(one.output) for one in lens] if target is None else [],
-        "beam": beam_tree(trace, [one.output for one in lens], model.target_tokens),
+        "beam": beam_tree(
+            trace,
+            [one.output for one in lens],
+            partial(model._pieces_of_head, source=entry.source, ids=entry.named.source_ids),
+        ),
         "no_beam": trace.why_none,
         "labels": [],
         "embeddings": embeddings_of(model, entry),
@@ -218,13 +223,14 @@ def _entry(
 
 
 def _cells(entry: LensEntry) -> list[dict[str, Any]]:
-    """Of recurrent networks: each gate's mean over its width, and states' root mean square."""
+    """Of recurrent networks: each gate's mean over its width, and states' root mean square. Of a
+    decoder that copies: how much of each token was copied."""
     rows: dict[str, list[tuple[str, NDArray[Any]]]] = {"source": [], "target": []}
     for name, states_SD in entry.states.items():
         size_S = np.sqrt(np.square(states_SD.astype(np.float64)).mean(axis=1))
-        rows[side_of(name)].append((f"{_cell(name)} state (RMS)", size_S))
+        rows[side_of(name)].append((f"{_cell(name, '')} state (RMS)", size_S))
     for name, gates_SD in entry.gates.items():
-        rows[side_of(name)].append((f"{_cell(name)} gate", gates_SD.mean(axis=1)))
+        rows[side_of(name)].append((_cell(name), gates_SD.mean(axis=1)))
     return [
         {
             "columns": side,
@@ -236,10 +242,12 @@ def _cells(entry: LensEntry) -> list[dict[str, Any]]:
     ]
 
 
-def _cell(name: str) -> str:
-    """encoder.recurrent.cells.0.forget: cell 1 forget."""
+def _cell(name: str, what: str = "gate") -> str:
+    """encoder.recurrent.cells.0.forget: cell 0 forget gate."""
+    if name == COPIED:
+        return "copied from the source"
     number, _, gate = name.partition(".recurrent.cells.")[2].partition(".")
-    return f"cell {int(number)} {gate}".strip()
+    return " ".join(f"cell {int(number)} {gate} {what}".split())
 
 
 def _steps(model: Model, entry: LensEntry) -> list[dict[str, Any]]:

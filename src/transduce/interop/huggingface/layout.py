@@ -66,6 +66,8 @@ def choose_family(settings: recipe.Model) -> Family:
     """The class that is exactly equal to an encoder-decoder. Raises ModelError, with the reason,
     where there is none."""
     parts = {}
+    if settings.copies:
+        raise _none("it copies from the source (model.decoder.copying)")
     for name, part in settings.parts.items():
         if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
             raise _none(f"its {name} is {part.kind}, and only Transformers have an equal there")

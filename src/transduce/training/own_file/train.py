@@ -72,7 +72,9 @@ def _print(line: str) -> None:
     print(line, flush=True)
 
 
-def print_score(recipe: Recipe, trained: Trained, on_measured: Callable[[Evaluation], object]) -> None:
+def print_score(
+    recipe: Recipe, trained: Trained, on_measured: Callable[[Evaluation], object]
+) -> None:
     """The score on the part that was held out, with its interval."""
     split = "test" if recipe.data.test is not None else "valid"
     about = "" if split == "test" else ", which also chose the checkpoint"
