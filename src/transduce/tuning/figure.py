@@ -104,10 +104,13 @@ def _panel(
             # A triangle at the edge: its score is beyond it.
             mark = "^" if score > high else "v" if score < low else "o"
             shown_at = min(max(score, low), high)
-            axes.plot(place(trial.values[key]), shown_at, mark, color=colour, markersize=5)
+            at = place(trial.values[key])
+            if at is not None:
+                axes.plot(at, shown_at, mark, color=colour, markersize=5)
     best = results.best
     assert best.best is not None
     at = place(best.values[key])
+    assert at is not None, "a trial has a value of the space"
     axes.plot(at, best.best, "o", markersize=11, fillstyle="none", color=BEST, clip_on=False)
     axes.set_ylim(low, high)
     axes.tick_params(labelsize=7, colors=INK)

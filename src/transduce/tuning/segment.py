@@ -68,7 +68,7 @@ def share_of(recipe: Recipe, step: int, epoch: int, elapsed: float) -> float:
 
 def train_segment(segment: Segment) -> Outcome:
     """Train, in this process. Raises TransduceError where other trials would fail too."""
-    from transduce.training import train
+    from transduce.training.train import train_recipe
 
     try:
         base = parse_recipe(segment.recipe, "the recipe", Path.cwd(), run_plugins=True)
@@ -93,7 +93,7 @@ def train_segment(segment: Segment) -> Outcome:
             at = (before["step"], before["position"]["epoch"], before.get("elapsed", 0.0))
             if is_there(*at):
                 return Outcome("reached", before["best"], before["step"], at[2])
-        trained = train(recipe, segment.folder, resume=True, pause=pause)
+        trained = train_recipe(recipe, segment.folder, resume=True, pause=pause)
     except FAILURES as error:
         return _failed(segment, str(error) or "there is not enough memory")
     except RuntimeError as error:

@@ -72,7 +72,7 @@ def _study(
     output: Path | None,
 ) -> Study:
     """The search in the folder, begun now or earlier."""
-    from transduce.cli.own_file import (
+    from transduce.training.own_file.recipe import (
         chosen_for,
         data_files,
         print_found,

@@ -19,8 +19,8 @@ from transduce.evaluation.metrics import Measured
 from transduce.recipe import Recipe
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.transduce import Model
+from transduce.terminal import duration
 from transduce.training.loop import Trained
-from transduce.training.progress import duration
 from transduce.training.run_directory.best_model import is_better
 from transduce.training.train import train_recipe
 
