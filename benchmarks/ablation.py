@@ -8,8 +8,8 @@ compared with the whole one on the test set, which chose nothing: BLEU with pair
 parameters, bytes, and seconds to translate the same sentences. Both models take turns in one
 process with one thread; seconds are of that thread's work, so what else the machine does counts
 little. FOLDER has the files of Multi30k (val.en.gz, test_2016_flickr.en.gz, the same in .de).
-Writes benchmarks/results/ablation.json and docs/figures/ablation.png, and prints the tables of
-docs/guides/looking-inside.md.
+Writes benchmarks/results/ablation.json, of which tools/make_results.py makes a page, and
+docs/figures/ablation.png.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from systems import metadata
 from transduce.evaluation.bootstrap import paired_difference
 from transduce.evaluation.items import Item
 from transduce.inspection.ablation.measure import (
-    KINDS,
     Trial,
     measure_heads,
     prune_greedily,
@@ -99,21 +98,6 @@ def compared(model: Model, smaller: Model, items: list[Item]) -> dict[str, Any]:
     return found
 
 
-def head_table(ablation: Ablation, maximum: int = 8) -> str:
-    """The heads that are needed most, then how many of each kind are not clearly needed."""
-    order = sorted(ablation.worths, key=lambda worth: -ablation.harm(worth.change))
-    lines = ["| head | loss without it |", "| --- | --- |"]
-    for worth in order[:maximum]:
-        change = worth.change
-        interval = f"[{change.low:+.4f}, {change.high:+.4f}]"
-        lines.append(f"| {worth.head} | {change.value:+.4f} {interval} |")
-    for kind, title in KINDS.items():
-        own = [worth for worth in ablation.worths if worth.head.kind == kind]
-        clear = sum(worth.change.is_clear and ablation.harm(worth.change) > 0 for worth in own)
-        lines.append(f"\n{title}: {clear} of {len(own)} heads are needed (interval above zero)")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
@@ -145,7 +129,7 @@ def main() -> None:
         "seconds": round(time.process_time() - began, 1),
     }
     RESULT.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"loss {value:.4f}\n{head_table(ablation)}\n\naffordable: {ablation.affordable}")
+    print(f"loss {value:.4f}; heads that can go, by nats: {ablation.affordable}")
     print(json.dumps(found["pruned"], indent=1))
 
 

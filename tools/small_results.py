@@ -1,10 +1,10 @@
-"""Results of the benchmarks with one small table: patience, inflection, language detection, load of
-the server, cost of a lens.
+"""Results of the benchmarks with few small tables: patience, inflection, language detection, load
+of the server, cost of a lens, CUDA graphs, fine-tuning, importance of heads.
 """
 
 from __future__ import annotations
 
-from statistics import median, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 from result_tables import read, table, three_digits
@@ -219,6 +219,167 @@ def _memory(found: dict[str, Any]) -> str:
     requests = int(title.split()[3])
     first, *_, last = found[title]
     return f"Memory before {requests:,} requests {first:,.0f} MB, after them {last:,.0f} MB."
+
+
+def cuda_graphs() -> list[str]:
+    found = read("busy_cuda")
+    if found is None:
+        return []
+    rows = []
+    for name, measured in found["recipes"].items():
+        before, now = measured["before"], measured["now"]
+        cells = [f"`{name}`"]
+        for one in (before, now):
+            cells += [three_digits(one["tokens_per_second"]), f"{one['busy']:.0%}"]
+        rows.append([*cells, f"{now['tokens_per_second'] / before['tokens_per_second']:.1f}"])
+    losses = [
+        abs(measured["before"]["loss"] - measured["now"]["loss"])
+        for measured in found["recipes"].values()
+        if measured["before"]["loss"] is not None
+    ]
+    lines = [
+        "# Training with CUDA graphs",
+        "",
+        "Target tokens per second of training, and the fraction of time in which a kernel ran, "
+        "before padded batches had [CUDA graphs](../../guides/training.md#on-a-gpu-cuda-graphs) "
+        f"and batches were made ahead, and with both. {found['note']} The mean losses of the first "
+        f"100 updates differ by at most {max(losses):.3f}. `multi30k-en-de` had graphs before, but "
+        "in its window it was still capturing them, so its factor is no gain of a long run. "
+        f"`{found['command']}`, {found['device']}, {found['seconds']:g} seconds each; the spread "
+        "is not known.",
+        "",
+        *table(["recipe", "tokens/s before", "busy", "tokens/s", "busy", "times"], rows),
+        "",
+    ]
+    return lines + _kernels()
+
+
+def _kernels() -> list[str]:
+    found = read("busy_kernels_cuda")
+    if found is None:
+        return []
+    rows = [
+        [
+            f"`{recipe}`" if "," not in recipe else f"`{recipe.replace(',', '`,', 1)}",
+            batches,
+            three_digits(row["tokens_per_second"]),
+            f"{row['kernels']['update'] / 1000:.1f}",
+            f"{row['kernels']['busy'] / 1000:.1f}",
+        ]
+        for recipe, kinds in found["recipes"].items()
+        for batches, row in kinds.items()
+    ]
+    together = found["side_by_side"]
+    crowd = [[name, three_digits(speed)] for name, speed in together["tokens_per_second"].items()]
+    return [
+        "Later, with packed batches for Conformers too. "
+        f"{found['note'].replace('; microseconds an update', '')} {found['device']}.",
+        "",
+        *table(
+            ["recipe", "batches", "tokens/s", "ms an update", "ms in which kernels ran"],
+            rows,
+        ),
+        "",
+        f"Trainings side by side. {together['note']}",
+        "",
+        *table(["recipe", "tokens/s of each"], crowd),
+        "",
+    ]
+
+
+def fine_tuning() -> list[str]:
+    found = read("fine_tuning")
+    if found is None:
+        return []
+    runs = found["runs"]
+    names = {
+        "start": "the start model",
+        "frozen": "fine-tuned, its encoder frozen",
+        "adapter": "with an adapter",
+        "nothing": "the same network trained on the 100 pairs from scratch",
+    }
+    rows = [
+        [title, *(f"{run[name]:.1f}" for run in runs), f"{mean(run[name] for run in runs):.1f}"]
+        for name, title in names.items()
+    ]
+    return [
+        "# Fine-tuning: 100 pairs",
+        "",
+        "The example of [the guide](../../guides/fine-tuning.md): a model of British dates, then "
+        "the same model fine-tuned on 100 American ones. Exact match in per cent on the 200 "
+        "American dates of the validation set, of each seed. On British dates the start model has "
+        f"{' and '.join(format(run['british'], '.1f') for run in runs)}. The weights of the "
+        f"adapter take {runs[0]['adapter_bytes'] / 1000:.0f} KB, those of a whole model "
+        f"{runs[0]['model_bytes'] / 1000:.0f} KB. "
+        f"`python benchmarks/fine_tuning.py --seeds {found['seeds']} --device {found['device']}`, "
+        f"{found['cores']} cores.",
+        "",
+        *table(["model", *(f"seed {run['seed']}" for run in runs), "mean"], rows),
+        "",
+    ]
+
+
+def ablation() -> list[str]:
+    found = read("ablation")
+    if found is None:
+        return []
+    of, pruned = found["ablation"], found["pruned"]
+    order = sorted(of["heads"], key=lambda head: -head["value"])
+    heads = [
+        [
+            f"{head['part'].replace('blocks.', '').removesuffix('_attention').replace('_', ' ')}, "
+            f"head {head['head']}",
+            f"{head['value']:+.4f} [{head['low']:+.4f}, {head['high']:+.4f}]",
+        ]
+        for head in order[:8]
+    ]
+    kinds = [
+        [
+            kind,
+            f"{sum(head['low'] > 0 for head in of['heads'] if head['kind'] == kind)}",
+            f"{sum(head['kind'] == kind for head in of['heads'])}",
+        ]
+        for kind in dict.fromkeys(head["kind"] for head in of["heads"])
+    ]
+    bleu, change = pruned["bleu"], pruned["bleu"]["change"]
+    rows = [
+        ["parameters", *(f"{pruned['parameters'][one]:,}" for one in ("whole", "pruned"))],
+        ["bytes of weights", *(f"{pruned['bytes'][one]:,}" for one in ("whole", "pruned"))],
+        [
+            f"BLEU on {bleu['items']} sentences of the test set of 2016",
+            f"{bleu['whole']:.1f}",
+            f"{bleu['pruned']:.1f}; {change['value']:+.1f} [{change['low']:+.1f}, "
+            f"{change['high']:+.1f}], p {change['p']:.3f}",
+        ],
+    ]
+    for search, both in pruned["seconds"].items():
+        cells = [
+            f"{one['median']:.3g} ({one['least']:.3g} to {one['most']:.3g})"
+            for one in (both["whole"], both["pruned"])
+        ]
+        rows.append([f"seconds for 100 sentences, {search}", *cells])
+    affordable = ", ".join(f"{count} for {nats} nats" for nats, count in of["affordable"].items())
+    return [
+        "# The importance of heads",
+        "",
+        "`transduce ablate` ([the guide](../../guides/looking-inside.md)) on `multi30k-en-de` "
+        f"after 8,000 updates: nats per token on {of['items']} pairs of {of['corpus']} without "
+        f"each head, with 95 % intervals; the whole model has {of['value']:.3f}. "
+        f"`{found['command']}`, {found['hardware']}, torch {found['torch']}, shared with other "
+        "work; seconds of CPU, the median of 7 rounds with the fastest and the slowest.",
+        "",
+        *table(["head", "loss without it"], heads),
+        "",
+        "Heads whose interval is above zero, of all of a kind:",
+        "",
+        *table(["attention", "needed", "heads"], kinds),
+        "",
+        f"Greedy pruning: of {len(of['heads'])} heads, {affordable} can be removed. The model "
+        f"without {found['removed']}:",
+        "",
+        *table(["", "whole", f"{found['removed']} heads pruned"], rows),
+        "",
+    ]
 
 
 def _middle(values: list[float], digits: int) -> str:
