@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
+from transduce.data.batches.bucketing import ordered
+from transduce.data.cache.tokenised import Encoded
 from transduce.decoding.output import Output
 from transduce.decoding.speech.confidence import Calibration
-from transduce.evaluation.loss import loss_and_tokens
 from transduce.evaluation.perplexity import metrics_of
 from transduce.evaluation.score import Answer, score
 from transduce.recipe import Recipe
@@ -53,6 +56,25 @@ def validate(
         # a percentage, as other metrics
         values |= {} if moved is None else {"diagonal": 100 * moved}
     return ranks.broadcast(values)
+
+
+@torch.inference_mode()
+def loss_and_tokens(
+    model: Model, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
+) -> tuple[float, int]:
+    """The summed negative log-likelihood, without label smoothing, and the tokens it is of.
+
+    Rank `rank` of `count` computes every count-th batch of `tokens` tokens.
+    """
+    sums = torch.zeros(2, dtype=torch.float64, device=model.device)
+    training = model.network.training
+    model.network.eval()
+    for batch in ordered(corpus, tokens, rank, count, TASK_RULES[model.recipe.task].ends):
+        loss = model.network.batch_loss(batch.to(model.device))
+        sums += torch.stack([loss.nll.double(), loss.tokens.double()])
+    model.network.train(training)
+    total, tokens = sums.tolist()
+    return total, int(tokens)
 
 
 def _answers(

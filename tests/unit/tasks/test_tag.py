@@ -14,11 +14,11 @@ from transduce.data.cache.tokenised import encode_corpus
 from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import evaluate_folder
-from transduce.evaluation.loss import loss_and_tokens
 from transduce.tasks import Tagger
 from transduce.tasks.transduce import load
 from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import prepare
+from transduce.training.validate import loss_and_tokens
 
 LETTERS = {"characters": {"width": 4}}
 
