@@ -22,7 +22,7 @@ class Log:
     """Writes `log.jsonl` and `tensorboard/` into the run directory.
 
     Records of an earlier run after `resume_step` are dropped; all of them if it is 0. `print_line`
-    gets the reason if TensorBoard logging is off.
+    gets the reason if a tracker is off.
     """
 
     def __init__(self, folder: Path, resume_step: int, print_line: Callable[[str], None]) -> None:
@@ -31,7 +31,6 @@ class Log:
         self.resume_step = resume_step
         self._print_line = print_line
         self._file: IO[str] | None = None
-        self._tensorboard: Any = None
         self._trackers: dict[str, Tracker] = {}
         self._thread_hook = threading.excepthook
 
@@ -45,27 +44,13 @@ class Log:
             raise TrainingError(_unwritten(self.path, error)) from None
         return kept
 
-    def open_tensorboard(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-
-            threading.excepthook = _unless_tensorboard(threading.excepthook)
-            # purge_step hides what an earlier run wrote after that step.
-            after = self.resume_step + 1 if self.resume_step else 0
-            folder = self.folder / "tensorboard"
-            if folder.is_symlink():
-                raise OSError(f"{folder} is a symbolic link, and nothing is written through it")
-            self._tensorboard = SummaryWriter(str(folder), purge_step=after, flush_secs=20)
-        except ModuleNotFoundError:
-            self._print_line(
-                f"The log is {self.path}; for TensorBoard files beside it: "
-                f"pip install '.[tensorboard]'"
-            )
-        except Exception as error:
-            self._without_tensorboard(error)
-
     def open_trackers(self, makers: Mapping[str, Callable[[], Tracker]]) -> None:
-        for name, make in makers.items():
+        """TensorBoard, and those that the makers open."""
+
+        def tensorboard() -> Tracker:
+            return TensorBoardTracker(self.folder / "tensorboard", self.resume_step)
+
+        for name, make in {"TensorBoard": tensorboard, **makers}.items():
             try:
                 self._trackers[name] = make()
             except Exception as error:
@@ -90,22 +75,10 @@ class Log:
             for key, value in plain.items()
             if key not in ("step", "best") and isinstance(value, (int, float))
         }
-        self._write_trackers(numbers, plain.get("step", 0))
-        if self._tensorboard is None:
-            return
-        try:
-            for key, value in numbers.items():
-                self._tensorboard.add_scalar(key, value, plain["step"])
-            if kind == "valid":
-                self._tensorboard.flush()
-        except Exception as error:
-            self._without_tensorboard(error)
-
-    def _write_trackers(self, numbers: Mapping[str, float], step: int) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
-                tracker.write(numbers, step)
-            except Exception as error:  # a network that is gone must not stop training
+                tracker.write(numbers, plain.get("step", 0))
+            except Exception as error:  # a network that is gone, a full disk: training goes on
                 del self._trackers[name]
                 self._print_line(f"{name} logs are off: {_in_a_line(error)}")
 
@@ -116,21 +89,11 @@ class Log:
             except Exception as error:
                 self._print_line(f"{name} logs are incomplete: {_in_a_line(error)}")
         self._trackers = {}
-        if self._tensorboard is not None:
-            try:
-                self._tensorboard.close()
-            except Exception as error:
-                self._without_tensorboard(error)
         if self._file is not None:
             with suppress(OSError):  # the error was reported already
                 self._file.close()
-        self._tensorboard = self._file = None
-        threading.excepthook = self._thread_hook
-
-    def _without_tensorboard(self, error: Exception) -> None:
-        # Whatever failed, a missing package or a full disk, must not stop training.
-        self._tensorboard = None
-        self._print_line(f"TensorBoard logs are off: {error}")
+        self._file = None
+        threading.excepthook = self._thread_hook  # the trackers have threads, and their own hooks
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -169,16 +132,6 @@ def _unwritten(path: Path, error: OSError) -> str:
     )
 
 
-def _unless_tensorboard(hook_before: ThreadHook) -> ThreadHook:
-    """Hide exceptions of TensorBoard's thread, which are reported when we next write."""
-
-    def hook(arguments: threading.ExceptHookArgs) -> None:
-        if not type(arguments.thread).__module__.startswith("tensorboard."):
-            hook_before(arguments)
-
-    return hook
-
-
 def _in_a_line(error: Exception) -> str:
     return " ".join((str(error) or type(error).__name__).split())
 
@@ -198,9 +151,10 @@ def _plain(value: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------------------------
-# Weights & Biases and MLflow: the records of log.jsonl, sent there too (`train.log_to`).
+# Trackers: the records of log.jsonl go to TensorBoard's files and, where `train.log_to` says so, to
+# Weights & Biases and MLflow.
 #
-# Where they go is said by their own settings: WANDB_MODE=offline, WANDB_PROJECT,
+# Where the latter are is said by their own settings: WANDB_MODE=offline, WANDB_PROJECT,
 # MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and so on. A resumed run goes on in the same place.
 
 PROJECT = "transduce"  # of W&B, and the experiment of MLflow, where none is set
@@ -213,6 +167,42 @@ class Tracker(Protocol):
     def write(self, values: Mapping[str, float], step: int) -> None: ...
 
     def close(self) -> None: ...
+
+
+class TensorBoardTracker:
+    def __init__(self, folder: Path, resume_step: int) -> None:
+        if folder.is_symlink():
+            raise OSError(f"{folder} is a symbolic link, and nothing is written through it")
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            raise TrainingError(
+                f"for them, pip install '.[tensorboard]'; {folder.with_name('log.jsonl')} has the "
+                f"same records"
+            ) from None
+        # purge_step hides what an earlier run wrote after that step.
+        after = resume_step + 1 if resume_step else 0
+        self.writer: Any = SummaryWriter(str(folder), purge_step=after, flush_secs=20)
+        threading.excepthook = _unless_tensorboard(threading.excepthook)
+
+    def write(self, values: Mapping[str, float], step: int) -> None:
+        for key, value in values.items():
+            self.writer.add_scalar(key, value, step)
+        if any(key.startswith("valid/") for key in values):  # a checkpoint follows
+            self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def _unless_tensorboard(hook_before: ThreadHook) -> ThreadHook:
+    """Hide exceptions of TensorBoard's thread, which are reported when we next write."""
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        if not type(arguments.thread).__module__.startswith("tensorboard."):
+            hook_before(arguments)
+
+    return hook
 
 
 class WandbTracker:

@@ -99,7 +99,6 @@ class Progress:
                 self._loss = record.get("loss", self._loss)
                 self._objective = record.get("objective")
         self._open_terminal()
-        self._log.open_tensorboard()
         self._log.open_trackers(self._trackers)
         return self
 
