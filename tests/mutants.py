@@ -53,7 +53,7 @@ SCORING = [f"unit/evaluation/test_{name}.py" for name in ("slices", "evaluate")]
 ABLATION = ["unit/inspection/ablation/test_measure.py"]
 ALIGNMENT = ["unit/inspection/analysis/test_alignment.py"]
 ATTRIBUTION = ["unit/inspection/analysis/test_attribution.py"]
-LOOK = [f"unit/inspection/look/test_{name}.py" for name in ("beam", "collect", "page")]
+LOOK = [f"unit/inspection/look/test_{name}.py" for name in ("beam", "collect", "show")]
 SEARCH = ["unit/decoding/search/test_greedy.py", "unit/decoding/constraints/test_constraint.py"]
 # What chooses, averages, counts, pairs and draws; the tests of each, the quickest first.
 TESTS: dict[str, list[str]] = {
