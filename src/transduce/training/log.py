@@ -180,10 +180,10 @@ class TensorBoardTracker:
                 f"for them, pip install '.[tensorboard]'; {folder.with_name('log.jsonl')} has the "
                 f"same records"
             ) from None
+        threading.excepthook = _unless_tensorboard(threading.excepthook)
         # purge_step hides what an earlier run wrote after that step.
         after = resume_step + 1 if resume_step else 0
         self.writer: Any = SummaryWriter(str(folder), purge_step=after, flush_secs=20)
-        threading.excepthook = _unless_tensorboard(threading.excepthook)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
         for key, value in values.items():
