@@ -22,7 +22,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -191,6 +190,8 @@ def load_installed() -> bool:
     if _installed:
         return False
     _installed.append(ENTRY_POINTS)
+    from importlib import metadata  # fifty modules, which `--help` does without
+
     found = list(metadata.entry_points(group=ENTRY_POINTS))
     for point in found:
         package = point.dist.name if point.dist else point.value
