@@ -167,9 +167,9 @@ def stems_of(encoded: Encoded, rows: NDArray[np.int64], letters: Letters) -> Ste
         some = rows[start : start + AT_ONCE].tolist()
         sources = [encoded.source(row) for row in some]
         targets = [letters.in_source_V[encoded.target(row)] for row in some]
-        longest = common_substrings(
-            _padded([np.where(letters.usable_V[ids], ids, -1) for ids in sources], -1),
-            _padded(targets, -2),
+        longest = common_substrings(  # -2 is no letter of a source, -1 none of a target
+            _padded([np.where(letters.usable_V[ids], ids, -2) for ids in sources], -2),
+            _padded(targets, -1),
         )
         for source, target, (here, there, length) in zip(
             sources, targets, zip(*(part.tolist() for part in longest), strict=True), strict=True
