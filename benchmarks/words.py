@@ -99,6 +99,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "general": _model(decoder={"attention": "general"}),
     "copying": _model(decoder={"copying": True}),
     # Training.
+    "long": _train(steps=3000),
     "rdrop1": _train(r_drop=1.0),
     "rdrop3": _train(r_drop=3.0),
     "ordrop": _train(r_drop=0.0),
