@@ -160,7 +160,7 @@ def recipe(options: argparse.Namespace, language: str, setting: str, seed: int) 
         "train": {
             "steps": updates,
             "minutes": options.seconds / 60,
-            "warmup": max(1, updates // 16),
+            "warmup": max(1, updates // 10),
             "schedule": "cosine",
             "device": options.device,
             "log_every": max(1, updates // 4),
@@ -188,12 +188,13 @@ def measure(options: argparse.Namespace, language: str, setting: str, seed: int)
             redirect_stdout(nothing),
             redirect_stderr(nothing),
         ):
-            trained = transduce.train(recipe(options, language, setting, seed), Path(place) / "run")
+            asked = recipe(options, language, setting, seed)
+            trained = transduce.train(asked, Path(place) / "run")
             row["seconds"] = round(time.perf_counter() - began, 1)
             row["cpu_seconds"] = round(time.process_time() - cpu, 1)
             found = evaluate_folder(trained.model, trained.folder, write=False)
         row["exact"] = round(found.metrics["exact"].value, 2)
-        row["updates"] = options.updates
+        row["updates"] = asked["train"]["steps"]
     except Exception as error:  # a setting that cannot be trained must not end the others
         row["error"] = f"{type(error).__name__}: {error}"
     return row
