@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import soundfile
 
 from tones import RATE, tones
+from transduce.data.batches.bucketing import Position
 from transduce.data.tokens.sides import train_tokens
 from transduce.errors import DataError
 from transduce.recipe import Recipe, parse_recipe
@@ -170,3 +172,38 @@ def test_a_limit_of_validation_takes_a_sample_of_all(tmp_path: Path) -> None:
 def test_labels_are_counted_as_labels(tmp_path: Path) -> None:
     _, reported = prepared(recipe_in(tmp_path, LABELS, "a\tgood\nb\tbad\nc\tso so\n"))
     assert reported[0] == "Vocabulary: 7 source tokens, 3 labels."
+
+
+INFLECTION = """
+data:
+  train: {file: pairs.tsv, tags: 2}
+  valid: {file: pairs.tsv, tags: 2}
+  tokens: {both: {level: character}}
+  hallucination: {share: 1.0}
+  shuffle_tags: true
+train: {batch_tokens: 16}
+"""
+
+
+def test_hallucinated_pairs_are_for_training_alone(tmp_path: Path) -> None:
+    """And a run that goes on reads the same ones."""
+    rows = "walk\twalked\tV;PST\ntalk\ttalked\tV;PST\njumping\tjumped\tV;PST\n"
+    found, reported = prepared(recipe_in(tmp_path, INFLECTION, rows))
+    assert "  100% of the pairs have a stem; 100% of these get another in an epoch." in reported
+    tokens = found.target_tokens
+
+    def targets(count: int, start: Position | None = None) -> tuple[list[str], Position]:
+        texts, position = [], Position()
+        for update in islice(found.train.updates(1, start), count):
+            for batch in update.batches:
+                assert batch.target_BT is not None
+                texts += [tokens.decode(row) for row in batch.target_BT]
+            position = update.position
+        return texts, position
+
+    (first, position), (whole, _) = targets(2), targets(12)
+    assert len(set(whole)) > 8
+    assert all(text.endswith("ed") for text in whole)
+    assert first + targets(10, position)[0] == whole
+    kept = [tokens.decode(found.valid.target(row)) for row in range(3)]
+    assert kept == ["walked", "talked", "jumped"]
