@@ -26,7 +26,8 @@ ASGI message, or None."""
 PART = 2
 """The ASGI message that MORE asked for: number, message."""
 SENT = 3
-"""A message of SEND was sent: number, and the error, or None."""
+"""A message of SEND was sent: number, and None; or an error: its text, and whether it is an OSError
+or a RuntimeError."""
 LEFT = 4
 """The connection of a request has ended: number."""
 RUN = 5

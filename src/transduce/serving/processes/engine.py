@@ -36,7 +36,7 @@ PAUSE = 2.0  # seconds between two starts of an HTTP process in the same place
 MOST_PROCESSES = 4  # where nobody says how many
 CORES_EACH = 4  # of the machine, for each of them
 RUN_PATH = "/api/run"  # its errors have the shape of those on the other paths of outputs
-GONE = "the client has gone"
+GONE = ("the client has gone", True)
 
 
 def fitting_processes(device: str) -> int:
@@ -83,6 +83,7 @@ class EngineProcess:
             await self._start(place)
         await self._over.wait()
         await asyncio.to_thread(self.service.engine.stop, self.service.stop_seconds)
+        self._last.cancel()
 
     async def _start(self, place: int) -> None:
         own, other = socket.socketpair()
@@ -129,9 +130,9 @@ class EngineProcess:
         service = self.service
         if not self._signals:
             seconds = service.settings.drain_seconds
-            last = threading.Timer(seconds, end_at_once, [service.settings])
-            last.daemon = True
-            last.start()
+            self._last = threading.Timer(seconds, end_at_once, [service.settings])
+            self._last.daemon = True
+            self._last.start()
             # The last part of the time is for answers of 503 and for the threads.
             spare = min(SPARE_SECONDS, seconds / 4)
             service.stop_seconds = spare / 2
@@ -206,7 +207,7 @@ class Call:
         self._is_left = False
         self._gone = asyncio.Event()
         self._part: asyncio.Future[Message] | None = None
-        self._sent: asyncio.Future[str | None] | None = None
+        self._sent: asyncio.Future[tuple[str, bool] | None] | None = None
         self._when_left: set[Callable[[], None]] = set()
         self._tells = tells
         if tells:
@@ -248,13 +249,14 @@ class Call:
             return
         # An answer of several messages is sent as fast as its client takes them.
         waits = self._is_socket or bool(message.get("more_body"))
-        problem: str | None = GONE
+        problem: tuple[str, bool] | None = GONE
         if not self._is_left:
             self._sent = asyncio.get_running_loop().create_future()
             self._peer.channel.send(kinds.SEND, self._number, message, waits)
             problem = await self._sent if waits else None
         if problem is not None:
-            raise RuntimeError(problem) if self._is_socket else OSError(problem)
+            text, is_os_error = problem
+            raise OSError(text) if is_os_error else RuntimeError(text)
 
     async def _abort(self) -> None:
         self._peer.channel.send(kinds.ABORT, self._number)

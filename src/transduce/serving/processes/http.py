@@ -137,7 +137,7 @@ class Forwarding(ServiceState):
         try:
             await send(message[2])
         except (OSError, RuntimeError) as error:  # its client has gone
-            problem = str(error)
+            problem = (str(error), isinstance(error, OSError))
         if message[3]:
             self.channel.send(kinds.SENT, number, problem)
 
