@@ -31,6 +31,7 @@ CACHED = frozenset(
         "transduce.nn.triton.start:early",
         "transduce.nn.triton.start:wait_kernel",
         "transduce.nn.triton:kernels",
+        "transduce.serving.hosts:_read_short",
         "transduce.serving.languages.detect:lingua_codes",
         "transduce.storage:_remove_stale_once",
         "transduce.storage:_temporary_cache",

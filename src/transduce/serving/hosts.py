@@ -12,12 +12,14 @@ import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from transduce.errors import DataError
 from transduce.serving.errors import ServiceError
 
 ANY = "*"
+SHORT = 255  # characters of a Host header that is remembered
 LOCAL = ("localhost", "127.0.0.1", "::1")
 READING = ("GET", "HEAD", "OPTIONS")
 """What a page of another site may send: without CORS it cannot see the answer."""
@@ -103,6 +105,16 @@ def _plain(name: str) -> str:
 
 
 def _parts(given: str) -> tuple[str, int | None] | None:
+    """The name and the port of a Host header; None: it is none."""
+    return _read(given) if len(given) > SHORT else _read_short(given)
+
+
+@lru_cache(maxsize=256)  # most requests have one of few
+def _read_short(given: str) -> tuple[str, int | None] | None:
+    return _read(given)
+
+
+def _read(given: str) -> tuple[str, int | None] | None:
     try:
         parts = urlsplit(f"//{given}")
         name, port = parts.hostname, parts.port

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from transduce.errors import DataError
 from transduce.serving.exchange import ABORT, IS_WHOLE, WHEN_LEFT
@@ -152,6 +153,21 @@ def connection_class(limits: Limits) -> type[asyncio.Protocol] | str:
     return Connection
 
 
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """uvicorn's, where nothing is read before the handshake is answered: it cannot deal with frames
+    that are wrong, or with the end of the connection, before that."""
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if not self.handshake_complete:
+            self.transport.pause_reading()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.accept" and not self.read_paused:
+            self.transport.resume_reading()
+
+
 class Application(Protocol):
     """The ASGI application of a server, and what it is told when the server ends."""
 
@@ -189,7 +205,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             timeout_keep_alive=limits.keep_alive_seconds,
-            ws="websockets-sansio",
+            ws=WebSocketConnection,
             ws_max_size=limits.live_message_bytes,
             ws_per_message_deflate=False,  # audio hardly gets smaller
             ws_ping_timeout=None,  # an answer may be behind audio; silent clients are idle

@@ -114,7 +114,8 @@ def serve(
     """Serve models over HTTP, for many clients."""
     from transduce.errors import load_package
 
-    for package in ("starlette", "uvicorn", "msgspec", "python_multipart", "prometheus_client"):
+    needed = ("starlette", "uvicorn", "websockets", "msgspec", "python_multipart")
+    for package in (*needed, "prometheus_client"):
         load_package(package, "serve")
     from transduce.hardware import keep_loaded
     from transduce.serving.app import build_app

@@ -194,6 +194,10 @@ class Peer:
         return f"signal {-status}" if status < 0 else f"status {status}"
 
 
+class ClientGoneError(OSError):
+    """A message could not be sent: the connection has ended."""
+
+
 class Call:
     """A request or a WebSocket that the application answers, message by message."""
 
@@ -222,10 +226,11 @@ class Call:
         failed = False
         try:
             await self._peer.service(scope, self._receive, self._send)
+        except ClientGoneError:
+            pass
         except Exception:
             failed = True
-            if not self._is_left:
-                traceback.print_exc()
+            traceback.print_exc()
         finally:
             self._peer.calls.pop(self._number, None)
             self._peer.channel.send(kinds.DONE, self._number, failed)
@@ -256,7 +261,7 @@ class Call:
             problem = await self._sent if waits else None
         if problem is not None:
             text, is_os_error = problem
-            raise OSError(text) if is_os_error else RuntimeError(text)
+            raise ClientGoneError(text) if is_os_error else RuntimeError(text)
 
     async def _abort(self) -> None:
         self._peer.channel.send(kinds.ABORT, self._number)

@@ -112,34 +112,44 @@ class Forwarding(ServiceState):
         receiving: set[asyncio.Task[None]] = set()
         self._calls[number] = arrived.put_nowait
         self.channel.send(kinds.OPEN, number, _plain(scope), when_left is not None, first)
+        gone: OSError | None = None
         try:
             while (message := await arrived.get())[0] != kinds.DONE:
                 if message[0] == kinds.SEND:
-                    await self._send(number, message, send)
+                    gone = await self._send(number, message, send)
                 elif message[0] == kinds.MORE:
                     task = asyncio.create_task(more())
                     receiving.add(task)
                     task.add_done_callback(receiving.discard)
                 else:
                     await extensions[ABORT]()
-            if message[2]:
-                raise RuntimeError("the request failed in the engine's process; see above")
+        except BaseException:
+            left()  # the application is not to wait for this request
+            raise
         finally:
             del self._calls[number]
             if when_left is not None:
                 when_left.discard(left)
             for task in receiving:
                 task.cancel()
+        if gone is not None:
+            raise gone
+        if message[2]:
+            raise RuntimeError("the request failed in the engine's process; see above")
 
-    async def _send(self, number: int, message: kinds.Message, send: Send) -> None:
-        """Send an ASGI message to the client, and tell of it where that is wanted."""
-        problem = None
+    async def _send(self, number: int, message: kinds.Message, send: Send) -> OSError | None:
+        """Send an ASGI message to the client, and tell of it where that is wanted. An OSError is
+        returned: it says that the client has gone, and ends the request once it is closed."""
+        problem, gone = None, None
         try:
             await send(message[2])
-        except (OSError, RuntimeError) as error:  # its client has gone
-            problem = (str(error), isinstance(error, OSError))
+        except OSError as error:
+            problem, gone = (str(error), True), error
+        except RuntimeError as error:
+            problem = (str(error), False)
         if message[3]:
             self.channel.send(kinds.SENT, number, problem)
+        return gone
 
     # -------------------------------------------------------------------- requests for outputs
 
