@@ -6,6 +6,7 @@ One place decides each of them, by rules that a person can follow; what was deci
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,9 @@ def inspect(paths: Sequence[Path], hints: Mapping[str, Any] | None = None) -> Fo
     path = paths[0].absolute()
     if path.is_dir():
         found = inspect_folder(path)
-        return found if isinstance(found, Found) else _inspect_file(found, known)
+        if isinstance(found, Found):
+            return found
+        return replace(_inspect_file(found, known), name=run_name(path))  # not list, or train
     return _inspect_file(path, known)
 
 

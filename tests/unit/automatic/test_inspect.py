@@ -12,6 +12,7 @@ import pytest
 
 from transduce.automatic import Found, inspect
 from transduce.automatic import sample as sampling
+from transduce.automatic.columns import run_name
 from transduce.automatic.found import Side
 from transduce.errors import DataError
 
@@ -192,6 +193,7 @@ def test_a_folder_of_sound_with_a_table(tmp_path: Path) -> None:
         assert it.sound is not None
         assert it.sound.rate == 8000
         assert it.sound.minutes == pytest.approx(0.1)
+    assert found(tmp_path).name == run_name(tmp_path)  # the folder was given: its name, not list
     labels = [["path", "word"], *([f"clips/{n}.wav", "yes" if n % 2 else "no"] for n in range(60))]
     assert found(write(tmp_path, "labels.tsv", labels)).task == "audio to label"
 
