@@ -1,19 +1,21 @@
 """A folder: sound with a table, with a text beside each file, or with a folder for each label; text
 with a folder for each label; or files of a training, a validation and a test set.
 
-Where no table is there, one is written into the folder, so that the recipe can name it.
+Where no table is there, or one without paths, a table is written into the folder, so that the
+recipe can name it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from transduce.automatic.columns import SOUND_ENDINGS, run_name
+from transduce.automatic.columns import SHOWN, SOUND_ENDINGS, format_by_name, run_name
 from transduce.automatic.found import Found
 from transduce.automatic.pairs import pairs_found
+from transduce.automatic.sample import sample_table
 from transduce.automatic.siblings import TRAIN
 from transduce.automatic.sound import sounds_found
 from transduce.data.text.columns import FORMATS
@@ -39,7 +41,7 @@ def inspect_folder(folder: Path) -> Found | Path:
     if not sounds:
         return _texts(folder, files)
     if len(tables) == 1:
-        return tables[0]
+        return _with_paths(folder, tables[0], sounds) or tables[0]
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables[:5])
         raise DataError(f"{folder} has several tables ({names}); give the one that is meant")
@@ -85,6 +87,36 @@ def _training(files: list[Path]) -> Path | None:
     if len(named) == 2 and not any(map(_is_table, named)):
         return None
     return named[0] if len(named) == 1 else None
+
+
+def _with_paths(folder: Path, file: Path, sounds: list[Path]) -> Path | None:
+    """The table with a column of paths, where it names recordings without their folder or ending,
+    as in `utt-7`; None: it has paths, or names none."""
+    places: dict[str, str] = {}
+    for sound in sounds:
+        path = sound.relative_to(folder)
+        places |= {str(path.with_suffix("")): str(path), sound.name: str(path)}
+        places.setdefault(sound.stem, str(path))
+    kind = format_by_name(file)
+    if kind not in ("tsv", "csv", "jsonl", "parquet"):
+        return None
+    table = sample_table(file, kind)
+    for place in range(table.width):
+        cells = [cell.strip() for cell in table.column(place)]
+        if 2 * sum((folder / cell).is_file() for cell in cells[:SHOWN]) > len(cells[:SHOWN]):
+            return None
+        if 2 * sum(cell in places for cell in cells) <= len(cells):
+            continue
+        others = [other for other in range(table.width) if other != place]
+        named = table.names or [f"text{number}" for number in range(table.width)]
+        rows = [
+            (places[cell], *(" ".join(row[other].split()) for other in others))
+            for cell, row in zip(cells, table.rows, strict=True)
+            if cell in places
+        ]
+        _write(folder, ["path", *(named[other] for other in others)], rows)
+        return folder / LIST
+    return None
 
 
 def _texts_beside(sounds: list[Path]) -> dict[Path, str]:
@@ -154,7 +186,7 @@ def _texts(folder: Path, files: list[Path]) -> Found:
     )
 
 
-def _write(folder: Path, header: list[str], rows: list[tuple[str, str]]) -> None:
+def _write(folder: Path, header: list[str], rows: Sequence[tuple[str, ...]]) -> None:
     for cell in (cell for row in rows for cell in row if "\t" in cell or "\n" in cell):
         raise DataError(f"{folder}: {cell!r} has a tab or a line break in its name; rename it")
     lines = ["\t".join(row) for row in [tuple(header), *rows]]

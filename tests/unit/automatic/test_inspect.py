@@ -198,6 +198,26 @@ def test_a_folder_of_sound_with_a_table(tmp_path: Path) -> None:
     assert found(write(tmp_path, "labels.tsv", labels)).task == "audio to label"
 
 
+@pytest.mark.parametrize("header", [True, False])
+def test_a_table_that_names_recordings_without_their_ending(header: bool, tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    for n in range(60):
+        sound(tmp_path / "clips" / f"utt-{n}.wav")
+    names = [["utt", "split", "sentence"]] if header else []
+    rows = [[f"utt-{n}", "train" if n % 3 else "test", sentence(n)] for n in range(90)]
+    write(tmp_path, "transcripts.tsv", [*names, *rows])
+    it = found(tmp_path)
+    assert it.task == "audio to text"
+    assert it.rows == 40  # of 60 that there are, a third is of the test set
+    corpus = it.corpora["train"]
+    assert (corpus["file"], corpus["audio"]) == ("transduce-list.tsv", "path")
+    assert corpus["target"] == ("sentence" if header else "text2")
+    assert corpus["where"]["value"] == "train"
+    lines = (tmp_path / "transduce-list.tsv").read_text("utf-8").splitlines()
+    assert lines[1] == f"clips/utt-0.wav\ttest\t{sentence(0)}"
+    assert len(lines) == 61
+
+
 def test_utterances_of_long_recordings_and_files_that_cannot_be_read(tmp_path: Path) -> None:
     pytest.importorskip("soundfile")
     for n in range(50):

@@ -351,6 +351,12 @@ _USUAL = (
     "welsh"
 )
 NAMES = frozenset(_USUAL.split())
+# Of languages, as in many tables of translations.
+_CODES = (
+    "ar bg bn ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl pl pt ro ru sk sl "
+    "sr sv sw ta th tr uk ur vi zh eng deu ger fra fre spa ita rus por nld pol ces"
+)
+CODES = frozenset(_CODES.split())
 NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*")
 COUNTED = re.compile(r"(\D*)(\d{1,15})")
 _NAME = re.compile(r"[^\W\d]\w*([ \-][^\W\d]\w*)*")  # what a person calls a column
@@ -385,6 +391,8 @@ def first_line(first: Sequence[str], following: Sequence[Sequence[str]]) -> Firs
         if len(column) >= FEWEST and all(NUMBER.fullmatch(cell) for cell in column):
             return FirstLine(True)
     usual = sum(map(_is_usual_name, cells))
+    codes = sum(cell.lower() in CODES and not _is_usual_name(cell) for cell in cells)
+    usual += codes if codes >= 2 else 0  # one alone may be a word
     # A row of data hardly has two of them (an inflected form may: name, names, N;PL).
     several = usual >= 2 and 2 * usual > len(cells) and all(map(_NAME.fullmatch, cells))
     header = several or usual == len(cells)

@@ -36,6 +36,8 @@ PAIRS = [["one", "un"], ["two", "deux"], ["three", "trois"]]
         (["word", "Wort"], PAIRS, False, True),
         (["word", "split", "zzz"], [["a", "train", "c"], ["d", "test", "f"]], True, False),
         (["word", "zzz", "yyy"], [["a", "b", "c"], ["d", "e", "f"]], False, True),
+        (["en", "de"], PAIRS, True, False),
+        (["it", "was"], PAIRS, False, False),  # a code that is a word, alone
         (["name", "names", "N;PL"], [["dog", "dogs", "N;PL"]], False, True),  # an inflected form
         (["a dog runs", "un chien court"], PAIRS, False, False),
         (["text", "text"], PAIRS, False, False),  # two columns have two names
