@@ -106,19 +106,22 @@ def choose_decoding(
     recipe = model.recipe
     metric = recipe.validation.metric
     metric = recipe.metrics[0] if metric == "loss" else metric
-    some = items[:: -(-len(items) // MOST_ROWS) or 1]
-    if len(some) < FEWEST_ROWS:
-        tell(f"Decoding as in the recipe: {len(some)} validation pairs are too few to choose by.")
+    if len(items) < FEWEST_ROWS:
+        tell(f"Decoding as in the recipe: {len(items)} validation pairs are too few to choose by.")
         return
+    ctc = recipe.audio is not None and bool(recipe.model.ctc_weight)
+    seconds, began = seconds_for(recipe), time.monotonic()
+    model.run([item.source for item in items[:FEWEST_ROWS]])
+    rows = rows_for(seconds, (time.monotonic() - began) / FEWEST_ROWS, ctc)
+    some = items[:: -(-len(items) // rows)]
 
     def measure(given: Given) -> Measured:
         outputs = model.run([item.source for item in some], **_as_run_takes(given))
         answers = [Answer.of(output) for output in outputs]
         return scored_rows(model, some, answers, [metric])[metric]
 
-    ctc = recipe.audio is not None and bool(recipe.model.ctc_weight)
     better = partial(surely_better, metric)
-    tried = choose(measure, better, recipe.decode, ctc, seconds_for(recipe))
+    tried = choose(measure, better, recipe.decode, ctc, seconds)
     best = tried[0]
     own = recipe.decode.model_dump()
     changed = {name: value for name, value in best.given.items() if own[name] != value}
@@ -134,6 +137,12 @@ def choose_decoding(
     else:
         model.save_definition(folder)
         tell(f"The best are written into the model: {_in_words(best.given, own)}.")
+
+
+def rows_for(seconds: float, each: float, ctc: bool) -> int:
+    """So many pairs that all settings can be tried in the time, where one takes `each` seconds."""
+    count = len(LENGTH_PENALTIES) + 1 + (len(CTC_WEIGHTS) if ctc else 0)
+    return int(min(max(seconds / count / max(each, 1e-9), FEWEST_ROWS), MOST_ROWS))
 
 
 def seconds_for(recipe: Recipe) -> float:

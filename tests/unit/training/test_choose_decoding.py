@@ -13,6 +13,7 @@ from transduce.training.choose_decoding import (
     Given,
     Tried,
     choose,
+    rows_for,
     surely_better,
 )
 
@@ -72,6 +73,11 @@ def test_the_weight_of_ctc_is_tried_for_speech_alone() -> None:
 @pytest.mark.parametrize(("seconds", "count"), [(0.5, 1), (1.5, 1), (3.5, 3), (100, 5)])
 def test_it_ends_within_its_time_but_measures_the_recipes_own(seconds: float, count: int) -> None:
     assert len(chosen({}, seconds=seconds)) == count
+
+
+def test_slow_decoding_means_fewer_pairs() -> None:
+    assert [rows_for(50, each, False) for each in (0.0, 0.01, 0.1, 9)] == [200, 200, 100, 20]
+    assert rows_for(50, 0.1, True) == 50  # more settings are tried
 
 
 def measured(right: list[int]) -> Measured:
