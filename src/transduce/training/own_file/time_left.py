@@ -47,10 +47,15 @@ class Rival:
         return float(self.measured.score(self.measured.statistics.sum(axis=0)))
 
 
-def uses_of(runs: float) -> tuple[int, bool]:
+def can_teach(recipe: Recipe) -> bool:
+    """Whether models of a recipe can be distilled into one (train.teacher)."""
+    return recipe.audio is None and not recipe.model.copies
+
+
+def uses_of(runs: float, distills: bool) -> tuple[int, bool]:
     """How many further seeds are trained, and whether one is distilled from them, in the time of so
-    many runs."""
-    if runs >= DISTILLED_FROM:
+    many runs. distills: whether that is possible."""
+    if distills and runs >= DISTILLED_FROM:
         return min(MOST - 1, int(runs - DISTILLATION)), True
     return min(MOST - 1, int(runs)), False
 
@@ -65,7 +70,7 @@ def spend(trained: Trained, recipe: Recipe, minutes: float, tell: Tell) -> Train
     if recipe.task != "transduce" or not isinstance(model, GenerativeModel):
         return trained
     left = 60 * minutes - state.elapsed
-    seeds, distilled = uses_of(left / max(state.elapsed, 1.0))
+    seeds, distilled = uses_of(left / max(state.elapsed, 1.0), can_teach(recipe))
     if state.step < recipe.train.steps or not seeds:
         return trained
     tell(

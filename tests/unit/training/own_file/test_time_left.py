@@ -12,7 +12,14 @@ from transduce.evaluation.metrics import Measured
 from transduce.recipe import Recipe, read_recipe
 from transduce.training.loop import Trained
 from transduce.training.own_file import time_left
-from transduce.training.own_file.time_left import Rival, best_of, report, spend, uses_of
+from transduce.training.own_file.time_left import (
+    Rival,
+    best_of,
+    can_teach,
+    report,
+    spend,
+    uses_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +29,19 @@ from transduce.training.own_file.time_left import Rival, best_of, report, spend,
 def test_what_the_time_of_so_many_runs_is_used_for(
     runs: float, seeds: int, distilled: bool
 ) -> None:
-    assert uses_of(runs) == (seeds, distilled)
+    assert uses_of(runs, distills=True) == (seeds, distilled)
+    assert uses_of(runs, distills=False) == (min(int(runs), 4), False)
+
+
+def test_recordings_and_copies_are_not_distilled() -> None:
+    data = {part: {"name": "cmudict", "split": part} for part in ("train", "valid")}
+    plain = {"data": data, "model": {"preset": "gru-attention"}}
+    assert can_teach(read_recipe(plain))
+    copying = {"preset": "gru-attention", "decoder": {"copying": True}}
+    assert not can_teach(read_recipe({**plain, "model": copying}))
+    heard = {part: {"file": "x.tsv", "audio": "path"} for part in data}
+    speech = {"data": heard, "audio": {}, "model": {"encoder": {"kind": "conformer"}}}
+    assert not can_teach(read_recipe(speech))
 
 
 def rival(name: str, right: int, ensemble: int = 0) -> Rival:
