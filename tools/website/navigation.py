@@ -43,6 +43,7 @@ ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
                 [
                     "guides/how-to-train",
                     "guides/training",
+                    "guides/tuning",
                     "guides/fine-tuning",
                     "guides/distillation",
                     "guides/scaling",

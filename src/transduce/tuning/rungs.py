@@ -29,6 +29,8 @@ class Trial:
     """The rung that it is on its way to, or has reached."""
     scores: list[float | None] = field(default_factory=list)
     """The best value of the metric so far at each rung that it has reached; None: NaN."""
+    losses: list[float | None] = field(default_factory=list)
+    """The lowest validation loss at each of them."""
     finished: bool = False
     """Trained to its end."""
     failed: str = ""
@@ -73,9 +75,13 @@ def trainings(trials: int, rungs: Sequence[float]) -> float:
     return total
 
 
-def rank(metric: str, score: float | None) -> float:
-    """A sort key by which the best comes first."""
-    return math.inf if score is None else badness(metric, score)
+def rank(metric: str, score: float | None, loss: float | None = None) -> tuple[float, float]:
+    """A sort key by which the best comes first.
+
+    Of equals, the one with the lower loss: at the first rung no output may be right as a whole.
+    """
+    first = math.inf if score is None else badness(metric, score)
+    return first, math.inf if loss is None else loss
 
 
 def next_promotion(
@@ -88,7 +94,7 @@ def next_promotion(
     """
     for rung in reversed(range(rungs - 1)):
         there = [trial for trial in trials if len(trial.scores) > rung]
-        there.sort(key=lambda trial: rank(metric, trial.scores[rung]))
+        there.sort(key=lambda trial: rank(metric, trial.scores[rung], trial.losses[rung]))
         for trial in there[: len(there) // REDUCTION]:
             if trial.waits and trial.rung == rung and trial.scores[rung] is not None:
                 return trial
@@ -99,7 +105,7 @@ def next_promotion(
     last = [trial for trial in alive if len(trial.scores) == furthest]
     if furthest in (0, rungs) or any(trial.finished for trial in last):
         return None
-    best = min(last, key=lambda trial: rank(metric, trial.scores[-1]))
+    best = min(last, key=lambda trial: rank(metric, trial.scores[-1], trial.losses[-1]))
     return best if best.scores[-1] is not None else None
 
 

@@ -179,10 +179,9 @@ class Search:
             finished=outcome.end == "finished",
         )
         if outcome.end == "reached":
-            trial = replace(trial, scores=[*trial.scores, outcome.best])
+            trial = _reached(trial, outcome, 1)
         elif outcome.end == "finished":  # perhaps by early stopping, before other rungs
-            missing = len(self.rungs) - len(trial.scores)
-            trial = replace(trial, scores=[*trial.scores, *[outcome.best] * missing])
+            trial = _reached(trial, outcome, len(self.rungs) - len(trial.scores))
         try:
             self.study.write(trial)
         finally:
@@ -204,3 +203,9 @@ class Search:
             for one in list(self.running):
                 one.started.kill()
                 self._note(one, so_far(one.segment, "stopped"))
+
+
+def _reached(trial: Trial, outcome: Outcome, rungs: int) -> Trial:
+    """The trial with the scores of so many rungs more."""
+    scores = [*trial.scores, *[outcome.best] * rungs]
+    return replace(trial, scores=scores, losses=[*trial.losses, *[outcome.loss] * rungs])

@@ -6,6 +6,7 @@ a run directory, from which the next segment resumes exactly.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,7 @@ from transduce import errors
 from transduce.errors import DivergedError, ModelError, RecipeError, TransduceError
 from transduce.recipe import Recipe, dump_recipe, parse_recipe
 from transduce.storage import read_tensor_metadata
+from transduce.training.log import read_log
 from transduce.training.run_directory.checkpoint import STATE, TrainingState
 from transduce.tuning.space import with_values
 
@@ -55,6 +57,8 @@ class Outcome:
     seconds: float = 0.0
     reason: str = ""
     """Of a failure."""
+    loss: float | None = None
+    """The lowest on the validation set."""
 
 
 def share_of(recipe: Recipe, step: int, epoch: int, elapsed: float) -> float:
@@ -92,7 +96,8 @@ def train_segment(segment: Segment) -> Outcome:
         if before and segment.share < 1:
             at = (before["step"], before["position"]["epoch"], before.get("elapsed", 0.0))
             if is_there(*at):
-                return Outcome("reached", before["best"], before["step"], at[2])
+                loss = lowest_loss(segment.folder)
+                return Outcome("reached", before["best"], before["step"], at[2], loss=loss)
         trained = train_recipe(recipe, segment.folder, resume=True, pause=pause)
     except FAILURES as error:
         return _failed(segment, str(error) or "there is not enough memory")
@@ -105,7 +110,14 @@ def train_segment(segment: Segment) -> Outcome:
     if trained.interrupted:
         at_rung = segment.share < 1 and is_there(state.step, state.position.epoch, state.elapsed)
         end = "reached" if at_rung else "stopped"
-    return Outcome(end, state.best, state.step, state.elapsed)
+    best = state.best if state.best is not None and math.isfinite(state.best) else None
+    return Outcome(end, best, state.step, state.elapsed, loss=lowest_loss(segment.folder))
+
+
+def lowest_loss(folder: Path) -> float | None:
+    """The lowest validation loss in the log of a run."""
+    records = [record for record in read_log(folder / "log.jsonl") if record["kind"] == "valid"]
+    return min((record["loss"] for record in records if record["loss"] is not None), default=None)
 
 
 def standing(folder: Path) -> dict[str, Any]:

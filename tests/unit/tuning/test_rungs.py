@@ -15,7 +15,9 @@ from tuning_study import Make
 
 
 def at_first(scores: list[float | None]) -> list[Trial]:
-    return [Trial(n, {}, scores=[score], best=score) for n, score in enumerate(scores)]
+    return [
+        Trial(n, {}, scores=[score], losses=[None], best=score) for n, score in enumerate(scores)
+    ]
 
 
 def test_the_best_third_goes_on() -> None:
@@ -29,6 +31,13 @@ def test_the_best_third_goes_on() -> None:
     assert next_promotion(trials, 3, "loss", more_to_come=False) is None  # it may come back
     trials += at_first([6.0, 2.0, 7.0])
     assert next_promotion(trials, 3, "loss", more_to_come=True) == trials[4]
+
+
+def test_of_equals_the_lower_loss_goes_on() -> None:
+    losses = [3.0, 1.0, 2.0]
+    trials = [replace(t, losses=[losses[t.number]]) for t in at_first([0.0, 0.0, 0.0])]
+    assert next_promotion(trials, 3, "exact", more_to_come=True) == trials[1]
+    assert next_promotion(trials[::2], 3, "exact", more_to_come=False) == trials[2]
 
 
 def test_nan_does_not_go_on() -> None:
@@ -47,7 +56,7 @@ def test_a_trial_that_failed_makes_place_at_the_end() -> None:
 
 
 def test_one_that_stopped_early_is_not_trained_again() -> None:
-    done = Trial(0, {}, scores=[1.0, 1.0, 1.0], finished=True, best=1.0)
+    done = Trial(0, {}, 0, [1.0] * 3, [None] * 3, finished=True, best=1.0)
     assert next_promotion([done, *at_first([2.0, 3.0])], 3, "loss", more_to_come=False) is None
 
 
@@ -81,7 +90,8 @@ def test_a_search_ends_with_one_trained_in_full_and_none_too_many(
         if not running:
             break
         trial, score = trials[running[0]], scores[running.pop(0)]
-        reached = replace(trial, scores=[*trial.scores, score], best=score)
+        losses = [*trial.losses, None]
+        reached = replace(trial, scores=[*trial.scores, score], losses=losses, best=score)
         trials[trial.number] = replace(reached, finished=len(reached.scores) == rungs)
     assert len(trials) == len(scores)
     counts = [sum(len(trial.scores) > rung for trial in trials) for rung in range(rungs)]

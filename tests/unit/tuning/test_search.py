@@ -112,7 +112,7 @@ def test_the_same_search_gives_the_same_trials(study: Study) -> None:
         assert values == next_values(study, seen)
         assert study.space["train.lr"].holds(values["train.lr"])
         loss = loss_at(values["train.lr"], 1)
-        seen.append(Trial(number, values, 2, [loss] * 3, finished=True, best=loss))
+        seen.append(Trial(number, values, 2, [loss] * 3, [loss] * 3, finished=True, best=loss))
     assert len({trial.values["train.lr"] for trial in seen}) == 9
 
 
@@ -124,7 +124,7 @@ def test_the_sampler_keeps_away_from_what_failed(study: Study) -> None:
         trials = [
             Trial(n, {"train.lr": rate}, failed="NaN")
             if rate > 0.01
-            else Trial(n, {"train.lr": rate}, scores=[1.0 + n / 100], best=1.0)
+            else Trial(n, {"train.lr": rate}, 0, [1.0 + n / 100], [1.0], best=1.0)
             for n, rate in enumerate(rates)
         ]
         below = next_values(study, trials)["train.lr"] <= 0.01
@@ -164,8 +164,14 @@ def test_two_processes_share_a_search(study: Study) -> None:
     assert [number for number, _ in second.begun] == [2]
     assert not two._is_complete()
     first.holds = second.holds = False
-    two.run()  # takes the fourth, and waits for those of the first
-    one.run()
+    turns = 0
+    while one.running or two.running or not one._is_complete():
+        for search in (two, one):  # the second takes what is left, and waits for the first
+            search._collect()
+            search._fill()
+        turns += 1
+        assert turns < 20
+    assert two._is_complete()
     begun = first.begun + second.begun
     assert len(begun) == len({*begun})
     assert len(study.trials()) == 4
@@ -260,7 +266,7 @@ def scored(study: Study) -> Study:
     for number in range(12):
         values = {"train.lr": 10 ** (-4 + number / 3), "model.dropout": (number * 7 % 12) / 30}
         loss = loss_at(values["train.lr"], 1 / 9)
-        study.write(Trial(number, values, 0, [loss], best=loss, updates=1))
+        study.write(Trial(number, values, 0, [loss], [loss], best=loss, updates=1))
     return study
 
 

@@ -67,7 +67,7 @@ def test_failures_are_of_the_trial_alone(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = make("train.steps=40", "train.clip_norm=0", "train.warmup=0", "validation.every=40")
-    diverges = segment_of(recipe, {"train.lr": 1e30}, tmp_path / "nan", 1.0)
+    diverges = segment_of(recipe, {"train.lr": 1e15}, tmp_path / "nan", 1.0)
     found = train_segment(diverges)
     assert found.end == "failed"
     assert "NaN or infinite 10 times in a row" in found.reason

@@ -24,7 +24,7 @@ def test_a_search_is_opened_as_it_was_begun(make: Make, tmp_path: Path) -> None:
     begun = begin_study(tmp_path / "tune", recipe, space, {"files": ["x"]})
     assert open_study(tmp_path / "tune") == begun
     assert begin_study(tmp_path / "tune", recipe, space, {}) == begun
-    trial = Trial(3, {"train.lr": 0.1}, 1, [2.5, None], best=2.5, updates=7)
+    trial = Trial(3, {"train.lr": 0.1}, 1, [2.5, None], [2.5, None], best=2.5, updates=7)
     begun.write(trial)
     begun.write(Trial(11, {}))
     assert begun.trials() == [trial, Trial(11, {})]
