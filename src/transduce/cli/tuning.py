@@ -23,11 +23,12 @@ def print_beginning(study: Study, limits: Limits) -> None:
 
     recipe = study.recipe
     rungs = [share_text(share) for share in rungs_of(recipe)]
+    keys = "key" if len(study.space) == 1 else "keys"
     length = f"{recipe.train.steps:,} updates"
     if recipe.train.minutes is not None:
         length += f" or {recipe.train.minutes:g} minutes"
     print(
-        f"Searching {len(study.space)} keys of {recipe.name} for the best {study.metric} on the "
+        f"Searching {len(study.space)} {keys} of {recipe.name} for the best {study.metric} on the "
         f"validation set: up to {limits.trials} trials in {limits.minutes:g} minutes."
     )
     rows = [["key", "recipe", "searched"]]
@@ -126,17 +127,15 @@ def print_results(study: Study, limits: Limits, seconds: float) -> None:
         write_results,
     )
 
-    results = results_of(study)
-    print()
-    for line in aligned(
-        rows(results), left=[False, False, False, True] + [False] * len(study.space)
-    ):
-        print(line)
-    _print_mattered(results)
-    sys.stdout.flush()
     with locked(study.folder / VALUES):  # another process may end at the same time
+        results = results_of(study)
         test = test_scores(results)
         write_results(results, seconds, test)
+    print()
+    left = [False, False, False, True, *[False] * len(study.space)]
+    for line in aligned(rows(results), left):
+        print(line)
+    _print_mattered(results)
     _print_best(results, limits, test.get("words", []))
 
 
@@ -158,23 +157,29 @@ def _print_best(results: Results, limits: Limits, test: list[str]) -> None:
     from transduce.tuning.study import TRIALS
 
     study, best = results.study, results.best
-    own, metric = results.own(), results.study.metric
-    score = score_text(metric, best.best)
-    if own is best:
+    score = score_text(study.metric, best.best)
+    if results.own() is best:
         print(f"The recipe itself is the best: {results.title} {score}.")
     else:
-        than = "" if own is None else f", the recipe itself {score_text(metric, own.best)}"
-        print(f"The best is trial {best.number}: {results.title} {score}{than}.")
-        print("It was chosen by this score, which is therefore a little too good.")
+        print(
+            f"The best is trial {best.number}: {results.title} {score} on the validation set, "
+            f"which has chosen it, and so a little too good."
+        )
+        if compared := results.compared():
+            print(compared)
     if test:
         print("On the test set it has:")
         for line in test:
             print(f"  {line}")
     folder, place = study.folder, study.run(best)
     if len(study.trials()) < limits.trials or any(one.on_its_way for one in results.trials):
-        print(
-            "The time was over before all was done: the same command with more --minutes goes on."
-        )
+        if busy := [one.number for one in results.trials if study.is_claimed(one)]:
+            print(f"Another process trains trial {busy[0]}, and will say what it brought.")
+        else:
+            print(
+                "The time was over before all was done: the same command with more --minutes "
+                "goes on."
+            )
     print(f"The table is {folder / TABLE}, the figure {folder / FIGURE}.")
     if best.finished:
         print(f"The best trial was trained in full; its model is in {place}. Try:")

@@ -50,8 +50,8 @@ SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
 AHEAD = 4  # updates whose batches are made ahead, on other devices
 
 Pause = Callable[[TrainingState], bool]
-"""Whether to stop a run with a checkpoint, as a signal does; asked after every update, and again
-after its validation."""
+"""Whether a run is to stop here, after a validation and with a checkpoint; asked after every
+update, and after every validation."""
 
 
 @dataclass(frozen=True)
@@ -198,25 +198,25 @@ class Run:
             updates = prefetched(map(self._lay_out, updates), AHEAD)
         self.network.train()
         with StopSignals() as interrupt, ranks.together():
-
-            def asked() -> bool:
-                return interrupt.asked or (pause is not None and pause(self.state))
-
             while not self._ended() and not self.interrupted:
                 ranks.update = self.state.step + 1
                 self._update(updates)
-                self._agree(asked())
+                self._agree(interrupt)
                 if self.state.step % settings.log_every == 0:
                     self._log()
-                    self._agree(asked())
-                if self.state.step % self.recipe.validation.every == 0 or self._ended():
+                    self._agree(interrupt)
+                paused = self._pauses(pause)
+                due = self.state.step % self.recipe.validation.every == 0
+                if due or paused or self._ended():
                     before = self._elapsed()
                     self._validate()
                     self.state.elapsed = self._elapsed()
                     self._save()
                     took = self._elapsed() - before
                     self.state.validation = max(self.state.validation, took)
-                    self._agree(asked())
+                    self._agree(interrupt)
+                    paused = paused or self._pauses(pause)  # by the time that this took
+                    self.interrupted |= paused and not self._ended()
                 elif self._save_is_due() and not self.interrupted:
                     self._save()
             if self.interrupted:
@@ -284,16 +284,22 @@ class Run:
         for sentence in self.monitor.out_of_memory(split, left_out):
             self.progress.print_line(sentence)
 
-    def _agree(self, asked: bool) -> None:
-        """Synchronise the ranks: rank 0's clock, and any rank's request to stop (`asked`).
+    def _agree(self, interrupt: StopSignals) -> None:
+        """Synchronise the ranks: rank 0's clock, and any rank's request to stop.
 
         A dead process is noticed here, before another waits for a device in vain.
         """
         state = self.state
-        own = [float(asked), state.seconds, self._elapsed(), state.validation]
+        own = [float(interrupt.asked), state.seconds, self._elapsed(), state.validation]
         shared_values = self.ranks.all_gather_numbers(own)
         self.interrupted = any(asked for asked, *_ in shared_values)
         _, state.seconds, state.elapsed, state.validation = shared_values[0]
+
+    def _pauses(self, pause: Pause | None) -> bool:
+        """Whether any rank says so."""
+        if pause is None:
+            return False
+        return any(asked for (asked,) in self.ranks.all_gather_numbers([float(pause(self.state))]))
 
     def _elapsed(self) -> float:
         """Seconds of wall clock since the command began, and of earlier commands of this run."""

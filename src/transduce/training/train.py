@@ -64,7 +64,7 @@ def train_recipe(
     """Train a recipe; the arguments are those of `transduce.train`.
 
     pause: a function that is asked after every update, with the state of the run, whether to stop
-    there: with a checkpoint, from which `resume` goes on as if nothing had been.
+    there: after a validation, with a checkpoint from which `resume` goes on.
     """
     began = wall_clock() if began is None else began
     # A recipe made in Python needs to know where its files are, too.

@@ -50,6 +50,17 @@ class Results:
         same = with_values(self.study.recipe, first.values) == self.study.recipe
         return first if first.number == 0 and same else None
 
+    def compared(self) -> str:
+        """The best trial beside the recipe itself, at the furthest rung that both have reached."""
+        own, best, metric = self.own(), self.best, self.study.metric
+        common = 0 if own is None else min(len(own.scores), len(best.scores))
+        if own is None or own is best or not common:
+            return ""
+        share = rungs_of(self.study.recipe)[common - 1]
+        where = "in full" if share == 1 else f"to {share_text(share)}"
+        scores = [score_text(metric, one.scores[common - 1]) for one in (best, own)]
+        return f"Trained {where}, it has {scores[0]}, and the recipe itself {scores[1]}."
+
 
 def results_of(study: Study) -> Results:
     """Raises TrainingError where no trial has a score."""
@@ -95,7 +106,7 @@ def how_far(trial: Trial, rungs: Sequence[float]) -> str:
     if trial.finished:
         return "in full"
     if trial.on_its_way:
-        return "not ended"
+        return "stopped"
     return share_text(rungs[trial.rung])
 
 

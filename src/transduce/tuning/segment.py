@@ -70,32 +70,42 @@ def share_of(recipe: Recipe, step: int, epoch: int, elapsed: float) -> float:
     return max(shares)
 
 
+def is_reached(recipe: Recipe, share: float, step: int, epoch: int, elapsed: float) -> bool:
+    """Whether a run has come so far: at a validation of its own, so that it is the same training;
+    but when its time has come, wherever it is: a slow one may be far from a validation.
+    """
+    minutes = recipe.train.minutes
+    if minutes is not None and elapsed >= share * 60 * minutes:
+        return True
+    validated = step % recipe.validation.every == 0
+    return validated and share_of(recipe, step, epoch, elapsed) >= share
+
+
 def train_segment(segment: Segment) -> Outcome:
     """Train, in this process. Raises TransduceError where other trials would fail too."""
     from transduce.training.train import train_recipe
 
+    reached = False
     try:
         base = parse_recipe(segment.recipe, "the recipe", Path.cwd(), run_plugins=True)
         recipe = with_values(base, segment.values)
         if segment.device is not None:
             recipe = with_values(recipe, {"train.device": segment.device})
 
-        def is_there(step: int, epoch: int, elapsed: float) -> bool:
-            """Whether the rung is reached: it is at a validation."""
-            validated = step > 0 and step % recipe.validation.every == 0
-            return validated and share_of(recipe, step, epoch, elapsed) >= segment.share
-
         def pause(state: TrainingState) -> bool:
             if not _parent_lives():
-                return True
+                signal.raise_signal(signal.SIGTERM)
             at = (state.step, state.position.epoch, state.elapsed)
-            return segment.share < 1 and is_there(*at)
+            nonlocal reached
+            reached = segment.share < 1 and is_reached(recipe, segment.share, *at)
+            return reached
 
         # A search that was killed may have trained this segment without noting it.
         before = standing(segment.folder)
         if before and segment.share < 1:
             at = (before["step"], before["position"]["epoch"], before.get("elapsed", 0.0))
-            if is_there(*at):
+            validated = before["step"] % recipe.validation.every == 0
+            if validated and is_reached(recipe, segment.share, *at):
                 loss = lowest_loss(segment.folder)
                 return Outcome("reached", before["best"], before["step"], at[2], loss=loss)
         trained = train_recipe(recipe, segment.folder, resume=True, pause=pause)
@@ -108,8 +118,7 @@ def train_segment(segment: Segment) -> Outcome:
     state = trained.state
     end = "finished"
     if trained.interrupted:
-        at_rung = segment.share < 1 and is_there(state.step, state.position.epoch, state.elapsed)
-        end = "reached" if at_rung else "stopped"
+        end = "reached" if reached else "stopped"
     best = state.best if state.best is not None and math.isfinite(state.best) else None
     return Outcome(end, best, state.step, state.elapsed, loss=lowest_loss(segment.folder))
 

@@ -90,6 +90,13 @@ class Study:
         os.close(handle)
         return None
 
+    def is_claimed(self, trial: Trial) -> bool:
+        """Whether a process trains a trial."""
+        claim = self.claim(trial)
+        if claim is not None:
+            os.close(claim)
+        return claim is None
+
     # --------------------------------------------------------------------------------- time
 
     def beat(self) -> float:

@@ -300,6 +300,15 @@ def test_files_of_the_results(scored: Study) -> None:
     assert drawn.count("<!-- lr ") + drawn.count("<!-- dropout ") == 2
 
 
+def test_the_best_is_compared_at_the_same_rung(scored: Study) -> None:
+    own = {"train.lr": 0.01, "model.dropout": 0.1}
+    scored.write(Trial(0, own, 0, [0.5], [0.5], best=0.5, updates=1))
+    scored.write(Trial(1, {**own, "model.dropout": 0.2}, 1, [0.6, 0.4], [0.6, 0.4], best=0.4))
+    found = results_of(scored)
+    assert found.best.number == 1
+    assert found.compared() == "Trained to 1/9, it has 0.6000, and the recipe itself 0.5000."
+
+
 def test_the_table(scored: Study, tmp_path: Path) -> None:
     head, first, *_ = rows(results_of(scored))
     assert head == ["trial", "loss", "updates", "trained", "lr", "dropout"]

@@ -63,6 +63,15 @@ def test_a_trial_ends_with_its_parent(
     assert train_segment(segment).end == "finished"
 
 
+def test_a_slow_trial_is_compared_when_its_time_has_come(make: Make, tmp_path: Path) -> None:
+    """Far from a validation of its own; and it goes on from there."""
+    recipe = make("train.minutes=0.0001", "validation.every=9")
+    reached = train_segment(segment_of(recipe, VALUES, tmp_path / "trial", 1 / 3))
+    assert reached.updates == 1
+    assert reached.best is not None
+    assert reached.loss == reached.best
+
+
 def test_failures_are_of_the_trial_alone(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
