@@ -11,9 +11,10 @@ and CUDA) are new and empty folders, unless --caches names some. Corpora must be
 
 Prints a line for each seed, and what the time went into. --record adds the runs, with the date, the
 commit and what brought the gain, to benchmarks/results/to_quality_DEVICE.json, from which
-tools/make_tables.py makes the tables of docs/reference/speedrun.md; --out names another file. With
---jobs, several seeds run side by side: such runs tell quality, their seconds do not count, and the
-record says so. --quick runs the script on a corpus that it makes itself.
+tools/make_tables.py makes the tables of docs/reference/speedrun.md; --out names another file, and
+--add FILE adds the runs of such a file: seeds of the same settings become one record. With --jobs,
+several seeds run side by side: such runs tell quality, their seconds do not count, and the record
+says so. --quick runs the script on a corpus that it makes itself.
 """
 
 from __future__ import annotations
@@ -229,26 +230,51 @@ def reported(race: Race, seed: int, found: dict[str, Any]) -> str:
 def entry(race: Race, runs: dict[int, dict[str, Any]], asked: argparse.Namespace) -> dict[str, Any]:
     """What is written down of a race."""
     some = next(iter(runs.values()))
-    score = statistics.mean(found["score"] for found in runs.values())
+    commit = asked.commit or _commit()
+    kept = {
+        str(seed): {"commit": commit, **{k: v for k, v in found.items() if k != "machine"}}
+        for seed, found in runs.items()
+    }
     return {
         "race": race.name,
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": asked.commit or _commit(),
+        "commit": commit,
         "gain": asked.record or "",
         "recipe": race.recipe,
         "overrides": race.overrides,
         "target": race.target,
-        "score": score,
-        "reached": race.reached(score),
-        "seconds": statistics.median(found["seconds"] for found in runs.values()),
+        **summary(race, kept),
         "at_once": asked.jobs,
         "caches": "new" if asked.caches is None else "kept",
         **some["machine"],
-        "runs": {
-            str(seed): {key: value for key, value in found.items() if key != "machine"}
-            for seed, found in runs.items()
-        },
+        "runs": kept,
     }
+
+
+def summary(race: Race, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What counts of the runs of a record: the mean score and the median time."""
+    score = statistics.mean(found["score"] for found in runs.values())
+    seconds = statistics.median(found["seconds"] for found in runs.values())
+    return {"score": score, "reached": race.reached(score), "seconds": seconds}
+
+
+SETTINGS = ("race", "recipe", "overrides", "target", "at_once", "caches", "device", "torch")
+"""What records have in common whose seeds are of one record."""
+
+
+def add_runs(path: Path, others: Path, races: dict[str, Race]) -> None:
+    """Add the records of another file; where there is one of the same settings, their seeds."""
+    records = json.loads(path.read_text("utf-8"))["records"] if path.exists() else []
+    new = []
+    for found in json.loads(others.read_text("utf-8"))["records"]:
+        wanted = [found[key] for key in SETTINGS]
+        same = [one for one in [*records, *new] if [one[key] for key in SETTINGS] == wanted]
+        if not same:
+            new.append(found)
+            continue
+        runs = same[-1]["runs"] | found["runs"]
+        same[-1] |= {**summary(races[found["race"]], runs), "runs": dict(sorted(runs.items()))}
+    path.write_text(_text({"records": [*records, *new]}), "utf-8")
 
 
 def _commit() -> str:
@@ -262,8 +288,11 @@ def write(path: Path, entries: Sequence[dict[str, Any]]) -> None:
     """Add to the records of a file."""
     kept = json.loads(path.read_text("utf-8")) if path.exists() else {"records": []}
     kept["records"] += entries
-    made = json.dumps(kept, indent=1, ensure_ascii=False)
-    path.write_text(made + "\n", "utf-8")
+    path.write_text(_text(kept), "utf-8")
+
+
+def _text(records: dict[str, Any]) -> str:
+    return json.dumps(records, indent=1, ensure_ascii=False) + "\n"
 
 
 def main() -> None:
@@ -279,9 +308,14 @@ def main() -> None:
     parser.add_argument("--commit", help="of the record; default: that of this checkout")
     parser.add_argument("--quick", action="store_true", help="seconds, without a corpus")
     parser.add_argument("--out", type=Path, help="where records are written")
+    parser.add_argument("--add", type=Path, metavar="FILE", help="runs nothing: adds its records")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     known = quick() if asked.quick else read_races()
+    recorded = asked.out or RESULTS / f"to_quality_{asked.device.partition(':')[0]}.json"
+    if asked.add:
+        add_runs(recorded, asked.add, known)
+        return
     if wrong := [name for name in asked.names if name not in known]:
         sys.exit(f"there is no race {wrong[0]}; there are {', '.join(known)}")
     races = [known[name] for name in asked.names] or list(known.values())
@@ -305,8 +339,7 @@ def main() -> None:
             if (asked.record is not None or asked.out is not None) and len(runs[race.name]) == len(
                 seeds
             ):
-                out = asked.out or RESULTS / f"to_quality_{asked.device.partition(':')[0]}.json"
-                write(out, [entry(race, runs[race.name], asked)])
+                write(recorded, [entry(race, runs[race.name], asked)])
     sys.exit(0 if good else 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import gzip
 import json
@@ -590,3 +591,26 @@ def test_records_are_added(tmp_path: Path) -> None:
         "records": [{"race": "a"}, {"race": "b"}],
     }
     assert json.loads((tmp_path / "y.json").read_text()) == {"records": [{"race": "b"}]}
+
+
+@pytest.mark.usefixtures("scripts")
+def test_seeds_run_later_are_of_the_same_record(tmp_path: Path) -> None:
+    import to_quality
+
+    race = to_quality.read_races()["mboshi"]
+    asked = argparse.Namespace(commit="abc", record="why", jobs=1, caches=None)
+
+    def record(score: float, seconds: float, seed: int, **more: Any) -> dict[str, Any]:
+        machine = {"device": "a GPU", "torch": "2", "python": "3"}
+        found = {"seconds": seconds, "score": score, "machine": machine}
+        return {**to_quality.entry(race, {seed: found}, asked), **more}
+
+    kept, others = tmp_path / "kept.json", tmp_path / "others.json"
+    to_quality.write(kept, [record(20.0, 90.0, 1), record(22.0, 60.0, 1, overrides=["a=1"])])
+    to_quality.write(others, [record(21.5, 110.0, 2), record(22.5, 80.0, 3)])
+    to_quality.add_runs(kept, others, to_quality.read_races())
+    one, other = json.loads(kept.read_text())["records"]
+    assert list(one["runs"]) == ["1", "2", "3"]
+    assert (one["score"], one["seconds"], one["reached"]) == (pytest.approx(64 / 3), 90.0, False)
+    assert one["runs"]["2"]["commit"] == "abc"
+    assert list(other["runs"]) == ["1"]
