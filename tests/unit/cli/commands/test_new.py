@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from command_line import TINY, Transduce, sentence
 from transduce.automatic import Machine
+from transduce.data.doctor import check
 from transduce.errors import DataError
 from transduce.recipe import load_recipe
 from transduce.training import train as transduce_train
@@ -86,6 +88,27 @@ def test_mistakes_are_a_sentence(transduce: Transduce, pairs: Path, tmp_path: Pa
     assert "there is no file nothing.tsv" in sentence(transduce("new", "nothing.tsv"))
     assert "is a recipe or a run already" in sentence(transduce("new", "pronounce"))
     assert not Path("runs").exists()
+
+
+def test_of_many_rows_the_first_are_checked(
+    pairs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(own_file, "MAX_CHECKED", 100)
+    rows = pairs.read_text("utf-8").splitlines()
+    pairs.write_text("\n".join([*rows, *["1 0 0 0\t"] * 90]) + "\n", encoding="utf-8")
+    found, choice, _ = own_file.chosen_for([pairs], [], 1.0)
+    read: list[str] = []
+    reading = check.read_pairs
+
+    def noted(corpus: Any, *others: Any) -> Any:
+        for pair in reading(corpus, *others):
+            read.append(pair.source)
+            yield pair
+
+    monkeypatch.setattr(check, "read_pairs", noted)
+    own_file.print_problems(own_file.recipe_of(found, choice, []), found)
+    assert len(read) == 100
+    assert "warning" not in capsys.readouterr().out  # the empty targets are behind
 
 
 def test_several_processes_need_a_recipe(
