@@ -6,6 +6,7 @@ What each brought is measured on the validation set and shown; what is not bette
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,7 @@ from transduce.tasks.transduce import Model
 from transduce.terminal import duration
 from transduce.training.loop import Trained
 from transduce.training.run_directory.best_model import is_better
+from transduce.training.run_directory.checkpoint import TrainingState
 from transduce.training.train import train_recipe
 
 MOST = 5  # models: decoding takes as many times as long, and more bring little
@@ -60,6 +62,20 @@ def uses_of(runs: float, distills: bool) -> tuple[int, bool]:
     return min(MOST - 1, int(runs)), False
 
 
+def runs_left(state: TrainingState, minutes: float) -> float:
+    """Of how many runs as that one there is time left."""
+    return (60 * minutes - state.elapsed) / max(state.elapsed, 1.0)
+
+
+def has_time_left(state: TrainingState, minutes: float) -> bool:
+    return runs_left(state, minutes) >= 1
+
+
+def minutes_of_ensemble(state: TrainingState) -> int:
+    """Minutes in which three seeds are trained, each as that one."""
+    return math.ceil(3.2 * state.elapsed / 60)
+
+
 def spend(trained: Trained, recipe: Recipe, minutes: float, tell: Tell) -> Trained:
     """Use what is left of the minutes; returns what is best on the validation set.
 
@@ -70,7 +86,7 @@ def spend(trained: Trained, recipe: Recipe, minutes: float, tell: Tell) -> Train
     if recipe.task != "transduce" or not isinstance(model, GenerativeModel):
         return trained
     left = 60 * minutes - state.elapsed
-    seeds, distilled = uses_of(left / max(state.elapsed, 1.0), can_teach(recipe))
+    seeds, distilled = uses_of(runs_left(state, minutes), can_teach(recipe))
     if state.step < recipe.train.steps or not seeds:
         return trained
     tell(

@@ -19,7 +19,7 @@ from transduce.training.own_file.recipe import (
     recipe_of,
     recipe_text,
 )
-from transduce.training.own_file.time_left import spend
+from transduce.training.own_file.time_left import has_time_left, minutes_of_ensemble, spend
 from transduce.training.train import train_recipe
 
 
@@ -62,7 +62,7 @@ def train_file(
     trained = spend(first, recipe, given, _print)
     print_score(recipe, trained, on_measured)
     _print("To try next:")
-    for line in next_steps(recipe, first, given):
+    for line in next_steps(recipe, first, given, place / CHOSEN):
         _print(line)
     _print(f"The recipe, with the reason of each value, is {place / CHOSEN}.")
     return trained
@@ -91,16 +91,15 @@ def print_score(
     )
 
 
-def next_steps(recipe: Recipe, trained: Trained, minutes: float) -> list[str]:
-    """What may make it better, by how the run ended."""
+def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -> list[str]:
+    """What may make it better, by how the run ended. chosen: the recipe as it was written."""
     state, steps = trained.state, recipe.train.steps
-    late = state.best_step >= 0.9 * state.step
     found = []
     if state.step < steps:
         found.append(
             f"  more time: --minutes {2 * minutes:g} (it made {state.step:,} of {steps:,} updates)"
         )
-    elif late:
+    elif state.best_step >= 0.9 * state.step:
         found.append(f"  longer: train.steps={2 * steps} (the best checkpoint was the last)")
     else:
         found.append(
@@ -108,4 +107,7 @@ def next_steps(recipe: Recipe, trained: Trained, minutes: float) -> list[str]:
             f"{min(recipe.model.dropout + 0.1, 0.5):.1g} (the best checkpoint was at update "
             f"{state.best_step:,} of {state.step:,})"
         )
+    if state.step >= steps and recipe.task == "transduce" and not has_time_left(state, minutes):
+        found.append(f"  an ensemble of seeds: --minutes {minutes_of_ensemble(state)}")
+    found.append(f"  a search of the settings: transduce tune {chosen}")
     return found

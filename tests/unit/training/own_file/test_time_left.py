@@ -20,6 +20,7 @@ from transduce.training.own_file.time_left import (
     spend,
     uses_of,
 )
+from transduce.training.own_file.train import next_steps
 
 
 @pytest.mark.parametrize(
@@ -142,3 +143,22 @@ def test_further_seeds_have_the_time_that_is_left(
     seeds = [name for name in folders if name.startswith("seed")]
     assert [one.folder.name for one in ended.ensemble] == seeds
     assert ended.folder == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("step", "best", "elapsed", "said"),
+    [
+        (60, 60, 60, ["more time: --minutes 3 (it made 60 of 100 updates)", "a search"]),
+        (100, 95, 60, ["longer: train.steps=200", "an ensemble of seeds: --minutes 4", "a search"]),
+        (100, 50, 20, ["less overfitting: more rows, or model.dropout=0.2", "a search"]),
+    ],
+)
+def test_what_to_try_next(step: int, best: int, elapsed: float, said: list[str]) -> None:
+    data = {part: {"name": "cmudict", "split": part} for part in ("train", "valid")}
+    recipe = read_recipe({"data": data, "train": {"steps": 100}, "model": {"dropout": 0.1}})
+    trained = run_of(Path("runs/x"), recipe, step, elapsed)
+    trained.state.best_step = best
+    lines = next_steps(recipe, trained, 1.5, Path("runs/x/chosen.yaml"))
+    assert len(lines) == len(said)
+    assert all(expected in line for line, expected in zip(lines, said, strict=True))
+    assert "transduce tune runs/x/chosen.yaml" in lines[-1]
