@@ -13,7 +13,14 @@ from transduce.storage import read_tensors
 from transduce.training import train
 from transduce.training.run_directory.checkpoint import STATE
 from transduce.tuning import segment as module
-from transduce.tuning.segment import Outcome, segment_of, share_of, standing, train_segment
+from transduce.tuning.segment import (
+    Outcome,
+    is_reached,
+    segment_of,
+    share_of,
+    standing,
+    train_segment,
+)
 from transduce.tuning.space import with_values
 from tuning_study import Make
 
@@ -63,13 +70,19 @@ def test_a_trial_ends_with_its_parent(
     assert train_segment(segment).end == "finished"
 
 
-def test_a_slow_trial_is_compared_when_its_time_has_come(make: Make, tmp_path: Path) -> None:
-    """Far from a validation of its own; and it goes on from there."""
-    recipe = make("train.minutes=0.0001", "validation.every=9")
-    reached = train_segment(segment_of(recipe, VALUES, tmp_path / "trial", 1 / 3))
-    assert reached.updates == 1
+def test_a_slow_trial_is_compared_when_its_time_has_come(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far from a validation of its own: it is validated there."""
+    limited = make("train.minutes=2", "validation.every=9")
+    assert [is_reached(limited, 1 / 3, 1, 0, elapsed) for elapsed in (39.0, 40.0)] == [False, True]
+    assert not is_reached(make("validation.every=9"), 1 / 3, 8, 0, 100.0)
+    assert is_reached(make("validation.every=3"), 1 / 3, 3, 0, 0.0)
+    monkeypatch.setattr(module, "is_reached", lambda recipe, share, step, *_: step == 2)
+    reached = train_segment(segment_of(limited, VALUES, tmp_path / "trial", 1 / 3))
+    assert (reached.end, reached.updates) == ("reached", 2)
     assert reached.best is not None
-    assert reached.loss == reached.best
+    assert reached.loss == reached.best  # the metric of this recipe
 
 
 def test_failures_are_of_the_trial_alone(
