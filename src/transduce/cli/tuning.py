@@ -119,13 +119,8 @@ def segment_line(study: Study, trial: Trial, outcome: Outcome) -> str:
 def print_results(study: Study, limits: Limits, seconds: float) -> None:
     """The table, what mattered, the best recipe and its score on the test set; the files too."""
     from transduce.storage import locked
-    from transduce.tuning.results import (
-        VALUES,
-        results_of,
-        rows,
-        test_scores,
-        write_results,
-    )
+    from transduce.tuning.files import VALUES, test_scores, write_results
+    from transduce.tuning.results import results_of, rows
 
     with locked(study.folder / VALUES):  # another process may end at the same time
         results = results_of(study)
@@ -153,7 +148,8 @@ def _print_mattered(results: Results) -> None:
 
 
 def _print_best(results: Results, limits: Limits, test: list[str]) -> None:
-    from transduce.tuning.results import BEST, FIGURE, TABLE, score_text, size_of
+    from transduce.tuning.files import BEST, FIGURE, TABLE, size_of
+    from transduce.tuning.results import score_text
     from transduce.tuning.study import TRIALS
 
     study, best = results.study, results.best

@@ -94,7 +94,7 @@ def _panel(
     """The scores of a key's values."""
     place = _scale(axes, results.study.space[key])
     own = place(value_of(results.study.recipe, key))
-    if own is not None:
+    if not math.isnan(own):
         axes.axvline(own, color=LINE, linewidth=1, zorder=0)
     low, high = window
     for trial in results.trials:
@@ -118,15 +118,15 @@ def _panel(
         axes.spines[side].set_visible(False)
 
 
-def _scale(axes: Axes, searched: Searched) -> Callable[[Any], float | None]:
-    """Lay out the values of a key; returns where each is, None for one that is not among them."""
+def _scale(axes: Axes, searched: Searched) -> Callable[[Any], float]:
+    """Lay out the values of a key; returns where each is, NaN for one that is not among them."""
     from matplotlib.ticker import MaxNLocator, NullFormatter
 
     if not isinstance(searched, Range):
         order = [shown(value) for value in searched.values]
         axes.set_xticks(range(len(order)), order)
         axes.set_xlim(-0.5, len(order) - 0.5)
-        return lambda value: float(order.index(shown(value))) if shown(value) in order else None
+        return lambda value: float(order.index(shown(value))) if shown(value) in order else math.nan
     low, high = searched.low, searched.high
     if searched.log:
         axes.set_xscale("log")
@@ -137,4 +137,4 @@ def _scale(axes: Axes, searched: Searched) -> Callable[[Any], float | None]:
     else:
         axes.set_xlim(low - MARGIN * (high - low), high + MARGIN * (high - low))
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=searched.whole))
-    return lambda value: float(value) if searched.holds(value) else None
+    return lambda value: float(value) if searched.holds(value) else math.nan

@@ -59,13 +59,15 @@ class Search:
         study: Study,
         limits: Limits,
         tell: Callable[[Trial, Outcome], object] = lambda trial, outcome: None,
-        start: Start = SegmentProcess,
+        start: Start | None = None,
     ) -> None:
-        """tell: gets each trial whose segment has ended. start: begins the training of one."""
+        """tell: gets each trial whose segment has ended. start: begins the training of one;
+        None: in a process of its own.
+        """
         self.study, self.limits = study, limits
         self.rungs = rungs_of(study.recipe)
         self.running: list[Running] = []
-        self._tell, self._start = tell, start
+        self._tell, self._start = tell, start or SegmentProcess
         self._seconds = 0.0
 
     @property

@@ -14,7 +14,8 @@ import pytest
 from optional import skip_without
 from transduce.errors import CheckpointError, TrainingError
 from transduce.tuning import search as module
-from transduce.tuning.results import BEST, FIGURE, TABLE, VALUES, results_of, rows, write_results
+from transduce.tuning.files import BEST, FIGURE, TABLE, VALUES, write_results
+from transduce.tuning.results import results_of, rows
 from transduce.tuning.rungs import Trial
 from transduce.tuning.sample import importance, next_values
 from transduce.tuning.search import Limits, Search

@@ -38,7 +38,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A recipe, in the current folder, and no other processes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(search.Search.__init__, "__defaults__", (lambda *_: None, AtOnce))
+    monkeypatch.setattr(search, "SegmentProcess", AtOnce)
     monkeypatch.setattr(search, "POLL", 0.0)
     for name, words in (("train", WORDS[:9]), ("valid", WORDS[9:]), ("test", WORDS[9:])):
         lines = "".join(f"{word}\t{word[::-1]}\n" for word in words)
