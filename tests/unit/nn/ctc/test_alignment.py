@@ -37,8 +37,9 @@ def test_it_is_the_best_of_all_labellings(
         torch.manual_seed(seed)
         S = 6
         log_probs_SV = (2 * torch.randn(S, 3)).log_softmax(dim=-1)
+        table = log_probs_SV.tolist()
         every = [p for p in itertools.product(range(3), repeat=S) if collapse(p) == tokens]
-        scores = [sum(log_probs_SV[t, v].item() for t, v in enumerate(path)) for path in every]
+        scores = [sum(table[t][v] for t, v in enumerate(path)) for path in every]
         found = align(log_probs_SV, torch.tensor(tokens, dtype=torch.int64), BLANK)
         assert said_by(found, tokens, S) == every[scores.index(max(scores))]
         assert found.scores_S.sum().item() == pytest.approx(max(scores), abs=1e-4)
@@ -51,12 +52,12 @@ def best_path_with_penalties(
     log_probs_SV: Tensor, tokens: list[int], breaks: list[bool], penalties: MismatchPenalties
 ) -> float:
     """The best score, by walking every path: gaps are even states, tokens odd ones."""
-    U, S = len(tokens), len(log_probs_SV)
+    U, S, table = len(tokens), len(log_probs_SV), log_probs_SV.tolist()
 
     def emission(t: int, state: int) -> float:
         if state % 2:
-            return log_probs_SV[t, tokens[state // 2]].item()
-        pause = log_probs_SV[t, BLANK].item()
+            return float(table[t][tokens[state // 2]])
+        pause = float(table[t][BLANK])
         return max(pause, penalties.insertion) if breaks[state // 2] else pause
 
     def walk(t: int, state: int) -> float:
