@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from forked import Forked
 from transduce.batch_inference.decoder import Decoder
 from transduce.batch_inference.inputs import Shard, Table
 from transduce.batch_inference.job import Job, Settings
@@ -35,7 +36,7 @@ with claimed(Path(sys.argv[1])) as note:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs locks of files")
 def test_a_claim_is_exclusive_and_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "claim"
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE)
+    holder = Forked([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     with holder, holder.stdout:
         assert holder.stdout.readline() == b"held\n"

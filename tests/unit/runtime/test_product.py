@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import forked
 from transduce.runtime import Product, library, why_not
 from transduce.runtime.packed_weight import quantize_weight
 from transduce.runtime.structures import Kernel
@@ -175,5 +175,5 @@ def test_callers_that_share_the_cores_start_no_threads() -> None:
         "share_threads(1); two = product(x); "
         "print(shared - before, count() - before, torch.equal(one, two))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    found = forked.run([sys.executable, "-c", code])
     assert found.stdout == "0 1 True\n", found.stderr
