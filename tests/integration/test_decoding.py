@@ -146,7 +146,8 @@ def test_the_examples_of_the_page_run(
 def test_processes_that_share_a_file_print_the_same(command: Command, tmp_path: Path) -> None:
     """On the command line, which sees to it that no thread was ever started."""
     folder = tmp_path / "model"
-    train(load_recipe("copy", ["train.steps=20", "validation.every=20"]), folder)
+    small = ["data.train.limit=500", "data.valid.limit=20", "validation.every=20"]
+    train(load_recipe("copy", ["train.steps=20", "train.batch_tokens=512", *small]), folder)
     lines = tmp_path / "lines.txt"
     words = ["abc", "defg", "h", "", "ijklmno"]
     lines.write_text("".join(f"{words[n % 5]}{words[n % 3]}\n" for n in range(150)))
