@@ -57,8 +57,14 @@ class Tree:
     def __init__(self, seed: int, sharpness: float = 1.5, end: float = 0.0) -> None:
         self.seed, self.sharpness, self.end = seed, sharpness, end
         self.steps = 0
+        self._known: dict[tuple[int, ...], Tensor] = {}
 
     def next(self, prefix: tuple[int, ...]) -> Tensor:
+        if prefix not in self._known:
+            self._known[prefix] = self._draw(prefix)
+        return self._known[prefix]
+
+    def _draw(self, prefix: tuple[int, ...]) -> Tensor:
         generator = torch.Generator().manual_seed(hash((self.seed, *prefix)) % 2**31)
         logits_V = self.sharpness * torch.randn(TOKENS, generator=generator)
         logits_V[END] += self.end
@@ -140,7 +146,7 @@ def test_greedy_is_the_best_token_at_each_step(seed: int) -> None:
     for source, limit in enumerate(limits):
         prefix: tuple[int, ...] = (source, BEGIN)
         while len(prefix) - 2 < limit - 1:
-            log_probs_V = model.next(prefix)
+            log_probs_V = model.next(prefix).clone()
             log_probs_V[[PAD, BEGIN]] = -math.inf
             token = int(log_probs_V.argmax())
             if token == END:
