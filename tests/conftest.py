@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from disk import do_not_wait
+
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What training notes of itself outside of its folder stays among the tests.
@@ -29,6 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # begin with the usual one.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+do_not_wait()
 
 # Properties (hypothesis): no time limit, which a busy machine would not keep, and the same examples
 # in every run, so that a failure comes from a change. `--hypothesis-profile default` draws others.

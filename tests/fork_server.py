@@ -30,6 +30,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
+from disk import do_not_wait
+
 REPLACED: list[TextIO] = []  # an object that is dropped closes its stream
 
 
@@ -189,6 +191,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     load(sys.argv[2:])
+    do_not_wait()
     sys.path.append(sys.path[0])  # a program has another in its place
     serve(control)
 
