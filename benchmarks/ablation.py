@@ -112,11 +112,11 @@ def main() -> None:
     began = time.process_time()
     model = load(asked.model, "cpu", "float32")
     trial = Trial(model, read_items(asked.data, "val", asked.pairs), "loss")
-    value, worths = measure_heads(trial)
-    print(f"{len(worths)} heads after {time.process_time() - began:.0f} s", flush=True)
-    removals = prune_greedily(trial, worths, candidates=asked.candidates)
+    value, importances = measure_heads(trial)
+    print(f"{len(importances)} heads after {time.process_time() - began:.0f} s", flush=True)
+    removals = prune_greedily(trial, importances, candidates=asked.candidates)
     name = asked.model.resolve().name
-    ablation = Ablation(name, "loss", value, "multi30k valid", asked.pairs, worths, removals)
+    ablation = Ablation(name, "loss", value, "multi30k valid", asked.pairs, importances, removals)
     draw_ablation(ablation, FIGURE)
     off = [step.head for step in removals[: ablation.affordable[asked.budget]]]
     test = read_items(asked.data, "test_2016_flickr", asked.test_pairs)

@@ -58,9 +58,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     items = [Item(source, [target]) for source, target in PAIRS]
     trial = Trial(first, items[:2], "loss")
-    value, worths = measure_heads(trial, resamples=10)
-    removals = prune_greedily(trial, worths, keep=10, candidates=1, resamples=10)
-    ablation = Ablation(NAME, "loss", value, HOSTILE, 2, worths, removals)
+    value, importances = measure_heads(trial, resamples=10)
+    removals = prune_greedily(trial, importances, keep=10, candidates=1, resamples=10)
+    ablation = Ablation(NAME, "loss", value, HOSTILE, 2, importances, removals)
     (folder / "ablate.html").write_text(ablation_page(ablation))
 
     records = [{"kind": "train", "step": 10 * n, "loss": 4.0 / n} for n in range(1, 9)]

@@ -62,15 +62,15 @@ def print_ablation(found: Ablation) -> None:
     digits, title = digits_of(found), TITLES.get(found.metric, found.metric)
     print(f"{title} of the whole model: {found.value:.{digits}f} ({found.items:,} items)")
     rows = [["without", "layer", "head", f"change of {title} [95 %]"]]
-    for worth in sorted(found.worths, key=lambda one: -found.harm(one.change)):
-        head = worth.head
-        change = _marked(worth.change, digits)
+    for importance in sorted(found.importances, key=lambda one: -found.harm(one.change)):
+        head = importance.head
+        change = _marked(importance.change, digits)
         rows.append([KINDS[head.kind], str(head.layer), str(head.head), change])
     for line in aligned(rows):
         print(line)
     if not found.removals:
         return
-    total, last = len(found.worths), found.removals[-1]
+    total, last = len(found.importances), found.removals[-1]
     print(
         f"pruned greedily to {last.kept} of {total} heads: {_marked(last.change, digits)}; "
         f"the first to go: {'; '.join(str(step.head) for step in found.removals[:5])}"

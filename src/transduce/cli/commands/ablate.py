@@ -90,13 +90,13 @@ def ablate(
             f"{len({one.part for one in trial.heads})} attention layers keeps one"
         )
     with progress("heads") as on_progress:
-        value, worths = measure_heads(trial, on_progress=on_progress)
+        value, importances = measure_heads(trial, on_progress=on_progress)
     with progress("pruning") as on_progress:
         removals = prune_greedily(
-            trial, worths, keep=prune, candidates=candidates, on_progress=on_progress
+            trial, importances, keep=prune, candidates=candidates, on_progress=on_progress
         )
     name = model.resolve().name
-    found = Ablation(name, metric, value, corpus, len(trial.items), worths, removals)
+    found = Ablation(name, metric, value, corpus, len(trial.items), importances, removals)
     print_ablation(found)
     if prune is not None and output is not None:
         off = [step.head for step in removals]

@@ -74,7 +74,7 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Worth:
+class HeadImportance:
     """What became of the metric without a head."""
 
     head: Head
@@ -186,20 +186,22 @@ def _mean(total: Statistics) -> float:
 
 def measure_heads(
     trial: Trial, resamples: int = RESAMPLES, on_progress: OnProgress | None = None
-) -> tuple[float, list[Worth]]:
+) -> tuple[float, list[HeadImportance]]:
     """The metric of the whole model, and its change without each head, in their order."""
     whole = trial.rows()
-    worths = []
+    importances = []
     for number, head in enumerate(trial.heads, start=1):
-        worths.append(Worth(head, paired_difference(whole, trial.rows([head]), resamples)))
+        importances.append(
+            HeadImportance(head, paired_difference(whole, trial.rows([head]), resamples))
+        )
         if on_progress is not None:
             on_progress(number, len(trial.heads))
-    return whole[1](whole[0].sum(axis=0)), worths
+    return whole[1](whole[0].sum(axis=0)), importances
 
 
 def prune_greedily(
     trial: Trial,
-    worths: Sequence[Worth],
+    importances: Sequence[HeadImportance],
     keep: int | None = None,
     candidates: int = CANDIDATES,
     resamples: int = RESAMPLES,
@@ -215,7 +217,7 @@ def prune_greedily(
     whole = trial.rows()
     base = whole[1](whole[0].sum(axis=0))
     sign = -1 if higher_is_better(trial.metric) else 1
-    marginal = {worth.head: sign * worth.change.value for worth in worths}
+    marginal = {importance.head: sign * importance.change.value for importance in importances}
     limit = max(BUDGETS.get(trial.metric, POINTS))
     left, removals, harm = set(trial.heads), list[Removal](), 0.0
     while keep is None or len(left) > keep:

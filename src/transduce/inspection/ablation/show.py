@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from transduce.evaluation.bootstrap import Difference
 from transduce.evaluation.metrics import TITLES, decimals, higher_is_better
-from transduce.inspection.ablation.measure import BUDGETS, KINDS, POINTS, Removal, Worth
+from transduce.inspection.ablation.measure import BUDGETS, KINDS, POINTS, HeadImportance, Removal
 from transduce.inspection.drawings import curves, heat_map
 from transduce.inspection.page import (
     Markup,
@@ -37,7 +37,7 @@ class Ablation:
     """Of the whole model."""
     corpus: str
     items: int
-    worths: list[Worth]
+    importances: list[HeadImportance]
     removals: list[Removal] = field(default_factory=list)
     """Greedy pruning, the first that was removed first."""
 
@@ -72,7 +72,7 @@ class Ablation:
             "higher_is_better": self.sign < 0,
             "corpus": self.corpus,
             "items": self.items,
-            "heads": [worth.to_json() for worth in self.worths],
+            "heads": [importance.to_json() for importance in self.importances],
             "pruning": [step.to_json() for step in self.removals],
             "affordable": {str(budget): count for budget, count in self.affordable.items()},
         }
@@ -96,14 +96,14 @@ def grids(ablation: Ablation) -> dict[str, NDArray[np.float64]]:
     """By kind, how much worse it is without each head: [layers, heads], nan where none is."""
     found = {}
     for kind in KINDS:
-        own = [worth for worth in ablation.worths if worth.head.kind == kind]
+        own = [importance for importance in ablation.importances if importance.head.kind == kind]
         if not own:
             continue
-        layers = 1 + max(worth.head.layer for worth in own)
-        heads = 1 + max(worth.head.head for worth in own)
+        layers = 1 + max(importance.head.layer for importance in own)
+        heads = 1 + max(importance.head.head for importance in own)
         grid_LH = np.full((layers, heads), np.nan)
-        for worth in own:
-            grid_LH[worth.head.layer, worth.head.head] = ablation.harm(worth.change)
+        for importance in own:
+            grid_LH[importance.head.layer, importance.head.head] = ablation.harm(importance.change)
         found[kind] = grid_LH
     return found
 
@@ -145,10 +145,10 @@ def digits_of(ablation: Ablation) -> int:
 
 def _table(ablation: Ablation) -> Markup:
     digits = digits_of(ablation)
-    order = sorted(ablation.worths, key=lambda worth: -ablation.harm(worth.change))
+    order = sorted(ablation.importances, key=lambda importance: -ablation.harm(importance.change))
     rows: list[list[object]] = []
-    for worth in order:
-        change = worth.change
+    for importance in order:
+        change = importance.change
         shown: object = f"{change.value:+.{digits}f}"
         if change.is_clear:
             worse = ablation.harm(change) > 0
@@ -156,14 +156,22 @@ def _table(ablation: Ablation) -> Markup:
         interval = (
             "" if change.low is None else f"[{change.low:+.{digits}f}, {change.high:+.{digits}f}]"
         )
-        rows.append([KINDS[worth.head.kind], worth.head.layer, worth.head.head, shown, interval])
+        rows.append(
+            [
+                KINDS[importance.head.kind],
+                importance.head.layer,
+                importance.head.head,
+                shown,
+                interval,
+            ]
+        )
     head = ["kind", "layer", "head", f"change of {ablation.metric}", "95 % interval"]
     made = table(head, rows)
     return Markup(f"<details><summary>All heads, the most needed first</summary>{made}</details>")
 
 
 def _pruning(ablation: Ablation) -> list[Markup]:
-    digits, total = digits_of(ablation), len(ablation.worths)
+    digits, total = digits_of(ablation), len(ablation.importances)
     points = [(0.0, 0.0)] + [
         (float(total - step.kept), ablation.harm(step.change)) for step in ablation.removals
     ]

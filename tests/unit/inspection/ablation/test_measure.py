@@ -22,9 +22,9 @@ from transduce.evaluation.items import Item
 from transduce.inspection import figures
 from transduce.inspection.ablation.measure import (
     Head,
+    HeadImportance,
     Removal,
     Trial,
-    Worth,
     heads_of,
     loss_rows,
     measure_heads,
@@ -79,14 +79,14 @@ def test_all_heads_by_kind() -> None:
 
 def test_the_change_is_that_of_a_model_without_the_head() -> None:
     whole = nll(tiny())
-    value, worths = measure_heads(Trial(tiny(), ITEMS, "loss"), resamples=50)
+    value, importances = measure_heads(Trial(tiny(), ITEMS, "loss"), resamples=50)
     assert value == pytest.approx(whole, abs=1e-5)
-    for worth in worths:
+    for importance in importances:
         model = tiny()
-        without(model, [worth.head])
-        assert worth.change.value == pytest.approx(nll(model) - whole, abs=1e-5)
-        assert worth.change.low is not None
-    assert len({round(worth.change.value, 6) for worth in worths}) > 6
+        without(model, [importance.head])
+        assert importance.change.value == pytest.approx(nll(model) - whole, abs=1e-5)
+        assert importance.change.low is not None
+    assert len({round(importance.change.value, 6) for importance in importances}) > 6
 
 
 def test_a_head_that_gives_nothing_is_worth_nothing_and_goes_first() -> None:
@@ -95,13 +95,13 @@ def test_a_head_that_gives_nothing_is_worth_nothing_and_goes_first() -> None:
     without(model, [idle])
     for metric in ("loss", "cer"):
         trial = Trial(model, ITEMS, metric, beam=1)
-        _, worths = measure_heads(trial, resamples=20)
-        worth = next(one for one in worths if one.head == idle)
-        assert worth.change.value == pytest.approx(0.0, abs=1e-6)
+        _, importances = measure_heads(trial, resamples=20)
+        importance = next(one for one in importances if one.head == idle)
+        assert importance.change.value == pytest.approx(0.0, abs=1e-6)
     # All others made to hurt: what was measured last says whom to try.
     reported = [
-        Worth(one.head, Difference(0.0 if one.head == idle else 9.0, None, None, None))
-        for one in worths
+        HeadImportance(one.head, Difference(0.0 if one.head == idle else 9.0, None, None, None))
+        for one in importances
     ]
     trial = Trial(model, ITEMS, "loss")
     first = prune_greedily(trial, reported, keep=len(trial.heads) - 1, candidates=1, resamples=10)
@@ -110,17 +110,17 @@ def test_a_head_that_gives_nothing_is_worth_nothing_and_goes_first() -> None:
 
 def test_pruning_takes_the_best_of_all_and_leaves_each_attention_a_head() -> None:
     trial = Trial(tiny(), ITEMS, "loss")
-    value, worths = measure_heads(trial, resamples=10)
-    removals = prune_greedily(trial, worths, keep=6, candidates=0, resamples=10)
+    value, importances = measure_heads(trial, resamples=10)
+    removals = prune_greedily(trial, importances, keep=6, candidates=0, resamples=10)
     assert [step.kept for step in removals] == [11, 10, 9, 8, 7, 6]
-    assert removals[0].change.value == pytest.approx(min(one.change.value for one in worths))
+    assert removals[0].change.value == pytest.approx(min(one.change.value for one in importances))
     gone = [step.head for step in removals]
     assert len({head.part for head in gone}) == 6
     # The change of the last step is that of all heads that are gone.
     model = tiny()
     without(model, gone)
     assert removals[-1].change.value == pytest.approx(nll(model) - value, abs=1e-5)
-    assert prune_greedily(trial, worths, keep=1, candidates=1, resamples=2)[-1].kept == 6
+    assert prune_greedily(trial, importances, keep=1, candidates=1, resamples=2)[-1].kept == 6
 
 
 def test_how_many_can_go() -> None:
@@ -273,9 +273,9 @@ def test_a_saved_model_is_measured_and_a_full_folder_left_alone(tmp_path: Path) 
 
 def test_the_page_and_pictures(tmp_path: Path) -> None:
     trial = Trial(tiny(), ITEMS, "loss")
-    value, worths = measure_heads(trial, resamples=10)
-    removals = prune_greedily(trial, worths, keep=10, resamples=10)
-    found = Ablation("<i>m</i>", "loss", value, "c & d", len(ITEMS), worths, removals)
+    value, importances = measure_heads(trial, resamples=10)
+    removals = prune_greedily(trial, importances, keep=10, resamples=10)
+    found = Ablation("<i>m</i>", "loss", value, "c & d", len(ITEMS), importances, removals)
     page = ablation_page(found)
     assert "<i>m" not in page
     assert "<script" not in page
@@ -296,8 +296,10 @@ def test_nothing_of_the_picture_lies_outside(
 ) -> None:
     drawn: list[Figure] = []
     monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
-    value, worths = measure_heads(Trial(tiny(), ITEMS, "loss"), resamples=10)
-    draw_ablation(Ablation("m", "loss", value, "c", len(ITEMS), worths, []), tmp_path / "a.png")
+    value, importances = measure_heads(Trial(tiny(), ITEMS, "loss"), resamples=10)
+    draw_ablation(
+        Ablation("m", "loss", value, "c", len(ITEMS), importances, []), tmp_path / "a.png"
+    )
     places = [axes.get_position() for axes in drawn[0].axes]
     assert len(places) == 4  # three kinds of attention, and the colours
     assert all(0 <= place.x0 < place.x1 <= 1 for place in places)
