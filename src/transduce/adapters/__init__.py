@@ -9,7 +9,7 @@ from transduce.adapters.network import (
     AdaptedNetwork,
     AdapterState,
     LowRankWeights,
-    Place,
+    Target,
     adaptable,
 )
 
@@ -20,7 +20,7 @@ __all__ = [
     "AdapterState",
     "Base",
     "LowRankWeights",
-    "Place",
+    "Target",
     "adaptable",
     "adapted_copy",
     "check_base",

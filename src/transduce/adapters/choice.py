@@ -49,11 +49,11 @@ def check_base(adapter: Adapter, network: TrainableNetwork, where: str) -> None:
     PEFT's own files do not name these: names and shapes are compared, nothing else can be.
     """
     weights = weights_of(network)
-    places = adaptable(network)
+    targets = adaptable(network)
     for name, one in adapter.state.low_rank.items():
-        if name not in places:
+        if name not in targets:
             raise ModelError(f"the adapter {adapter.folder} is for {name}, which {where} has not")
-        outputs, inputs = places[name].of(weights).shape
+        outputs, inputs = targets[name].of(weights).shape
         rank = one.A_RD.shape[0]
         shapes: list[tuple[Tensor, tuple[int, ...]]]
         shapes = [(one.A_RD, (rank, inputs)), (one.B_FR, (outputs, rank))]

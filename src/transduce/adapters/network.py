@@ -28,8 +28,8 @@ FUSED = ("q", "k", "v")
 """The three matrices, one above the other, of the fused projection of attention."""
 
 
-class Place(NamedTuple):
-    """A matrix: a parameter, or a third of the rows of a fused one."""
+class Target(NamedTuple):
+    """A matrix that can have an adapter: a parameter, or a third of the rows of a fused one."""
 
     name: str
     """Such as encoder.blocks.0.self_attention.in_projection.q."""
@@ -42,7 +42,7 @@ class Place(NamedTuple):
         return whole if self.third is None else whole.chunk(3)[self.third]
 
 
-def adaptable(network: TrainableNetwork) -> dict[str, Place]:
+def adaptable(network: TrainableNetwork) -> dict[str, Target]:
     """All matrices that linear layers multiply with, by name; not embeddings and what is tied to
     them, recurrent cells and convolutions.
 
@@ -58,9 +58,9 @@ def adaptable(network: TrainableNetwork) -> dict[str, Place]:
         above = modules[owner.rpartition(".")[0]]
         if isinstance(above, MultiHeadAttention) and owner.endswith(".in_projection"):
             for third, name in enumerate(FUSED):
-                found[f"{owner}.{name}"] = Place(f"{owner}.{name}", parameter, third)
+                found[f"{owner}.{name}"] = Target(f"{owner}.{name}", parameter, third)
         else:
-            found[owner] = Place(owner, parameter)
+            found[owner] = Target(owner, parameter)
     return found
 
 
@@ -76,24 +76,24 @@ class LowRankWeights:
 
 @dataclass(frozen=True)
 class AdapterState:
-    """All of an adapter: low-rank matrices by place, and parameters trained as a whole."""
+    """All of an adapter: low-rank matrices by target, and parameters trained as a whole."""
 
     low_rank: dict[str, LowRankWeights]
     whole: dict[str, Tensor] = field(default_factory=dict)
 
     @torch.no_grad()
     def merged(
-        self, weights: Mapping[str, Tensor], places: Mapping[str, Place]
+        self, weights: Mapping[str, Tensor], targets: Mapping[str, Target]
     ) -> dict[str, Tensor]:
         """The weights that the adapter changes, merged with it: new tensors, in float32."""
         found = {
             name: value.to(weights[name].device, weights[name].dtype)
             for name, value in self.whole.items()
         }
-        touched = {places[name].parameter for name in self.low_rank}
+        touched = {targets[name].parameter for name in self.low_rank}
         found |= {name: found.get(name, weights[name]).clone() for name in sorted(touched)}
         for name, one in self.low_rank.items():
-            matrix_FD = places[name].of(found)
+            matrix_FD = targets[name].of(found)
             parts = [
                 None if part is None else part.to(matrix_FD.device, matrix_FD.dtype)
                 for part in (one.A_RD, one.B_FR, one.magnitude_F)
@@ -115,7 +115,7 @@ class AdaptedNetwork(TrainableNetwork):
     def __init__(
         self,
         network: TrainableNetwork,
-        places: Sequence[Place],
+        targets: Sequence[Target],
         *,
         rank: int,
         alpha: float,
@@ -127,46 +127,46 @@ class AdaptedNetwork(TrainableNetwork):
         super().__init__()
         network.requires_grad_(False)
         self.network = network
-        self.places = {place.name: place for place in places}
+        self.targets = {target.name: target for target in targets}
         own = dict(network.named_parameters())
         self.whole = tuple(whole)
         for name in self.whole:
             own[name].requires_grad_(True)
         self.low_rank = nn.ModuleDict(
             {
-                place.name.replace(".", DOT): LowRank(
-                    place.of(own).detach(), rank, alpha, magnitude=magnitude, dropout=dropout
+                target.name.replace(".", DOT): LowRank(
+                    target.of(own).detach(), rank, alpha, magnitude=magnitude, dropout=dropout
                 )
-                for place in places
+                for target in targets
             }
         )
 
     def _adapted(self) -> AbstractContextManager[None]:
         """Within, the modules of the network have the adapted matrices as their weights."""
         own = dict(self.network.named_parameters())
-        below: dict[str, list[Place]] = {}
-        for place in self.places.values():
-            below.setdefault(place.parameter, []).append(place)
+        below: dict[str, list[Target]] = {}
+        for target in self.targets.values():
+            below.setdefault(target.parameter, []).append(target)
         return with_weights(
             [(self._owner(name), self._weight(own[name], some)) for name, some in below.items()]
         )
 
-    def _weight(self, own_FD: Tensor, places: Sequence[Place]) -> Tensor:
-        """A parameter with the adapters of its places."""
-        if places[0].third is None:
-            adapted_FD: Tensor = self._module(places[0])(own_FD)
+    def _weight(self, own_FD: Tensor, targets: Sequence[Target]) -> Tensor:
+        """A parameter with the adapters of its targets."""
+        if targets[0].third is None:
+            adapted_FD: Tensor = self._module(targets[0])(own_FD)
             return adapted_FD
         thirds = list(own_FD.chunk(3))
-        for place in places:
-            assert place.third is not None
-            thirds[place.third] = self._module(place)(thirds[place.third])
+        for target in targets:
+            assert target.third is not None
+            thirds[target.third] = self._module(target)(thirds[target.third])
         return torch.cat(thirds)
 
     def _owner(self, name: str) -> nn.Module:
         return self.network.get_submodule(name.rpartition(".")[0])
 
-    def _module(self, place: Place) -> LowRank:
-        module = self.low_rank[place.name.replace(".", DOT)]
+    def _module(self, target: Target) -> LowRank:
+        module = self.low_rank[target.name.replace(".", DOT)]
         assert isinstance(module, LowRank)
         return module
 
@@ -202,13 +202,13 @@ class AdaptedNetwork(TrainableNetwork):
         """
         own = weights if weights is not None else dict(self.named_parameters())
         low_rank = {}
-        for place in self.places.values():
-            prefix = f"low_rank.{place.name.replace('.', DOT)}."
+        for target in self.targets.values():
+            prefix = f"low_rank.{target.name.replace('.', DOT)}."
             magnitude = own.get(f"{prefix}magnitude")
-            low_rank[place.name] = LowRankWeights(
+            low_rank[target.name] = LowRankWeights(
                 own[f"{prefix}A"].detach(),
                 own[f"{prefix}B"].detach(),
-                self._module(place).scale,
+                self._module(target).scale,
                 None if magnitude is None else magnitude.detach(),
             )
         whole = {name: own[f"network.{name}"].detach() for name in self.whole}
@@ -216,13 +216,13 @@ class AdaptedNetwork(TrainableNetwork):
 
     @torch.no_grad()
     def take(self, state: AdapterState) -> None:
-        """Continue with the weights of an adapter of the same places."""
-        for place in self.places.values():
-            module, given = self._module(place), state.low_rank[place.name]
-            module.A.copy_(given.A_RD)
-            module.B.copy_(given.B_FR)
-            if module.magnitude is not None and given.magnitude_F is not None:
-                module.magnitude.copy_(given.magnitude_F)
+        """Continue with the weights of an adapter of the same targets."""
+        for target in self.targets.values():
+            module, weights = self._module(target), state.low_rank[target.name]
+            module.A.copy_(weights.A_RD)
+            module.B.copy_(weights.B_FR)
+            if module.magnitude is not None and weights.magnitude_F is not None:
+                module.magnitude.copy_(weights.magnitude_F)
         own = dict(self.network.named_parameters())
         for name in self.whole:
             own[name].copy_(state.whole[name])

@@ -139,11 +139,11 @@ def read_peft(folder: Path, model: HasNetwork) -> Adapter:
     tensors, _ = read_tensors(folder / WEIGHTS)
     found: dict[str, LowRankWeights] = {}
     taken: set[str] = set()
-    weights, places = weights_of(model.network), adaptable(model.network)
+    weights, targets = weights_of(model.network), adaptable(model.network)
     for link in links(model):
         parts = [_part(tensors, name, config, taken) for name in link.theirs]
         if any(part is not None for part in parts):
-            matrix_FD = places[link.place].of(weights).cpu()
+            matrix_FD = targets[link.place].of(weights).cpu()
             found[link.place] = _to_ours(link, parts, matrix_FD)
     for name in tensors:
         if name not in taken:

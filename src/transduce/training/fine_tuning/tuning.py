@@ -153,8 +153,8 @@ def check_patterns(recipe: Recipe) -> None:
         matching(names, parts, "train.start.parts")
         matching(names, start.freeze, "train.start.freeze")
     if adapter is not None:
-        places = {name: [name] for name in adaptable(network)}
-        matching(places, adapter.parts, "train.adapter.parts")
+        targets = {name: [name] for name in adaptable(network)}
+        matching(targets, adapter.parts, "train.adapter.parts")
         matching(names, adapter.unfreeze, "train.adapter.unfreeze")
     elif start is not None:
         rate_factors(network, recipe.train)
@@ -163,17 +163,17 @@ def check_patterns(recipe: Recipe) -> None:
 def _with_adapter(model: Model) -> AdaptedNetwork:
     settings = model.recipe.train.adapter
     assert settings is not None
-    places = adaptable(model.network)
-    if not places:
+    targets = adaptable(model.network)
+    if not targets:
         raise TrainingError(
             "train.adapter: this network has no linear layers that take an adapter; fine-tune it "
             "with train.start alone"
         )
-    chosen = matching({name: [name] for name in places}, settings.parts, "train.adapter.parts")
+    chosen = matching({name: [name] for name in targets}, settings.parts, "train.adapter.parts")
     whole = matching(names_of(model.network), settings.unfreeze, "train.adapter.unfreeze")
     return AdaptedNetwork(
         model.network,
-        [places[name] for name in chosen],
+        [targets[name] for name in chosen],
         rank=settings.rank,
         alpha=settings.alpha,
         magnitude=settings.kind == "dora",
