@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from transduce.errors import RecipeError
-from transduce.recipe import Recipe, read_recipe, sections
+from transduce.recipe import Recipe, Section, read_recipe, sections
 
 DIGITS = 3  # of a value that is searched: more only look exact
 LOG_FROM = 10.0  # a range is searched on a log scale from this ratio of its ends on
@@ -87,7 +87,7 @@ def value_of(recipe: Recipe, key: str) -> Any:
     found: Any = recipe
     for step in key.split("."):
         found = getattr(found, step, None)
-    return found
+    return found.model_dump(mode="json") if isinstance(found, Section) else found
 
 
 # ------------------------------------------------------------------------ named on the command line
@@ -132,7 +132,8 @@ def named(recipe: Recipe, searches: Sequence[str], fixed: Iterable[str]) -> Spac
 def _read(text: str, key: str, values: str) -> Searched:
     low, dots, high = values.partition("..")
     if not dots:
-        choices = tuple(dict.fromkeys(map(_value, values.split(","))))
+        # By how they are written, as a section is not hashable.
+        choices = tuple({shown(one): one for one in map(_value, values.split(","))}.values())
         if len(choices) < 2:
             raise RecipeError(
                 f"--search {text} has one value; give several, or set it without --search"

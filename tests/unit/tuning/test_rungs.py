@@ -33,6 +33,16 @@ def test_the_best_third_goes_on() -> None:
     assert next_promotion(trials, 3, "loss", more_to_come=True) == trials[4]
 
 
+def test_the_furthest_goes_first() -> None:
+    """So that a training is complete early, and the end of the time finds something."""
+    further = [
+        Trial(n, {}, 1, [score, score], [None, None], best=score)
+        for n, score in enumerate([3.0, 4.0, 5.0])
+    ]
+    trials = [*further, *(replace(t, number=3 + t.number) for t in at_first([1.0, 6.0, 7.0]))]
+    assert next_promotion(trials, 3, "loss", more_to_come=True) == trials[0]
+
+
 def test_of_equals_the_lower_loss_goes_on() -> None:
     losses = [3.0, 1.0, 2.0]
     trials = [replace(t, losses=[losses[t.number]]) for t in at_first([0.0, 0.0, 0.0])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slow_params import some_slow
 from transduce.errors import RecipeError
 from transduce.recipe import load_recipe, shipped
 from transduce.tuning.space import (
@@ -17,6 +18,8 @@ from transduce.tuning.space import (
     with_values,
 )
 from tuning_study import Make
+
+QUICK = ("cmudict", "ewt-tagger", "shakespeare-small", "mboshi")
 
 
 def test_what_is_named_is_searched(make: Make) -> None:
@@ -65,8 +68,8 @@ def test_a_key_is_searched_once(make: Make) -> None:
         named(make(), ["train.lr=1..2", "train.lr=3..4"], [])
 
 
-@pytest.mark.parametrize("name", shipped())
-def test_the_usual_keys_of_every_recipe_hold_its_own_values(name: str) -> None:
+@pytest.mark.parametrize("name", some_slow(shipped(), QUICK))
+def test_the_usual_keys_of_a_recipe_hold_its_own_values(name: str) -> None:
     recipe = load_recipe(name)
     space = usual(recipe, [])
     own = own_values(recipe, space)
