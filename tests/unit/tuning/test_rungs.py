@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.tuning.rungs import SHARES, Trial, best_of, next_promotion, rungs_of, trainings
@@ -70,6 +70,7 @@ def test_one_that_stopped_early_is_not_trained_again() -> None:
     assert next_promotion([done, *at_first([2.0, 3.0])], 3, "loss", more_to_come=False) is None
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(0, 100), min_size=1, max_size=30),
     st.integers(1, 3),

@@ -14,7 +14,7 @@ from optional import skip_without
 from transduce.automatic import Machine
 from transduce.errors import CheckpointError
 from transduce.recipe import load_recipe
-from transduce.tuning import search
+from transduce.tuning import files, search
 from transduce.tuning.segment import Outcome, Segment, train_segment
 from transduce.tuning.space import named
 from transduce.tuning.study import begin_study, open_study
@@ -40,6 +40,8 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(search, "SegmentProcess", AtOnce)
     monkeypatch.setattr(search, "POLL", 0.0)
+    # It takes a while, and is looked at elsewhere.
+    monkeypatch.setattr(files, "draw", lambda results, path: path.write_text(results.title))
     for name, words in (("train", WORDS[:9]), ("valid", WORDS[9:]), ("test", WORDS[9:])):
         lines = "".join(f"{word}\t{word[::-1]}\n" for word in words)
         (tmp_path / f"{name}.tsv").write_text(lines, "utf-8")
@@ -66,7 +68,7 @@ def test_a_search_from_beginning_to_end(transduce: Transduce) -> None:
     best = min(study.trials(), key=lambda trial: trial.best or 0)
     model = load_recipe(folder / "best.yaml")
     assert (model.train.lr, model.model.dropout) == (best.values["train.lr"], 0.0)
-    assert (folder / "tune.svg").stat().st_size > 1000
+    assert (folder / "tune.svg").read_text("utf-8") == "loss"
     # Again: nothing is trained, and all is said as before.
     again = transduce(*typed)
     assert again.out.partition("\n\n")[2] == ended.out.partition("\n\n")[2]
@@ -84,7 +86,7 @@ def test_a_file_of_ones_own(transduce: Transduce, monkeypatch: pytest.MonkeyPatc
     words = ["".join(letters) for letters in product("abcd", repeat=3)]
     rows = "".join(f"{word}\t{word[::-1]}\n" for word in words)
     Path("pairs.tsv").write_text(rows, "utf-8")
-    small = ["model.width=8", "train.batch_tokens=64", "train.steps=6", "validation.every=2"]
+    small = ["model.width=8", "train.batch_tokens=64", "train.steps=2", "validation.every=2"]
     typed = ["tune", "pairs.tsv", *small, "--search", "train.lr=0.001,0.01", "--trials", 1]
     ended = transduce(*typed)
     assert ended.status == 0, ended.err
