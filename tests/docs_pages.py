@@ -174,6 +174,13 @@ PAGES = {
         files={"my.yaml": MINE, "pairs.tsv": PAIRS},
         changes=((r"train\.minutes=5", f"train.minutes=5 {TINY}"),),
     ),
+    "tuning": Page(
+        files={"my.yaml": MINE, "pairs.tsv": PAIRS},
+        changes=(
+            (r"--trials 20", f"--trials 2 {TINY}"),
+            (r" train\.steps=5000", f" --trials 1 {TINY}"),
+        ),
+    ),
     "your-own-file": Page(
         files={"pairs.tsv": MANY_PAIRS},
         changes=(
@@ -189,6 +196,7 @@ PAGES = {
             (r"(train pairs\.tsv .*)$", rf"\1 {TINY} model.width=16"),
             (r"(check my\.yaml)$", rf"\1 {OF_PAIRS}"),
             (r"(train my\.yaml .*)$", rf"\1 {OF_PAIRS} {TINY} model.width=16"),
+            (r"(tune my\.yaml .*)$", rf"\1 --trials 1 {OF_PAIRS} {TINY} model.width=16"),
         ),
     ),
     "batch": Page({"runs/multi30k-en-de": "translate"}, prepare=packed_lines),
