@@ -3,9 +3,10 @@
     python benchmarks/serving_parts.py MODEL [--quick] [--json OUT]
 
 Time on one core for each request, in microseconds: the lookup of a route, a JSON response, the
-counters of a request that is done, and deadlines that are taken back. Beside them a whole request
-of the application, without decoding and without the HTTP server. Rounds take turns; given are the
-median and the range over rounds.
+counters of a request that is done, and deadlines that are taken back. Beside them whole requests
+of the application, without decoding and without the HTTP server: /health, and /api/run as it is
+answered in a server of one process and in the engine's process, behind HTTP processes. Rounds take
+turns; given are the median and the range over rounds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import socket
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -27,11 +29,16 @@ from starlette.routing import Router
 from systems import metadata
 
 import transduce
+from transduce.decoding.output import Output
 from transduce.serving.app import build_app
 from transduce.serving.engine import Engine
+from transduce.serving.exchange import WHEN_LEFT
+from transduce.serving.jobs import Job
 from transduce.serving.metrics import SECONDS, Family
 from transduce.serving.models import Catalogue, Served
-from transduce.serving.protocols.answers import json_response
+from transduce.serving.processes.channel import RUN, Channel
+from transduce.serving.processes.engine import Peer
+from transduce.serving.protocols.answers import json_response, to_json
 
 VALUE = {"model": "model", "outputs": [{"text": "eine Tasse Tee", "score": -1.25, "tokens": []}]}
 PATHS = ("/api/run", "/translate", "/v1/chat/completions", "/v2/translate")
@@ -157,8 +164,52 @@ def whole(engine: Engine) -> dict[str, Part]:
     return {"a whole request, /health": part}
 
 
+def runs(engine: Engine) -> dict[str, Part]:
+    """Requests for outputs, which the scheduler has at once; 64 at a time, as of many clients."""
+    service, text = build_app(engine), "A dog runs in the snow with other dogs."
+    body = to_json({"input": text, "beam": 1})
+    made = Output(
+        "Ein Hund rennt im Schnee mit anderen Hunden.", -0.7, ["▁Hund"] * 10, ["▁dog"] * 9
+    )
+
+    def submit(job: Job) -> None:
+        job.loop.call_soon(job.deliver, 0, made, time.monotonic())
+
+    engine._scheduler.submit = submit  # type: ignore[method-assign]
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body}
+
+    async def alone(count: int) -> None:
+        for _ in range(count // 64):
+            scopes = [scope_of("/api/run") for _ in range(64)]
+            for scope in scopes:
+                scope["extensions"] = {WHEN_LEFT: set()}
+            await asyncio.gather(*(service(scope, receive, nothing) for scope in scopes))  # type: ignore[arg-type]
+
+    async def behind(count: int) -> None:
+        own, other = socket.socketpair()
+        peer = Peer(service, 0, None, lambda peer: None)  # type: ignore[arg-type]
+        await peer.channel.connect(own)
+        answers = asyncio.Queue[Any]()
+        channel = Channel(answers.put_nowait, lambda: None)
+        await channel.connect(other)
+        for _ in range(count // 64):
+            for number in range(64):
+                channel.send(RUN, number, "id", "model", [text], {"beam": 1}, len(body))
+            for _ in range(64):
+                await answers.get()
+        channel.close()
+        peer.channel.close()
+
+    return {
+        "/api/run, one process, without HTTP": alone,
+        "/api/run, the engine's process and the channel": behind,
+    }
+
+
 async def measure(engine: Engine, count: int, rounds: int) -> dict[str, Any]:
-    parts = routes(engine) | responses() | counters() | deadlines() | whole(engine)
+    parts = routes(engine) | responses() | counters() | deadlines() | whole(engine) | runs(engine)
     times: dict[str, list[float]] = {name: [] for name in parts}
     for _ in range(rounds + 1):
         for name, part in parts.items():
@@ -182,11 +233,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     served = Served.of("model", transduce.load(options.model).freeze())  # type: ignore[arg-type]
-    count, rounds = (20, 1) if options.quick else (2000, 15)
+    count, rounds = (64, 1) if options.quick else (1920, 15)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(measure(Engine(Catalogue([served])), count, rounds))
     for name, one in found.items():
-        print(f"{name:40}{one['µs']:8.2f} µs  ({one['from']:.2f} to {one['to']:.2f})")
+        print(f"{name:50}{one['µs']:8.2f} µs  ({one['from']:.2f} to {one['to']:.2f})")
     if options.json:
         about = {**metadata(torch.device("cpu")), "requests": count, "rounds": rounds}
         text = json.dumps({"facts": about, "results": found}, indent=1, ensure_ascii=False)

@@ -39,15 +39,19 @@ SETTINGS = ServiceSettings(
 MODELS: dict[str, Model] = {"en-de": english_german(), "tea": tea_model()}
 
 
-@pytest.fixture(scope="module")
+MODELS["held"] = english_german()
+HOLDING = Held(MODELS["held"])
+
+
+@pytest.fixture
 def held() -> Held:
     """Steps of the model `held` wait until they may go on."""
-    model = MODELS.setdefault("held", english_german())
-    return Held(model)
+    HOLDING.free.clear()  # the end of a server frees it
+    return HOLDING
 
 
 @pytest.fixture(scope="module")
-def server(held: Held) -> Iterator[Running]:
+def server() -> Iterator[Running]:
     with serving(MODELS, SETTINGS, processes=2) as running:
         running.client.headers.update(KEY)
         assert running.client.get("/health").status_code == 200
@@ -163,7 +167,6 @@ def test_requests_that_are_open_are_counted_over_all_processes(server: Running, 
         assert Connection(server, input="tea").status() == 429
     held.free.set()
     assert [one.status() for one in waiting] == [200] * OPEN
-    held.free.clear()
     idle_again(server)
 
 
@@ -176,7 +179,6 @@ def test_a_stream_comes_token_by_token(server: Running, held: Held) -> None:
         assert server.engine.running == 1  # the rest is still to come
         held.free.set()
         assert [*lines][-1] == "event: output"
-    held.free.clear()
 
 
 def test_what_a_client_asked_for_is_dropped_when_it_leaves(server: Running, held: Held) -> None:
@@ -188,7 +190,6 @@ def test_what_a_client_asked_for_is_dropped_when_it_leaves(server: Running, held
     until(lambda: not server.service.open and not server.engine._open, "they are dropped")
     held.free.set()
     idle_again(server)
-    held.free.clear()
 
 
 def test_a_process_that_dies_is_replaced(
@@ -202,12 +203,20 @@ def test_a_process_that_dies_is_replaced(
     held.free.set()
     statuses = [one.status() for one in waiting]
     assert (statuses.count(0), statuses.count(200)) == (lost, kept)
-    held.free.clear()
     until(lambda: {other} < {*peers(server)} and all(p.ready for p in peers(server)), "replaced")
     assert "an HTTP process has ended (signal 9)" in capfd.readouterr().err
     assert server.run(input="tea")
+    held.free.clear()
     for one in on_both(server, **HELD):  # the new one has its share
         one.socket.close()
+
+
+def is_refused(server: Running) -> bool:
+    try:
+        httpx.get(f"{server.url}/health", trust_env=False, timeout=20)
+    except httpx.ConnectError:
+        return True
+    return False
 
 
 def test_sigterm_finishes_what_is_open(held: Held) -> None:
@@ -218,12 +227,10 @@ def test_sigterm_finishes_what_is_open(held: Held) -> None:
         assert server.process is not None
         server.process.stop()
         assert server.client.get("/ready", headers=KEY).status_code == 503
+        until(lambda: is_refused(server), "nobody listens any more")
         held.free.set()
         assert [one.status() for one in waiting] == [200] * len(waiting)
-        held.free.clear()
         assert [one.wait(20) for one in children] == [0, 0]
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{server.url}/health", trust_env=False)
 
 
 def test_a_process_ends_with_that_of_the_engine() -> None:

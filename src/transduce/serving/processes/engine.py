@@ -42,7 +42,7 @@ GONE = ("the client has gone", True)
 def fitting_processes(device: str) -> int:
     """How many HTTP processes a server has where nobody says it. On a CPU, decoding needs the
     cores."""
-    if pick_device(device).type == "cpu":
+    if pick_device(device).type == "cpu" or sys.platform == "win32":
         return 1
     return max(1, min(MOST_PROCESSES, count_cores() // CORES_EACH))
 
@@ -86,6 +86,8 @@ class EngineProcess:
         self._last.cancel()
 
     async def _start(self, place: int) -> None:
+        if self._signals:
+            return
         own, other = socket.socketpair()
         listening = self._listening[place]
         given = (other.fileno(), listening.fileno())
@@ -98,8 +100,6 @@ class EngineProcess:
         models = {name: one.task for name, one in self.service.engine.catalogue.items()}
         hello = hello_of(self.service.settings, models, speaks=place == 0)
         peer.channel.send(kinds.HELLO, hello)
-        for _ in range(self._signals):
-            peer.channel.send(kinds.DRAIN)
 
     def _ended(self, peer: Peer) -> None:
         task = asyncio.ensure_future(self._replace(peer))
@@ -111,12 +111,12 @@ class EngineProcess:
         status = await asyncio.to_thread(peer.wait)
         self.peers.discard(peer)
         if self._signals:
-            if not self.peers:
-                self._over.set()
+            self._end_with_last()
         elif peer.ready:
             _say(f"an HTTP process has ended ({status}); another one takes its place")
             await asyncio.sleep(max(0.0, peer.since + PAUSE - time.monotonic()))
             await self._start(peer.place)
+            self._end_with_last()
         elif self._failure is None:
             self._failure = TransduceError(
                 f"an HTTP process ended before it could serve ({status}); what it wrote is above. "
@@ -140,10 +140,16 @@ class EngineProcess:
             loop.call_later(seconds - spare, service.break_off)
             service.drain()
             service.end_live()
+            for listening in self._listening:  # so that nobody listens when the others do not
+                listening.close()
         self._signals += 1
         for peer in self.peers:
             peer.channel.send(kinds.DRAIN)
-        if not self.peers:
+        self._end_with_last()
+
+    def _end_with_last(self) -> None:
+        """End where the last HTTP process has ended, after a signal."""
+        if self._signals and not self.peers:
             self._over.set()
 
 
