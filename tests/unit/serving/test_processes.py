@@ -3,6 +3,7 @@ that harms others by its end."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from forked import Forked
 from served import Held, Running, serving, until
 from transduce.serving.auth import Keys
 from transduce.serving.limits import Limits
-from transduce.serving.processes.channel import HELLO
+from transduce.serving.processes.channel import HELLO, RUN, Channel
 from transduce.serving.processes.engine import Peer, fitting_processes
 from transduce.serving.processes.http import hello_of
 from transduce.serving.settings import ServiceSettings
@@ -101,6 +102,24 @@ def on_both(server: Running, **request: Any) -> list[Connection]:
         until(lambda: len(server.service.open) == len(found), "the request is open")
         assert len(found) < OPEN, "all connections are with one process"
     return found
+
+
+def test_a_message_that_cannot_be_sent_harms_no_other() -> None:
+    async def talk() -> list[Any]:
+        found: list[Any] = []
+        ended = asyncio.Event()
+        own, other = Channel(found.append, ended.set), Channel(found.append, ended.set)
+        for channel, end in zip((own, other), socket.socketpair(), strict=True):
+            await channel.connect(end)
+        for number in range(300):
+            own.send(RUN, number, "é" * number, b"\x00")
+            with pytest.raises(UnicodeEncodeError):
+                own.send(RUN, number, "\ud800")
+        own.close()
+        await ended.wait()
+        return found
+
+    assert asyncio.run(talk()) == [[RUN, n, "é" * n, b"\x00"] for n in range(300)]
 
 
 FILE = {"file": ("a.txt", b"tea\niroh\n", "text/plain")}

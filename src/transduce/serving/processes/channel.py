@@ -2,7 +2,7 @@
 
 A message is a tuple of plain values: its kind, mostly the number of a request, and what that kind
 has. All messages that are sent in one turn of the event loop are one frame: its length in four
-bytes, then MessagePack.
+bytes, then MessagePack, a list of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, cast
 import msgspec
 
 HEAD = 4  # bytes, of the length of a frame
+ARRAY = b"\xdd"  # of MessagePack: a list, whose length is in the next four bytes
 
 # ------------------------------------------------------------------ from the HTTP process
 READY = 0
@@ -60,7 +61,7 @@ class Channel(asyncio.Protocol):
         """receive: called with each message; lost: when the other process has ended."""
         self._receive, self._lost = receive, lost
         self._loop = asyncio.get_running_loop()
-        self._out: list[tuple[Any, ...]] = []
+        self._out: list[bytes] = []
         self._in = bytearray()
         self._transport: asyncio.Transport | None = None
         self._encode = msgspec.msgpack.Encoder().encode
@@ -71,15 +72,18 @@ class Channel(asyncio.Protocol):
         await self._loop.create_unix_connection(lambda: self, sock=own)
 
     def send(self, *message: Any) -> None:
-        self._out.append(message)
+        """Raises TypeError and ValueError for what is no plain value; others are not harmed."""
+        self._out.append(self._encode(message))
         if len(self._out) == 1:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Send what waits: as one frame."""
         if self._out and self._transport is not None and not self._transport.is_closing():
-            frame = self._encode(self._out)
-            self._transport.write(len(frame).to_bytes(HEAD, "little") + frame)
+            listed = ARRAY + len(self._out).to_bytes(4, "big")
+            size = len(listed) + sum(map(len, self._out))
+            frame = [size.to_bytes(HEAD, "little"), listed, *self._out]
+            self._transport.write(b"".join(frame))
         self._out = []
 
     def close(self) -> None:

@@ -111,9 +111,9 @@ class Forwarding(ServiceState):
             when_left.add(left)
         receiving: set[asyncio.Task[None]] = set()
         self._calls[number] = arrived.put_nowait
-        self.channel.send(kinds.OPEN, number, _plain(scope), when_left is not None, first)
         gone: OSError | None = None
         try:
+            self.channel.send(kinds.OPEN, number, _plain(scope), when_left is not None, first)
             while (message := await arrived.get())[0] != kinds.DONE:
                 if message[0] == kinds.SEND:
                     gone = await self._send(number, message, send)
@@ -206,8 +206,8 @@ class Forwarding(ServiceState):
 
         when_left.add(left)
         self._calls[number] = answered
-        self.channel.send(kinds.RUN, number, own.id, *run, size)
         try:
+            self.channel.send(kinds.RUN, number, own.id, *run, size)
             found = await future
             own.status = LEFT if found is None else found[2]
         finally:
