@@ -16,6 +16,7 @@ from transduce.data.batches.blocks import cut
 from transduce.data.batches.bucketing import Batches
 from transduce.data.batches.mixing import Mix, mix_of
 from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
+from transduce.data.cache.learned_tokens import learned_tokens
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
 from transduce.data.text.columns import LOOKED_AT
 from transduce.data.text.pairs import (
@@ -29,7 +30,6 @@ from transduce.data.text.pairs import (
 )
 from transduce.data.tokens.augmentation import augmenting
 from transduce.data.tokens.hallucination import stems_in_words
-from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError
 from transduce.evaluation.items import Item, items_of, measurable
@@ -213,7 +213,7 @@ def _tokens(
     if start is not None:
         return start_tokens(recipe, start, print_line)
     if folder is None:
-        return train_tokens(recipe.data, print_line)
+        return learned_tokens(recipe.data, print_line, default_cache_folder())
     source, target = (Tokens.load(folder / f"{side}.tokens.json") for side in ("source", "target"))
     if recipe.data.tokens.both is None:
         return source, target

@@ -1,1 +1,3 @@
-"""The on-disk cache of tokenised corpora: memory-mapped arrays, and eviction of old ones."""
+"""The on-disk cache of tokenised corpora, memory-mapped arrays, and of the vocabularies learned
+from them; eviction of old ones.
+"""

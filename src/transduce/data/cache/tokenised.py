@@ -138,11 +138,12 @@ def encode_corpus(
     how = (source_tokens, target_tokens, aligned, copied)
     if cache_folder is None:
         return _encode_anew(corpus, data, *how)
-    path = Path(cache_folder).expanduser() / f"{_key(corpus, data, *how)}.safetensors"
+    settings = json.dumps([FORMAT, data.max_length, data.overlong, aligned, copied])
+    texts = (source_tokens.to_json(), target_tokens.to_json())
+    key = content_key(corpus, data.folder, settings, *texts)
+    path = Path(cache_folder).expanduser() / f"{key}.safetensors"
     sizes = [len(source_tokens), len(target_tokens)]
-    if (
-        copied
-    ):  # a target's ids go on with the positions of its source, a source's with the target's
+    if copied:  # a target's ids go on with the positions of its source, a source's with both
         sizes[1] += data.max_length
         sizes[0] += sizes[1]
     kept = _load(path, *sizes)
@@ -259,15 +260,8 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
 # -------------------------------------------------------------------------------- files on disk
 
 
-def _key(
-    corpus: Corpus,
-    data: recipe.Data,
-    source_tokens: Tokens,
-    target_tokens: Tokens,
-    aligned: bool,
-    copied: bool,
-) -> str:
-    """A hash of everything the arrays depend on: contents, not names or dates of files."""
+def content_key(corpus: Corpus, folder: str | None, *more: str) -> str:
+    """A hash of a corpus, by the contents, not the dates of its files, and of more texts."""
     digest = sha256()
 
     def add(text: str | bytes) -> None:
@@ -280,22 +274,22 @@ def _key(
         if isinstance(corpus, recipe.Columns)
         else {"source", "target", "text", "of", "weight"},
     )
-    kind = [FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong, aligned]
-    add(json.dumps([*kind, "copied"] if copied else kind))
-    add(source_tokens.to_json())
-    add(target_tokens.to_json())
+    add(json.dumps([type(corpus).__name__, settings]))
+    for text in more:
+        add(text)
     if isinstance(corpus, recipe.Mixture):
         for one in corpus.of:
-            add(_key(one, data, source_tokens, target_tokens, aligned, copied))
+            add(content_key(one, folder))
     if isinstance(corpus, recipe.Named | recipe.Hub):
-        for pair in read_pairs(corpus, data.folder):
+        for pair in read_pairs(corpus, folder):
             add(pair.source)
             add(pair.target)
-    for name in corpus_files(corpus, data.folder):
+            add(pair.transcript)
+    for name in corpus_files(corpus, folder):
         # The names too: the report's examples contain them.
         add(name)
         try:
-            with locate(name, data.folder).open("rb") as file:
+            with locate(name, folder).open("rb") as file:
                 while block := file.read(1 << 20):
                     add(block)
         except OSError as error:
