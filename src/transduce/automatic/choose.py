@@ -231,6 +231,8 @@ def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
         level = {"level": "symbol" if symbols else "character"}
         why = "phones" if symbols else "letters: CTC needs targets shorter than the sound's states"
         choice.set("data.tokens.both", level, why)
+        if found.unseen.share >= UNSEEN:
+            choice.notes.append(f"{_unseen(found, level['level'])}: {LOST}")
     elif found.task == "text to text":
         assert source is not None
         _two_sides(choice, found, source, target, machine)
@@ -274,7 +276,7 @@ def _two_sides(choice: Choice, found: Found, source: Side, target: Side, machine
         _side(found, side, level, machine)
         for side, level in zip((source, target), levels, strict=True)
     ]
-    _write_unseen(choice, found, levels, sides[1])
+    _write_unseen(choice, found, *sides)
     known = target.letters & source.letters
     shared = len(known) >= 0.8 * len(target.letters)
     if levels[0] == levels[1] and levels[0] != "symbol" and shared and _alike(*sides):
@@ -290,23 +292,35 @@ def _alike(source: dict[str, Any], target: dict[str, Any]) -> bool:
     return source["level"] == target["level"] and source.get("normalize") == target.get("normalize")
 
 
-def _write_unseen(choice: Choice, found: Found, levels: list[str], target: dict[str, Any]) -> None:
+def _write_unseen(
+    choice: Choice, found: Found, source: dict[str, Any], target: dict[str, Any]
+) -> None:
     """Letters that only the held-out targets have are never lost silently: where letters taken
     apart have them they are written so, where nothing has them as bytes, and else it is said."""
     unseen = found.unseen
     if unseen.share < UNSEEN:
         return
-    share = f"{100 * unseen.share:.0f} % of the targets of a held-out part have a"
-    share += f" {'symbol' if levels[1] == 'symbol' else 'letter'} such as {unseen.example} that "
-    share += "the rest does not have"
-    if levels[1] == "character" and 2 * unseen.decomposed <= unseen.share:
-        target["normalize"] = "nfd"
+    letters, share = target["level"] == "character", _unseen(found, target["level"])
+    if letters and 2 * unseen.decomposed <= unseen.share:
+        for side in (source, target):  # both: they may share a vocabulary
+            side |= {"normalize": "nfd"} if side["level"] == "character" else {}
         choice.notes.append(f"{share}: letters are written in their parts (nfd).")
-    elif levels[1] == "character" and unseen.share >= UNSEEN_BYTES and 2 * unseen.in_source < 1:
+    elif letters and unseen.share >= UNSEEN_BYTES and 2 * unseen.in_source < 1:
         target["level"] = "byte"
         choice.notes.append(f"{share}: targets are written in bytes.")
     else:
-        choice.notes.append(f"{share}: such a target cannot be right; more rows would help.")
+        choice.notes.append(f"{share}: {LOST}")
+
+
+LOST = "such a target cannot be right; more rows would help."
+
+
+def _unseen(found: Found, level: str) -> str:
+    sign = "symbol" if level == "symbol" else "letter"
+    return (
+        f"{100 * found.unseen.share:.0f} % of the targets of a held-out part have a {sign} such as "
+        f"{found.unseen.example} that the rest does not have"
+    )
 
 
 def _why(level: str) -> str:

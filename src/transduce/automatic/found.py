@@ -143,8 +143,9 @@ class Unseen:
     example: str = ""
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[str, str]], symbols: bool) -> Unseen:
-        """Of pairs of source and target, a fifth of the sources held out by their hash."""
+    def of(cls, pairs: Sequence[tuple[str, str]], symbols: bool, copies: bool = True) -> Unseen:
+        """Of pairs of source and target, a fifth of the sources held out by their hash. copies:
+        whether the sources are texts."""
         outside = in_part(HELD_OUT)
         shown = pairs[:COUNTED]
         held = [pair for pair in shown if outside(pair[0])]
@@ -160,7 +161,7 @@ class Unseen:
         known_apart = set[str]().union(*map(apart, rest))
         new = [(source, signs(target) - known) for source, target in held]
         new = [(source, letters) for source, letters in new if letters]
-        copied = sum(letters <= signs(source) for source, letters in new)
+        copied = sum(copies and letters <= signs(source) for source, letters in new)
         decomposed = sum(bool(apart(target) - known_apart) for _, target in held)
         return cls(
             len(new) / max(len(held), 1),

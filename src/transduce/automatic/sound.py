@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.automatic.columns import SHOWN, Column, Roles, format_by_name, left_out, run_name
-from transduce.automatic.found import Found, Lengths, Side, Sound, Task
+from transduce.automatic.found import Found, Lengths, Side, Sound, Task, Unseen
 from transduce.automatic.pairs import FEWEST
 from transduce.automatic.sample import Table
 from transduce.automatic.siblings import parts_of
@@ -140,6 +140,7 @@ def sounds_found(
         source=None,
         target=target,
         labels=labels,
+        unseen=Unseen() if labels else Unseen.of(both, target.is_symbols, copies=False),
         sound=Sound(lengths, minutes, rate),
         seen=[*seen, f"{sizes[0].upper()}{sizes[1:]}"],
         warnings=warnings,

@@ -209,8 +209,17 @@ def test_letters_that_only_held_out_targets_have_are_written_or_said(
     recipe_of(it, choice)
 
 
+def test_letters_that_training_lacks_keep_one_vocabulary_and_are_said_of_sound_too() -> None:
+    words: dict[str, Any] = {"source": side("words"), "target": side("words")}
+    choice = choose(found(unseen=Unseen(0.2), **words), CPU)
+    assert choice.get("data.tokens.both.normalize") == "nfd"
+    speech = choose(found("audio to text", unseen=Unseen(0.2, example="x")), CPU)
+    assert any("letter such as x" in line for line in speech.about)
+    assert speech.get("data.tokens.both") == {"level": "character"}
+
+
 def test_a_fine_metric_chooses_the_checkpoint_of_few_held_out_rows() -> None:
-    words = {"source": side("words"), "target": side("phones")}
+    words: dict[str, Any] = {"source": side("words"), "target": side("phones")}
     for rows, metric in ((50, "per"), (1900, "per"), (2100, "exact")):
         choice = choose(found(rows=rows, sources=rows, **words), CPU)
         assert choice.get("validation.metric") == metric
