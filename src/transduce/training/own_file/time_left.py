@@ -151,7 +151,9 @@ def _items(recipe: Recipe, model: Model) -> list[Item]:
         list(read_pairs(recipe.data.valid, recipe.data.folder)), recipe.task, model.source_tokens
     )
     items = items_of(pairs, recipe.data.multiple_references)
-    return items[:: -(-len(items) // MOST_ROWS) or 1]
+    # As many as validation has time for: an ensemble takes several times as long.
+    rows = min(MOST_ROWS, recipe.validation.limit or MOST_ROWS)
+    return items[:: -(-len(items) // rows) or 1]
 
 
 def _measured(
