@@ -60,11 +60,13 @@ def train_recipe(
     change: Change | None = None,
     began: float | None = None,
     pause: Pause | None = None,
+    count_reading: bool = True,
 ) -> Trained:
     """Train a recipe; the arguments are those of `transduce.train`.
 
     pause: a function that is asked after every update, with the state of the run, whether to stop
-    there: after a validation, with a checkpoint from which `resume` goes on.
+    there: after a validation, with a checkpoint from which `resume` goes on. count_reading: whether
+    train.minutes counts the time in which the data are read and tokenized.
     """
     began = wall_clock() if began is None else began
     # A recipe made in Python needs to know where its files are, too.
@@ -72,7 +74,8 @@ def train_recipe(
     place = Path("runs") / chosen.name if folder is None else Path(folder)
     threads = threads_for(chosen.model.width, chosen.train.batch_tokens)
     with join(chosen.train.device) as ranks, ExitStack() as kept, threads:
-        return _train(chosen, place, resume, overwrite, change, ranks, kept, began, pause)
+        counted = began if count_reading else None
+        return _train(chosen, place, resume, overwrite, change, ranks, kept, counted, pause)
 
 
 def _train(
@@ -83,7 +86,7 @@ def _train(
     change: Change | None,
     ranks: Processes,
     kept: ExitStack,
-    began: float,
+    began: float | None,
     pause: Pause | None,
 ) -> Trained:
     # Rank 0 decides for all: others may see an older version of a shared folder.

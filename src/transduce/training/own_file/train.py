@@ -53,8 +53,8 @@ def train_file(
         print_problems(recipe, found)
         make_folder(place)
         write_text(place / CHOSEN, recipe_text(found, choice))
-    # The minutes are of training: looking at the data does not count.
-    trained = train_recipe(recipe, place, resume=resume, overwrite=overwrite)
+    # The minutes are of training: of a large file, reading alone may take longer.
+    trained = train_recipe(recipe, place, resume=resume, overwrite=overwrite, count_reading=False)
     if trained.interrupted or not trained.first:
         return trained
     given = recipe.train.minutes or 0.0

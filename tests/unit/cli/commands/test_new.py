@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transduce.automatic import Machine
 from transduce.data.doctor import check
 from transduce.errors import DataError
 from transduce.recipe import load_recipe
+from transduce.training import loop
 from transduce.training import train as transduce_train
 from transduce.training.own_file import recipe as own_file
 from transduce.training.own_file import time_left
@@ -149,10 +151,26 @@ def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     assert resumed.status == 0, resumed.err
 
 
-def test_python_trains_a_file_too(pairs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_trains_a_file_too(
+    pairs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = ["model.width=8", "train.batch_tokens=64"]
+    # Reading is not of the minutes: it may take longer than they are.
+    module = sys.modules["transduce.training.train"]
+    prepare = vars(module)["prepare"]
+    clock = loop.wall_clock
+    late = [0.0]
+
+    def slow(*given: Any) -> Any:
+        late[0] = 1000.0
+        return prepare(*given)
+
+    monkeypatch.setattr(module, "prepare", slow)
+    for one in (module, loop):
+        monkeypatch.setattr(one, "wall_clock", lambda: clock() + late[0])
     trained = transduce_train("pairs.tsv", minutes=0.002, overrides=small)  # one update
     assert trained.folder == Path("runs/pairs")
+    assert trained.state.elapsed < 100
     assert isinstance(trained.model.run(["1 2"])[0].text, str)
     assert trained.ensemble == ()
     printed = capsys.readouterr().out
