@@ -497,6 +497,10 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         reasons = {"all": "one vocabulary for both sides", "none": "few tokens: little to share"}
         reason = reasons.get(tied, "input and output of the decoder")
         choice.set("model.tie_embeddings", tied, reason)
+        if plan.copies and both and choice.get("data.tokens.both.level") == "character":
+            decoder = {**plan.model["decoder"], "copying": True}
+            why = "both sides use the same letters: a letter that training never saw is copied"
+            choice.set("model.decoder", decoder, why)
     if found.task == "text to label" and choice.get("data.tokens.source.level") == "character":
         choice.set("model.ngrams", {"max_n": 5, "size": 500_000}, "of letters")
     if found.task == "words to tags" and found.source is not None:

@@ -116,6 +116,23 @@ def test_tokens_by_lengths_and_scripts(source: str, target: str, tokens: dict[st
     assert choice.get("model.tie_embeddings") == tied
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "rows", "copies"),
+    [
+        ("words", "words", 700, True),
+        ("words", "phones", 700, False),
+        ("sentences", "sentences", 50_000, False),
+    ],
+)
+def test_letters_are_copied_where_both_sides_have_the_same(
+    source: str, target: str, rows: int, copies: bool
+) -> None:
+    it = found(rows=rows, source=side(source), target=side(target))
+    chosen = recipe_of(it, choose(it, CPU))
+    assert chosen.model.copies is copies
+    assert getattr(chosen.model.decoder, "context", "output") == "output"
+
+
 def test_labels_of_texts_whose_words_are_rare() -> None:
     often, rare = side("sentences"), replace(side("sentences"), frequency=2.0)
     for source, level in ((often, "word"), (rare, "subword"), (side("words"), "character")):
