@@ -89,6 +89,7 @@ def choose(
     _audio_rate(choice, found)
     timed = _plan(choice, found, machine, minutes, plan)
     _cut_to_time(choice, found, timed)
+    _hallucination(choice, found)
     _model(choice, found, timed)
     _train(choice, found, timed, minutes)
     _validation(choice, found, timed, machine, minutes)
@@ -477,6 +478,19 @@ def _cut_to_time(choice: Choice, found: Found, timed: Timed) -> None:
     if wanted < end:
         why = f"a sample by a hash of the source: {timed.passes:.0%} of the rows can be learnt"
         choice.set("data.train", {**train, "split": f"0-{wanted:g}%"}, f"{why} in the time")
+
+
+# benchmarks/words.py, 700 forms of six languages: 44.4 % right in place of 38.3 with a Conformer, 36.0
+# in place of 32.8 with a recurrent network in three. It was not measured with more.
+FEW_FORMS = 2000
+
+
+def _hallucination(choice: Choice, found: Found) -> None:
+    """Invented stems for the inflection of words: features as tags, letters on both sides."""
+    letters = choice.get("data.tokens.both.level") == "character"
+    if found.tags and letters and family_of(found) == "words" and found.rows <= FEW_FORMS:
+        why = "few forms: invented stems beside them (inflection from 700 forms: 3 to 6 points)"
+        choice.set("data.hallucination", {"share": 0.5, "letters": "substrings"}, why)
 
 
 def _model(choice: Choice, found: Found, timed: Timed) -> None:

@@ -267,6 +267,22 @@ def test_tags_have_room_also_those_that_are_read_as_text() -> None:
     assert tagged.get("data.max_length") >= plain.get("data.max_length") + 32
 
 
+def test_few_inflected_forms_get_invented_stems() -> None:
+    words = {"source": side("words"), "target": side("words")}
+    it = found(rows=700, tags=30, **words)
+    chosen = choose(it, CPU)
+    assert chosen.get("data.hallucination") == {"share": 0.5, "letters": "substrings"}
+    hallucination = recipe_of(it, chosen).data.hallucination
+    assert hallucination is not None
+    assert hallucination.share == 0.5
+    for other in (
+        found(rows=7000, tags=30, **words),
+        found(rows=700, **words),
+        found(rows=700, tags=30, source=side("words"), target=side("phones")),
+    ):
+        assert choose(other, CPU).get("data.hallucination") is None
+
+
 def test_decoding_is_chosen_where_there_is_a_search() -> None:
     for task in RECIPE_TASKS:
         chosen = choose(found(task), CPU).get("validation.decoding")
