@@ -204,6 +204,37 @@ def serving() -> list[str]:
             for name, one in several.items()
         ),
         "",
+        *_http_processes(),
+    ]
+
+
+def _http_processes() -> list[str]:
+    one = read("serve_processes_cuda")
+    if one is None:
+        return []
+    engine, http = "engine's event loop µs/request", "HTTP processes µs/request"
+    rows = [
+        [
+            str(rate["HTTP processes"]),
+            str(rate["clients"]),
+            f"{three_digits(rate['sentences/s'])} / s",
+            f"{rate['share of offline']:.0%}",
+            f"{rate[engine]} µs, {rate[http]} µs",
+        ]
+        for rate in one["found"]["rates"]
+    ]
+    offline = three_digits(one["found"]["offline sentences/s"])
+    titles = ["HTTP processes", "clients", "the server", "of `model.run`"]
+    return [
+        "## Several HTTP processes before one engine",
+        "",
+        f"A model of the size of `multi30k-en-de` with untrained weights whose outputs are as long "
+        f"as their sources; `model.run` of all sentences in one call has {offline} / s. One run "
+        f"each: the spread is not known. `{one['command']}`, {one['hardware']}, "
+        f"{one['threads']} cores of a Xeon, torch {one['torch']}.",
+        "",
+        *table([*titles, "CPU time for a request: engine's event loop, HTTP processes"], rows),
+        "",
     ]
 
 
