@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 
 from transduce import recipe
+from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.files import locate
-from transduce.data.text.pairs import Pair, audio_of, read_pairs, tags_of
+from transduce.data.text.pairs import Pair, audio_of, corpus_files, read_pairs, resolved, tags_of
 from transduce.data.text.tags import without_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError
+from transduce.recipe import Corpus
 
 
 def train_tokens(
@@ -25,6 +28,8 @@ def train_tokens(
 
     def share_of(settings: recipe.Tokens) -> float:
         if settings.level != "subword":
+            return 1.0
+        if most_pairs(data.train, data.folder) <= settings.sample:
             return 1.0
         if settings.sample not in drawn:
             count = sum(1 for _ in read_pairs(data.train, data.folder))
@@ -88,6 +93,27 @@ def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[s
                     yield of_side(pair, side)
 
     return _Texts(start)
+
+
+def most_pairs(corpus: Corpus, folder: str | None) -> float:
+    """As many pairs as a corpus can have: its lines, which is faster than reading them; infinity
+    where these do not tell.
+    """
+    corpus, folder = resolved(corpus, folder)
+    if isinstance(corpus, recipe.Mixture):
+        return sum(most_pairs(one, folder) for one in corpus.of)
+    if not isinstance(corpus, recipe.Columns | recipe.ParallelFiles):
+        return math.inf
+    count = 0
+    try:
+        for name in corpus_files(corpus, folder):
+            with open_compressed(locate(name, folder)) as file:
+                count += 1  # the last line may have no end
+                while block := file.read(1 << 20):
+                    count += block.count(b"\n")
+    except (*DAMAGED, OSError):
+        return math.inf  # who reads it says what is wrong
+    return count
 
 
 class _Texts:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from transduce import recipe
-from transduce.data.tokens.sides import train_tokens
+from transduce.data.tokens import sides as of_sides
+from transduce.data.tokens.sides import most_pairs, train_tokens
 
 
 def test_the_recipe_says_whose_tokens_are_whose(tmp_path: Path) -> None:
@@ -75,3 +77,29 @@ def test_letters_and_labels_are_learnt_from_all(tmp_path: Path) -> None:
         304,
         304,
     ]
+
+
+def test_where_lines_are_few_no_pair_is_read_to_count_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.tsv").write_text("abc\tX Y\nbca\tX\ncab\tY Z")
+    corpus = recipe.Mixture(of=[recipe.Columns(file="a.tsv")] * 2)
+    assert most_pairs(corpus, str(tmp_path)) == 6
+    assert most_pairs(recipe.Text(text="a.tsv"), str(tmp_path)) == float("inf")
+    (tmp_path / "damaged.tsv.gz").write_text("not compressed")
+    assert most_pairs(recipe.Columns(file="damaged.tsv.gz"), str(tmp_path)) == float("inf")
+    reads, real = [0], of_sides.read_pairs
+
+    def counted(*given: Any) -> Any:
+        reads[0] += 1
+        return real(*given)
+
+    monkeypatch.setattr(of_sides, "read_pairs", counted)
+    found = []
+    for sample in (6, 5):
+        reads[0] = 0
+        tokens = recipe.TokensOfSides(both=recipe.Tokens(size=20, sample=sample))
+        data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, tokens=tokens)
+        train_tokens(data)
+        found.append(reads[0])
+    assert found[1] == found[0] + 1
