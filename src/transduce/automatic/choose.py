@@ -91,6 +91,8 @@ def choose(
     _cut_to_time(choice, found, timed)
     _hallucination(choice, found)
     _model(choice, found, timed)
+    if RECIPE_TASKS[found.task] == "transduce":
+        _say_lost(choice, found)
     _train(choice, found, timed, minutes)
     _validation(choice, found, timed, machine, minutes)
     _decoding(choice, found)
@@ -232,8 +234,6 @@ def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
         level = {"level": "symbol" if symbols else "character"}
         why = "phones" if symbols else "letters: CTC needs targets shorter than the sound's states"
         choice.set("data.tokens.both", level, why)
-        if found.unseen.share >= UNSEEN:
-            choice.notes.append(f"{_unseen(found, level['level'])}: {LOST}")
     elif found.task == "text to text":
         assert source is not None
         _two_sides(choice, found, source, target, machine)
@@ -297,7 +297,7 @@ def _write_unseen(
     choice: Choice, found: Found, source: dict[str, Any], target: dict[str, Any]
 ) -> None:
     """Letters that only the held-out targets have are never lost silently: where letters taken
-    apart have them they are written so, where nothing has them as bytes, and else it is said."""
+    apart have them they are written so, where nothing has them as bytes; else see _say_lost."""
     unseen = found.unseen
     if unseen.share < UNSEEN:
         return
@@ -309,11 +309,17 @@ def _write_unseen(
     elif letters and unseen.share >= UNSEEN_BYTES and 2 * unseen.in_source < 1:
         target["level"] = "byte"
         choice.notes.append(f"{share}: targets are written in bytes.")
-    else:
-        choice.notes.append(f"{share}: {LOST}")
 
 
-LOST = "such a target cannot be right; more rows would help."
+def _say_lost(choice: Choice, found: Found) -> None:
+    """The same of letters that are neither written in parts nor in bytes."""
+    level = choice.get("data.tokens.target.level") or choice.get("data.tokens.both.level")
+    share = _unseen(found, level)
+    if found.unseen.share < UNSEEN or any(note.startswith(share) for note in choice.notes):
+        return
+    copied = choice.get("model.decoder.copying") and 2 * found.unseen.in_source >= 1
+    lost = "such a target cannot be right; more rows would help."
+    choice.notes.append(f"{share}: {'it is copied from the source.' if copied else lost}")
 
 
 def _unseen(found: Found, level: str) -> str:
