@@ -31,6 +31,8 @@ HELD_OUT_OF_FEW = 0.15
 # Of fewer validation sources, checkpoints often have as many outputs right, and the first of them
 # was kept: of 8 that of update 200, with 94 % of phones wrong, not the last with 75 %.
 COARSE = 200
+# Updates of sentences below which BLEU may be 0 to the end, and the first checkpoint was kept.
+EARLY = 500
 UNSEEN = 0.01  # held-out targets with a letter that training does not have: from here it is said
 UNSEEN_BYTES = 0.05  # from here on, where nothing else can write them, bytes are written
 TOKENS_OF_WORD = 1.4  # subwords, in the mean
@@ -613,6 +615,8 @@ def _validation(
     metric, why = metrics[0], "decides the best checkpoint"
     if found.task == "language model":
         metric = "loss"
+    elif family_of(found) == "sentences" and timed.expected < EARLY:
+        metric, why = "loss", f"{why}: after so few updates nothing that is written is right"
     elif metric == "exact" and len(metrics) > 1 and _held_out(choice, found) < COARSE:
         metric, why = metrics[1], f"{why}: of so few, whole outputs that are right say too little"
     choice.set("validation.metric", metric, why)

@@ -246,6 +246,13 @@ def test_a_fine_metric_chooses_the_checkpoint_of_few_held_out_rows() -> None:
     assert choose(found(rows=50, corpora=files, **words), CPU).get("validation.metric") == "exact"
 
 
+def test_the_loss_chooses_the_checkpoint_of_sentences_with_few_updates() -> None:
+    it = found(rows=100_000)
+    for minutes, metric in ((1.0, "loss"), (10.0, "bleu")):
+        assert choose(it, CPU, minutes).get("validation.metric") == metric
+    assert choose(it, CPU, 1.0).get("metrics") == ["bleu", "chrf"]
+
+
 def test_rows_of_a_table_are_the_parts() -> None:
     files = {
         part: {"file": "all.tsv", "where": {"column": "split", "value": part}}

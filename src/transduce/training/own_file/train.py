@@ -10,6 +10,7 @@ from transduce.evaluation.results import Evaluation
 from transduce.recipe import Recipe
 from transduce.storage import make_folder, write_text
 from transduce.tasks.folder import RECIPE, holds_run
+from transduce.terminal import duration
 from transduce.training.loop import Trained
 from transduce.training.own_file.recipe import (
     CHOSEN,
@@ -96,8 +97,10 @@ def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -
     state, steps = trained.state, recipe.train.steps
     found = []
     if state.step < steps:
+        whole = duration(60 * minutes * steps / max(state.step, 1))
         found.append(
-            f"  more time: --minutes {2 * minutes:g} (it made {state.step:,} of {steps:,} updates)"
+            f"  more time: --minutes {2 * minutes:g} (it made {state.step:,} of {steps:,} updates; "
+            f"all take about {whole} here)"
         )
     elif state.best_step >= 0.9 * state.step:
         found.append(f"  longer: train.steps={2 * steps} (the best checkpoint was the last)")

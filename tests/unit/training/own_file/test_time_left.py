@@ -158,7 +158,15 @@ def test_further_seeds_have_the_time_that_is_left(
 @pytest.mark.parametrize(
     ("step", "best", "elapsed", "said"),
     [
-        (60, 60, 60, ["more time: --minutes 3 (it made 60 of 100 updates)", "a search"]),
+        (
+            60,
+            60,
+            60,
+            [
+                "more time: --minutes 3 (it made 60 of 100 updates; all take about 2 min here)",
+                "a search",
+            ],
+        ),
         (100, 95, 60, ["longer: train.steps=200", "an ensemble of seeds: --minutes 4", "a search"]),
         (100, 50, 20, ["less overfitting: more rows, or model.dropout=0.2", "a search"]),
     ],
