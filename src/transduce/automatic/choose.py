@@ -488,8 +488,8 @@ def _cut_to_time(choice: Choice, found: Found, timed: Timed) -> None:
         choice.set("data.train", {**train, "split": f"0-{wanted:g}%"}, f"{why} in the time")
 
 
-# benchmarks/words.py, 700 forms of six languages: 44.4 % right in place of 38.3 with a Conformer;
-# 36.0 in place of 32.8 with a recurrent network in three. It was not measured with more.
+# benchmarks/words.py, 700 forms: 44.4 % right in place of 38.3 with a Conformer in six languages,
+# 36.0 in place of 32.8 with a recurrent network in three. It was not measured with more forms.
 FEW_FORMS = 2000
 
 
