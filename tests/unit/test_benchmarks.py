@@ -222,6 +222,13 @@ QUICK: dict[str, Quick] = {
         packages=("soundfile",),
         slow=False,
     ),
+    "words.py": Quick(
+        "inflection inflection --languages kat --size large --updates 2 --json out.jsonl "
+        "--settings recurrent+width64 recurrent+width64+substrings",
+        "out.jsonl",
+        holds=("recurrent+width64+substrings", "exact"),
+        world=("inflection",),
+    ),
 }
 PARTS = {
     "alone.py": "train_speed.py",
