@@ -232,6 +232,7 @@ QUICK: dict[str, Quick] = {
 }
 PARTS = {
     "alone.py": "train_speed.py",
+    "clients.py": "serve_load.py",
     "decode_engines.py": "decode_speed.py",
     "decode_model.py": "decode_speed.py",
     "decode_twin.py": "decode_speed.py",

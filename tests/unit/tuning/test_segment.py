@@ -52,7 +52,7 @@ def test_a_segment_that_was_trained_but_not_noted_is_not_trained_again(
     def trains(*_: object, **__: object) -> None:
         raise AssertionError("it trained again")
 
-    monkeypatch.setattr("transduce.training.train", trains)
+    monkeypatch.setattr("transduce.training.train.train_recipe", trains)
     after = train_segment(segment)
     assert (after.end, after.best, after.updates) == ("reached", before.best, 3)
 
@@ -101,7 +101,7 @@ def test_failures_are_of_the_trial_alone(
     def greedy(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    monkeypatch.setattr("transduce.training.train", greedy)
+    monkeypatch.setattr("transduce.training.train.train_recipe", greedy)
     full = segment_of(recipe, VALUES, tmp_path / "full", 1.0)
     assert train_segment(full) == Outcome("failed", reason="out of memory on the device")
 

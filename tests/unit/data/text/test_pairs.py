@@ -166,7 +166,9 @@ def test_tsv_by_number_and_by_name(tmp_path: Path) -> None:
     folder = write(tmp_path, a_tsv='id\ten\tde\n1\t"one\teins\n')
     assert texts(Columns(file="a.tsv", source="en", target="de"), folder) == [('"one', "eins")]
     assert texts(Columns(file="a.tsv", source="de", target=0), folder) == [("eins", "1")]
-    assert texts(Columns(file="a.tsv", source=1, target=2), folder)[0] == ("en", "de")
+    assert texts(Columns(file="a.tsv", source=1, target=2), folder) == [('"one', "eins")]
+    whole = texts(Columns(file="a.tsv", source=1, target=2, header=False), folder)
+    assert whole == [("en", "de"), ('"one', "eins")]
     assert [
         p.line for p in read_pairs(Columns(file="a.tsv", source="en", target="de"), folder)
     ] == [2]
