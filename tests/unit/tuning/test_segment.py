@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from transduce.tuning.segment import (
 from transduce.tuning.space import with_values
 from tuning_study import Make
 
+TRAINING = import_module("transduce.training.train")  # the package has a function of that name
 VALUES = {"train.lr": 0.02, "model.dropout": 0.2}
 
 
@@ -52,7 +54,7 @@ def test_a_segment_that_was_trained_but_not_noted_is_not_trained_again(
     def trains(*_: object, **__: object) -> None:
         raise AssertionError("it trained again")
 
-    monkeypatch.setattr("transduce.training.train.train_recipe", trains)
+    monkeypatch.setattr(TRAINING, "train_recipe", trains)
     after = train_segment(segment)
     assert (after.end, after.best, after.updates) == ("reached", before.best, 3)
 
@@ -101,7 +103,7 @@ def test_failures_are_of_the_trial_alone(
     def greedy(*_: object, **__: object) -> None:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    monkeypatch.setattr("transduce.training.train.train_recipe", greedy)
+    monkeypatch.setattr(TRAINING, "train_recipe", greedy)
     full = segment_of(recipe, VALUES, tmp_path / "full", 1.0)
     assert train_segment(full) == Outcome("failed", reason="out of memory on the device")
 
