@@ -519,7 +519,9 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         reasons = {"all": "one vocabulary for both sides", "none": "few tokens: little to share"}
         reason = reasons.get(tied, "input and output of the decoder")
         choice.set("model.tie_embeddings", tied, reason)
-        if plan.copies and both and choice.get("data.tokens.both.level") == "character":
+        # benchmarks/words.py, 700 forms: 43.7 % right in place of 38.3 with a Conformer in six
+        # languages, 37.3 in place of 32.8 with a recurrent network in three.
+        if family_of(found) == "words" and choice.get("data.tokens.both.level") == "character":
             decoder = {**plan.model["decoder"], "copying": True}
             why = "both sides use the same letters: a letter that training never saw is copied"
             choice.set("model.decoder", decoder, why)

@@ -38,9 +38,6 @@ class Plan:
     rows: tuple[float, float] = (0, float("inf"))
     """For training sets of so many rows (of audio, minutes; of text, characters)."""
     audio: dict[str, Any] = field(default_factory=dict)
-    copies: bool = False
-    """Whether copying from the source was measured to pay, where both sides have the same letters:
-    benchmarks/inflection.py compares with and without."""
     block: int = 256
     """Of running text: the length of the blocks that it is cut into."""
 
@@ -68,7 +65,6 @@ RECURRENT = Plan(
     updates=(800, 6000),
     passes=60,
     warmup=0.06,
-    copies=True,
 )
 CONFORMER = Plan(
     "a Conformer encoder, a Transformer decoder, R-Drop",

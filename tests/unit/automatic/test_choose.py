@@ -124,11 +124,12 @@ def test_tokens_by_lengths_and_scripts(source: str, target: str, tokens: dict[st
         ("sentences", "sentences", 50_000, False),
     ],
 )
+@pytest.mark.parametrize("machine", [CPU, GPU])
 def test_letters_are_copied_where_both_sides_have_the_same(
-    source: str, target: str, rows: int, copies: bool
+    machine: Machine, source: str, target: str, rows: int, copies: bool
 ) -> None:
     it = found(rows=rows, source=side(source), target=side(target))
-    chosen = recipe_of(it, choose(it, CPU))
+    chosen = recipe_of(it, choose(it, machine))
     assert chosen.model.copies is copies
     assert getattr(chosen.model.decoder, "context", "output") == "output"
 
