@@ -82,11 +82,11 @@ def searched(study: Study, limits: Limits) -> float:
 def status_line(search: Search) -> str:
     """What is trained at the moment, and the time that is left."""
     from transduce.terminal import duration
-    from transduce.tuning.segment import standing
+    from transduce.tuning.segment import saved_state
 
     parts = []
     for one in search.running:
-        step = int(standing(one.segment.folder).get("step", 0))
+        step = int(saved_state(one.segment.folder).get("step", 0))
         parts.append(f"trial {one.trial.number} (checkpoint at update {step:,})")
     doing = ", ".join(parts) or "another process trains the last trials"
     left = search.seconds_left

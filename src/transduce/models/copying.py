@@ -28,7 +28,7 @@ from transduce.models.encoder_output import EncoderOutput
 from transduce.models.encoders import Encoder
 from transduce.nn.copying import (
     PointerGenerator,
-    first_places,
+    first_positions,
     hide,
     mixture_loss,
 )
@@ -92,7 +92,7 @@ class CopyingEncoderDecoder(EncoderDecoder):
         source_size, target_size = self.sizes
         named_BS = self.copied_as_V[source_BS.clamp(max=source_size - 1).long()]
         named_BS = torch.where(
-            named_BS == target_size, target_size + first_places(source_BS), named_BS
+            named_BS == target_size, target_size + first_positions(source_BS), named_BS
         )
         return torch.where(source_BS < source_size, named_BS, source_BS - source_size)
 

@@ -65,7 +65,7 @@ class PointerGenerator(nn.Module):
             generated_BTX = F.pad(generated_BTV, (0, copies_BS.shape[1]), value=-torch.inf)
             pointed_BTX = copied_BTX.clamp(min=tiny).log() + F.logsigmoid(-gate_BT1)
             # −∞ after all else: nothing that has a gradient is computed from it.
-            there_B1X = _standing(copies_BS, vocabulary)[:, None]
+            there_B1X = _in_source(copies_BS, vocabulary)[:, None]
             pointed_BTX = torch.where(there_B1X, pointed_BTX, -torch.inf)
             return torch.logaddexp(generated_BTX, pointed_BTX)
 
@@ -81,7 +81,7 @@ def _copied(weights_BTS: Tensor, copies_BS: Tensor, vocabulary: int) -> tuple[Te
     return copied_BTX, (weights_BTS * ~can_B1S).sum(dim=-1, keepdim=True)
 
 
-def _standing(copies_BS: Tensor, vocabulary: int) -> Tensor:
+def _in_source(copies_BS: Tensor, vocabulary: int) -> Tensor:
     """Which tokens [B, X] of the extended vocabulary stand in each source."""
     B, S = copies_BS.shape
     can_BS = (copies_BS >= 0).to(torch.int32)
@@ -92,7 +92,7 @@ def _standing(copies_BS: Tensor, vocabulary: int) -> Tensor:
 # ------------------------------------------------------------------------ numbers of source tokens
 
 
-def first_places(source_BS: Tensor) -> Tensor:
+def first_positions(source_BS: Tensor) -> Tensor:
     """The first position at which the token of each position stands in its row."""
     same_BSS = source_BS[:, :, None] == source_BS[:, None, :]
     return same_BSS.to(torch.uint8).argmax(dim=2)
@@ -112,7 +112,7 @@ def hide(
     a number beyond the vocabulary, on either side that of its first position.
     """
     source_size, target_size = sizes
-    first_BS = first_places(source_BS)
+    first_BS = first_positions(source_BS)
     hidden_BS = hidden_BS.gather(1, first_BS) & (copies_BS >= 0)
     match_BTS = (target_BT[:, :, None] == copies_BS[:, None, :]) & hidden_BS[:, None]
     place_BT = match_BTS.to(torch.uint8).argmax(dim=2)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.runtime.c_library import Library
-from transduce.runtime.structures import Kernel, Then, Weight
+from transduce.runtime.structures import Epilogue, Kernel, Weight
 
 BLOCK = 16  # outputs in one block of the layout, four inputs at a time
 PADDED = 64  # outputs and inputs are padded to a multiple of this
@@ -81,7 +81,7 @@ class Product:
         rows = x_RD.numel() // inputs
         y_RF = x_RD.new_empty(*x.shape[:-1], outputs)
         more_RF = None if added is None else added.float().contiguous()
-        then = Then.ADD if added is not None else Then.RELU if relu else Then.NOTHING
+        then = Epilogue.ADD if added is not None else Epilogue.RELU if relu else Epilogue.NOTHING
         workspace = x_RD.new_empty(self._library.product_workspace(rows, inputs), dtype=torch.uint8)
         self._library.multiply(
             self._address,

@@ -28,7 +28,7 @@ class Kernel(IntEnum):
     AMX = 4
 
 
-class Then(IntEnum):
+class Epilogue(IntEnum):
     """The operation fused after the product."""
 
     NOTHING = 0

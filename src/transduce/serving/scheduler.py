@@ -26,7 +26,7 @@ from transduce.serving.batch import Batch, ContinuousBatch, joins
 from transduce.serving.errors import Unready, as_service_error
 from transduce.serving.jobs import Job, Plan, Result
 from transduce.serving.limits import Limits
-from transduce.serving.live.engine import Turns
+from transduce.serving.live.engine import FairLock
 from transduce.serving.models import Catalogue
 from transduce.serving.work import Admission
 
@@ -42,7 +42,7 @@ class Scheduler:
         self,
         catalogue: Catalogue,
         limits: Limits,
-        turns: dict[str, Turns],
+        turns: dict[str, FairLock],
         finish: Callable[[Batch, Sequence[Result]], None],
         fail: Callable[[Job, Exception], None],
     ) -> None:

@@ -98,17 +98,19 @@ def choose_decoding(
     model: Model,
     folder: Path,
     items: Sequence[Item],
-    tell: Callable[[str], object],
+    print_line: Callable[[str], object],
 ) -> None:
     """Choose the decoding settings of a trained model, and write them into its folder.
 
-    items: of the validation set. tell: gets a sentence about the choice.
+    items: of the validation set. print_line: gets a sentence about the choice.
     """
     recipe = model.recipe
     metric = recipe.validation.metric
     metric = recipe.metrics[0] if metric == "loss" else metric
     if len(items) < FEWEST_ROWS:
-        tell(f"Decoding as in the recipe: {len(items)} validation pairs are too few to choose by.")
+        print_line(
+            f"Decoding as in the recipe: {len(items)} validation pairs are too few to choose by."
+        )
         return
     ctc = recipe.audio is not None and bool(recipe.model.ctc_weight)
     seconds, began = seconds_for(recipe), time.monotonic()
@@ -127,17 +129,17 @@ def choose_decoding(
     own = recipe.decode.model_dump()
     changed = {name: value for name, value in best.given.items() if own[name] != value}
     shown = "; ".join(f"{_in_words(one.given, own)} {_value(one.measured):.2f}" for one in tried)
-    tell(f"Decoding, {metric} on {len(some)} validation pairs: {shown}.")
+    print_line(f"Decoding, {metric} on {len(some)} validation pairs: {shown}.")
     if not changed:
         return
     kept = keeps_recipe(folder, recipe)
     decode = recipe.decode.model_copy(update=_as_run_takes(best.given))
     model.recipe = recipe.model_copy(update={"decode": decode})
     if kept:  # the user's own file
-        tell(f"recipe.yaml is your own: write decode: {changed} into it.")
+        print_line(f"recipe.yaml is your own: write decode: {changed} into it.")
     else:
         model.save_definition(folder)
-        tell(f"The best are written into the model: {_in_words(best.given, own)}.")
+        print_line(f"The best are written into the model: {_in_words(best.given, own)}.")
 
 
 def rows_for(seconds: float, each: float, ctc: bool) -> int:

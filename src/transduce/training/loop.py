@@ -267,7 +267,7 @@ class Run:
         state.seconds += seconds
         window = state.window
         window.add(passed)
-        window.padding += sum(self.update.padding_share(batch) for batch in portion.batches)
+        window.padding += sum(self.update.padding_fraction(batch) for batch in portion.batches)
         window.seconds += seconds
         window.batches += len(portion.batches)
         self.monitor.note(state.step, portion.batches)

@@ -189,9 +189,9 @@ class Update:
         another thread can do ahead (`Batch.ready`)."""
         return batch
 
-    def padding_share(self, batch: Batch) -> float:
+    def padding_fraction(self, batch: Batch) -> float:
         """Share of padding among the computed positions."""
-        return batch.padding_share
+        return batch.padding_fraction
 
     def _casting(self) -> AbstractContextManager[None]:
         """Cast all weights in one kernel, in place of hundreds of small ones."""
@@ -428,9 +428,9 @@ class CapturedUpdate(Update):
         self._used |= used
         return loss.clone()
 
-    def padding_share(self, batch: Batch) -> float:
+    def padding_fraction(self, batch: Batch) -> float:
         inputs = self._laid_out(batch)
-        return packed_padding(batch) if isinstance(inputs, Packed) else inputs.padding_share
+        return packed_padding(batch) if isinstance(inputs, Packed) else inputs.padding_fraction
 
     def _packs(self, longest: int) -> bool:
         if longest not in self._packable:

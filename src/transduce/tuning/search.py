@@ -58,16 +58,16 @@ class Search:
         self,
         study: Study,
         limits: Limits,
-        tell: Callable[[Trial, Outcome], object] = lambda trial, outcome: None,
+        on_ended: Callable[[Trial, Outcome], object] = lambda trial, outcome: None,
         start: Start | None = None,
     ) -> None:
-        """tell: gets each trial whose segment has ended. start: begins the training of one;
+        """on_ended: gets each trial whose segment has ended. start: begins the training of one;
         None: in a process of its own.
         """
         self.study, self.limits = study, limits
         self.rungs = rungs_of(study.recipe)
         self.running: list[Running] = []
-        self._tell, self._start = tell, start or SegmentProcess
+        self._on_ended, self._start = on_ended, start or SegmentProcess
         self._seconds = 0.0
 
     @property
@@ -188,7 +188,7 @@ class Search:
             self.study.write(trial)
         finally:
             self._release(one)
-        self._tell(trial, outcome)
+        self._on_ended(trial, outcome)
 
     def _stop(self) -> None:
         """Ask what runs to stop; what does not within the grace period is killed, and loses what it

@@ -101,7 +101,7 @@ def train_segment(segment: Segment) -> Outcome:
             return reached
 
         # A search that was killed may have trained this segment without noting it.
-        before = standing(segment.folder)
+        before = saved_state(segment.folder)
         if before and segment.share < 1:
             at = (before["step"], before["position"]["epoch"], before.get("elapsed", 0.0))
             validated = before["step"] % recipe.validation.every == 0
@@ -129,7 +129,7 @@ def lowest_loss(folder: Path) -> float | None:
     return min((record["loss"] for record in records if record["loss"] is not None), default=None)
 
 
-def standing(folder: Path) -> dict[str, Any]:
+def saved_state(folder: Path) -> dict[str, Any]:
     """The state in the checkpoint of a run; empty where there is none."""
     found = read_tensor_metadata(folder / STATE).get("standing")
     return found if isinstance(found, dict) else {}
@@ -141,7 +141,7 @@ def _failed(segment: Segment, reason: str) -> Outcome:
 
 def so_far(segment: Segment, end: str, reason: str = "") -> Outcome:
     """An outcome with what the checkpoint says of the training until now."""
-    before = standing(segment.folder)
+    before = saved_state(segment.folder)
     return Outcome(
         end,
         before.get("best"),

@@ -154,7 +154,7 @@ def test_a_filled_batch_has_the_same_pairs_and_nothing_else() -> None:
         assert int((made != 0).sum()) == int((tensor != 0).sum())  # PAD, and lengths of 0
     places = filled.source_BS.numel() + filled.target_BT[:, 1:].numel()  # type: ignore[index]
     real = int(batch.source_lengths_B.sum()) + batch.target_tokens
-    assert filled.padding_share == pytest.approx(1 - real / places)
+    assert filled.padding_fraction == pytest.approx(1 - real / places)
 
 
 def test_many_batches_have_few_shapes() -> None:

@@ -209,7 +209,7 @@ def test_a_trial_that_fails_is_no_end(study: Study) -> None:
     search = Search(
         study,
         Limits(8, None),
-        tell=lambda trial, outcome: told.append((trial.number, outcome.end)),
+        on_ended=lambda trial, outcome: told.append((trial.number, outcome.end)),
         start=Trainer(fails),
     )
     search.run()

@@ -17,9 +17,9 @@ from transduce.tuning import segment as module
 from transduce.tuning.segment import (
     Outcome,
     is_reached,
+    saved_state,
     segment_of,
     share_of,
-    standing,
     train_segment,
 )
 from transduce.tuning.space import with_values
@@ -67,7 +67,7 @@ def test_a_trial_ends_with_its_parent(
     segment = segment_of(make("validation.every=3"), VALUES, tmp_path / "trial", 1.0)
     stopped = train_segment(segment)
     assert (stopped.end, stopped.updates) == ("stopped", 3)
-    assert standing(segment.folder)["step"] == 3
+    assert saved_state(segment.folder)["step"] == 3
     monkeypatch.setattr(module, "_parent_lives", lambda: True)
     assert train_segment(segment).end == "finished"
 

@@ -42,7 +42,7 @@ class Batch:
     rows: list[int]
     target_tokens: int
     """Predicted tokens, without padding; known without synchronising with a device."""
-    padding_share: float
+    padding_fraction: float
     """Share of padding among the inputs of encoder and decoder."""
     transcript_BT: Tensor | None = None
     transcript_lengths_B: Tensor | None = None
@@ -108,7 +108,7 @@ class Batch:
         real, places = int(self.source_lengths_B.sum()), filled["source_BS"].numel()
         if "target_BT" in filled:
             real, places = real + self.target_tokens, places + filled["target_BT"][:, 1:].numel()
-        return replace(self, padding_share=1 - real / places, **filled)
+        return replace(self, padding_fraction=1 - real / places, **filled)
 
     def twice(self) -> Batch:
         """The batch repeated, for the two passes of R-Drop."""
@@ -122,7 +122,7 @@ class Batch:
             lines=2 * self.lines,
             rows=2 * self.rows,
             target_tokens=2 * self.target_tokens,
-            padding_share=self.padding_share,
+            padding_fraction=self.padding_fraction,
             transcript_BT=None if self.transcript_BT is None else self.transcript_BT.repeat(2, 1),
             transcript_lengths_B=None
             if self.transcript_lengths_B is None
@@ -149,7 +149,7 @@ class Batch:
             lines=self.lines[rows],
             rows=self.rows[rows],
             target_tokens=target_tokens,
-            padding_share=1 - real / places,
+            padding_fraction=1 - real / places,
             transcript_BT=None
             if self.transcript_BT is None
             else self.transcript_BT[rows].contiguous(),
@@ -245,7 +245,7 @@ def batch_of_rows(
         lines=encoded.lines[rows].tolist(),
         rows=rows.tolist(),
         target_tokens=target_tokens,
-        padding_share=1 - real / places if places else 0.0,
+        padding_fraction=1 - real / places if places else 0.0,
         transcript_BT=transcript_BT,
         transcript_lengths_B=transcript_lengths_B,
         tags_BG=tags_BG,

@@ -48,7 +48,7 @@ class LiveEngine:
         self.chunk_ms = chunk_ms
         if chunk_ms is not None:
             self._check_chunk(chunk_ms)
-        self.turns = {name: Turns() for name in catalogue}
+        self.turns = {name: FairLock() for name in catalogue}
         self.streams: set[LiveStream] = set()
         """Those that are open."""
         self.draining = asyncio.Event()
@@ -273,7 +273,7 @@ class LiveEngine:
         post(stream.loop, call, *values)
 
 
-class Turns:
+class FairLock:
     """A lock that threads get in the order in which they asked for it: of the two that use a model,
     for requests and for live speech, neither starves."""
 

@@ -7,7 +7,7 @@ What each brought is measured on the validation set and shown; what is not bette
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.transduce import Model
 from transduce.terminal import duration
 from transduce.training.loop import Trained
+from transduce.training.prepare import Print
 from transduce.training.run_directory.best_model import is_better
 from transduce.training.run_directory.checkpoint import TrainingState
 from transduce.training.train import train_recipe
@@ -31,8 +32,6 @@ DISTILLED_FROM = 4.0  # runs that there is time for: two of further seeds, two o
 DISTILLATION = 2.0  # runs that it takes: each update asks all teachers
 TEACHER_WEIGHT = 0.5
 MOST_ROWS = 500  # of the validation set, by which all are compared
-
-Tell = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def minutes_of_ensemble(state: TrainingState) -> int:
     return math.ceil(3.2 * state.elapsed / 60)
 
 
-def spend(trained: Trained, recipe: Recipe, minutes: float, tell: Tell) -> Trained:
+def spend(trained: Trained, recipe: Recipe, minutes: float, print_line: Print) -> Trained:
     """Use what is left of the minutes; returns what is best on the validation set.
 
     trained: the first model. Models of labels, of tags and of running text have no ensembles, and
@@ -89,14 +88,14 @@ def spend(trained: Trained, recipe: Recipe, minutes: float, tell: Tell) -> Train
     seeds, distilled = uses_of(runs_left(state, minutes), can_teach(recipe))
     if state.step < recipe.train.steps or not seeds:
         return trained
-    tell(
+    print_line(
         f"All updates are done, and {duration(left)} are left: {seeds} more "
         f"{'seed' if seeds == 1 else 'seeds'} for an ensemble"
         f"{', then one model that learns from it' if distilled else ''}."
     )
     runs = [trained]
     for number in range(2, seeds + 2):
-        tell(f"Seed {recipe.seed + number - 1}:")
+        print_line(f"Seed {recipe.seed + number - 1}:")
         more = _again(recipe, model.recipe, number, left / 60)
         one = train_recipe(
             more, trained.folder / f"seed-{number}", overwrite=True, count_reading=False
@@ -114,12 +113,12 @@ def spend(trained: Trained, recipe: Recipe, minutes: float, tell: Tell) -> Train
     together = _measured(f"ensemble of {len(runs)}", trained, others, items, metric)
     rivals = [singles[0], together]
     if distilled and left > state.elapsed:
-        student = _distilled(recipe, runs, left / 60, tell)
+        student = _distilled(recipe, runs, left / 60, print_line)
         if student is not None:
             rivals.append(_measured("distilled into one", student, (), items, metric))
     best = best_of(rivals, singles, metric)
     for line in report(rivals, singles, metric, len(items), best):
-        tell(line)
+        print_line(line)
     return replace(best.trained, ensemble=best.ensemble)
 
 
@@ -132,20 +131,20 @@ def _again(recipe: Recipe, first: Recipe, seed: int, minutes: float) -> Recipe:
 
 
 def _distilled(
-    recipe: Recipe, runs: Sequence[Trained], minutes: float, tell: Tell
+    recipe: Recipe, runs: Sequence[Trained], minutes: float, print_line: Print
 ) -> Trained | None:
     """One model that learns from all; None, with a sentence, where the network cannot."""
     teacher = {"model": [str(one.folder) for one in runs], "weight": TEACHER_WEIGHT}
     again = _again(recipe, runs[0].model.recipe, len(runs) + 1, minutes)
     dumped = again.model_dump(mode="json")
     dumped["train"] |= {"teacher": teacher, "r_drop": 0.0}
-    tell(f"One model learns from the {len(runs)}.")
+    print_line(f"One model learns from the {len(runs)}.")
     try:
         one = train_recipe(
             dumped, runs[0].folder / "distilled", overwrite=True, count_reading=False
         )
     except TransduceError as error:
-        tell(f"It could not: {error}.")
+        print_line(f"It could not: {error}.")
         return None
     return None if one.interrupted else one
 

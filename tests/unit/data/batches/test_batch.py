@@ -75,7 +75,7 @@ def test_collate_adds_specials_and_pads() -> None:
     assert batch.source_lengths_B.tolist() == [3, 2]
     assert batch.target_lengths_B.tolist() == [2, 4]
     assert (batch.lines, batch.rows, batch.target_tokens, len(batch)) == ([3, 9], [0, 1], 6, 2)
-    assert batch.padding_share == pytest.approx(3 / 14)
+    assert batch.padding_fraction == pytest.approx(3 / 14)
 
 
 def test_collate_without_targets_and_of_empty_sources() -> None:
@@ -125,7 +125,9 @@ def test_similar_lengths_stand_together() -> None:
     real = sum(int(b.source_lengths_B.sum()) + b.target_tokens for b in batches)
     assert real / places > 0.95
     assert 1 - real / places == pytest.approx(
-        sum(b.padding_share * (b.source_BS.numel() + b.target_BT[:, 1:].numel()) for b in batches)
+        sum(
+            b.padding_fraction * (b.source_BS.numel() + b.target_BT[:, 1:].numel()) for b in batches
+        )
         / places
     )
 
@@ -321,7 +323,7 @@ def test_labels_have_no_end() -> None:
     assert batch.source_BS.tolist() == [[5, 6], [7, PAD]]
     assert batch.target_BT.tolist() == [[BEGIN, 8, 9], [BEGIN, 10, PAD]]
     assert batch.source_lengths_B.tolist() == batch.target_lengths_B.tolist() == [2, 1]
-    assert (batch.target_tokens, batch.padding_share) == (3, pytest.approx(2 / 8))
+    assert (batch.target_tokens, batch.padding_fraction) == (3, pytest.approx(2 / 8))
     part = batch.part(slice(1, 2))
     assert (part.source_BS.tolist(), part.target_BT.tolist()) == ([[7]], [[BEGIN, 10]])
     assert collate([[], []], None, ends=False).source_BS.tolist() == [[PAD], [PAD]]

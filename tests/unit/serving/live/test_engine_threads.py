@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
-from transduce.serving.live.engine import Turns
+from transduce.serving.live.engine import FairLock
 
 
 def test_who_asks_first_is_first() -> None:
-    turns, order = Turns(), list[int]()
+    turns, order = FairLock(), list[int]()
 
     def use(number: int) -> None:
         with turns:
@@ -30,7 +30,7 @@ def test_who_asks_first_is_first() -> None:
 
 def test_two_threads_that_both_want_it_alternate() -> None:
     """Each keeps it until the other has asked, so the order does not depend on the scheduler."""
-    turns, order, rounds = Turns(), list[int](), 30
+    turns, order, rounds = FairLock(), list[int](), 30
 
     def use(number: int) -> None:
         for _ in range(rounds):
