@@ -42,7 +42,9 @@ def sections() -> list[SectionKeys]:
         before = found.get(keys, SectionKeys((), "", keys))
         if about not in before.about:
             about = f"{before.about} {about}".strip()
-        found[keys] = SectionKeys((*before.places, place), about, keys)
+        # Two kinds of a section may have the same section in them: data.train.where.
+        places = tuple(dict.fromkeys([*before.places, place]))
+        found[keys] = SectionKeys(places, about, keys)
     return list(found.values())
 
 

@@ -153,7 +153,8 @@ def test_a_full_disk_and_trials_that_fail(
     def full(*_: object, **__: object) -> None:
         raise CheckpointError("state could not be written (No space left on device): free some")
 
-    monkeypatch.setattr("transduce.training.train", full)
+    training = importlib.import_module("transduce.training.train")
+    monkeypatch.setattr(training, "train_recipe", full)
     ended = transduce(*typed, "--output", "runs/other")
     assert ended.status == 2
     assert (
