@@ -104,6 +104,11 @@ QUICK: dict[str, Quick] = {
         "benchmarks/results/fine_tuning.json",
         ("frozen", "adapter", "nothing"),
     ),
+    "first_update.py": Quick(
+        "--pairs 200 --rounds 1 --device cpu --out out.json --override model.width=16 "
+        "--override train.steps=2 --override data.tokens.both.size=100",
+        holds=("cold", "warm", "first update"),
+    ),
     "growth.py": Quick(
         "--device cpu --size tiny --tokens 64 --longest 64 --largest 1000 --steps 1 --out out.json",
         holds=("ours", "marian", "torch"),
