@@ -22,10 +22,10 @@ T = TypeVar("T")
 Given = dict[str, float]
 """Decoding settings by name, all else as in the recipe."""
 
-MOST_ROWS = 200
-FEWEST_ROWS = 20  # fewer say nothing of settings that differ in a few outputs
-SHARE = 0.1  # of train.minutes
-LEAST, MOST = 20.0, 120.0  # seconds that are spent, whatever train.minutes is
+MAX_ROWS = 200
+MIN_ROWS = 20  # fewer say nothing of settings that differ in a few outputs
+FRACTION = 0.1  # of train.minutes
+MIN_SECONDS, MAX_SECONDS = 20.0, 120.0  # seconds that are spent, whatever train.minutes is
 SURE, RESAMPLES = 0.95, 1000  # see surely_better
 BEAM = 4  # where the recipe is greedy
 LENGTH_PENALTIES = (0.0, 0.5, 1.0, 1.5)
@@ -107,15 +107,15 @@ def choose_decoding(
     recipe = model.recipe
     metric = recipe.validation.metric
     metric = recipe.metrics[0] if metric == "loss" else metric
-    if len(items) < FEWEST_ROWS:
+    if len(items) < MIN_ROWS:
         print_line(
             f"Decoding as in the recipe: {len(items)} validation pairs are too few to choose by."
         )
         return
     ctc = recipe.audio is not None and bool(recipe.model.ctc_weight)
     seconds, began = seconds_for(recipe), time.monotonic()
-    model.run([item.source for item in items[:FEWEST_ROWS]])
-    rows = rows_for(seconds, (time.monotonic() - began) / FEWEST_ROWS, ctc)
+    model.run([item.source for item in items[:MIN_ROWS]])
+    rows = rows_for(seconds, (time.monotonic() - began) / MIN_ROWS, ctc)
     some = items[:: -(-len(items) // rows)]
 
     def measure(given: Given) -> Measured:
@@ -145,13 +145,17 @@ def choose_decoding(
 def rows_for(seconds: float, each: float, ctc: bool) -> int:
     """So many pairs that all settings can be tried in the time, where one takes `each` seconds."""
     count = len(LENGTH_PENALTIES) + 1 + (len(CTC_WEIGHTS) if ctc else 0)
-    return int(min(max(seconds / count / max(each, 1e-9), FEWEST_ROWS), MOST_ROWS))
+    return int(min(max(seconds / count / max(each, 1e-9), MIN_ROWS), MAX_ROWS))
 
 
 def seconds_for(recipe: Recipe) -> float:
     """How long the settings of a run may be tried."""
     minutes = recipe.train.minutes
-    return MOST if minutes is None else min(max(60 * SHARE * minutes, LEAST), MOST)
+    return (
+        MAX_SECONDS
+        if minutes is None
+        else min(max(60 * FRACTION * minutes, MIN_SECONDS), MAX_SECONDS)
+    )
 
 
 def _value(measured: Measured) -> float:

@@ -33,7 +33,7 @@ from transduce.serving.server import SPARE_SECONDS, end_at_once, quick_turns
 
 GRACE = 5.0  # seconds in which an HTTP process without a channel has to end
 PAUSE = 2.0  # seconds between two starts of an HTTP process in the same place
-MOST_PROCESSES = 4  # where nobody says how many
+MAX_PROCESSES = 4  # where nobody says how many
 CORES_EACH = 4  # of the machine, for each of them
 RUN_PATH = "/api/run"  # its errors have the shape of those on the other paths of outputs
 GONE = ("the client has gone", True)
@@ -44,7 +44,7 @@ def fitting_processes(device: str) -> int:
     cores."""
     if pick_device(device).type == "cpu" or sys.platform == "win32":
         return 1
-    return max(1, min(MOST_PROCESSES, count_cores() // CORES_EACH))
+    return max(1, min(MAX_PROCESSES, count_cores() // CORES_EACH))
 
 
 class EngineProcess:

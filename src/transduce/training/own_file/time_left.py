@@ -27,11 +27,11 @@ from transduce.training.run_directory.best_model import is_better
 from transduce.training.run_directory.checkpoint import TrainingState
 from transduce.training.train import train_recipe
 
-MOST = 5  # models: decoding takes as many times as long, and more bring little
+MAX_MODELS = 5  # models: decoding takes as many times as long, and more bring little
 DISTILLED_FROM = 4.0  # runs that there is time for: two of further seeds, two of distillation
 DISTILLATION = 2.0  # runs that it takes: each update asks all teachers
 TEACHER_WEIGHT = 0.5
-MOST_ROWS = 500  # of the validation set, by which all are compared
+MAX_ROWS = 500  # of the validation set, by which all are compared
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def uses_of(runs: float, distills: bool) -> tuple[int, bool]:
     """How many further seeds are trained, and whether one is distilled from them, in the time of so
     many runs. distills: whether that is possible."""
     if distills and runs >= DISTILLED_FROM:
-        return min(MOST - 1, int(runs - DISTILLATION)), True
-    return min(MOST - 1, int(runs)), False
+        return min(MAX_MODELS - 1, int(runs - DISTILLATION)), True
+    return min(MAX_MODELS - 1, int(runs)), False
 
 
 def runs_left(state: TrainingState, minutes: float) -> float:
@@ -155,7 +155,7 @@ def _items(recipe: Recipe, model: Model) -> list[Item]:
     )
     items = items_of(pairs, recipe.data.multiple_references)
     # As many as validation has time for: an ensemble takes several times as long.
-    rows = min(MOST_ROWS, recipe.validation.limit or MOST_ROWS)
+    rows = min(MAX_ROWS, recipe.validation.limit or MAX_ROWS)
     return items[:: -(-len(items) // rows) or 1]
 
 
