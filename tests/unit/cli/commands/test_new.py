@@ -124,7 +124,7 @@ def test_several_processes_need_a_recipe(
 def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_left, "MOST", 2)
+    monkeypatch.setattr(time_left, "MAX_MODELS", 2)
     small = ["train.steps=4", "model.width=8", "train.batch_tokens=64", "validation.every=4"]
     small += ["decode.max_ratio=1", "decode.max_extra=1"]
     ended = transduce("train", "pairs.tsv", "--minutes", "2", *small)
