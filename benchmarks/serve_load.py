@@ -10,8 +10,9 @@ clients the others; without it they share the machine.
 
 First of all, the throughput with each number of HTTP processes (--http-processes 1,4) and of
 clients (--clients 64,512), which are in processes of their own for this; with --rates nothing but
-that. With --make the model and the sources are made first, where they are missing: of the size of
-multi30k-en-de, with weights that need no training, and outputs as long as their sources.
+that and model.run. With --make the model and the sources are made first, where they are missing: of
+the size of multi30k-en-de, with weights that need no training, and outputs as long as their
+sources.
 """
 
 from __future__ import annotations
@@ -123,16 +124,16 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     model.run(sources, beam=options.beam)
     offline = len(sources) / (time.perf_counter() - start)
     found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
+    at_a_time = {
+        count: offline_at_a_time(model, sources, count, options) for count in options.clients
+    }
     rates = found["rates"] = []
     for processes in options.http_processes:
-        rates += throughput(options, bodies, processes, offline, others)
+        rates += throughput(options, bodies, processes, offline, at_a_time, others)
     if options.rates:
         return found
     clients = options.clients[0]
-    start = time.perf_counter()
-    for first in range(0, len(sources), clients):
-        model.run(sources[first : first + clients], beam=options.beam)
-    as_many = len(sources) / (time.perf_counter() - start)
+    as_many = at_a_time[clients]
     single = []
     for source in sources[: options.single]:
         start = time.perf_counter()
@@ -156,6 +157,19 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def offline_at_a_time(
+    model: Any, sources: list[str], count: int, options: argparse.Namespace
+) -> float:
+    """Sentences a second of model.run with so many in each call, as a server has with so many
+    clients. The first round is not counted: it makes the CUDA graphs of that size."""
+    for _ in range(2):
+        start = time.perf_counter()
+        for first in range(0, len(sources), count):
+            model.run(sources[first : first + count], beam=options.beam)
+        rate = len(sources) / (time.perf_counter() - start)
+    return rate
+
+
 def serving(options: argparse.Namespace, processes: int) -> Serving:
     wait = ("--max-wait", str(options.wait))
     counted = ("--http-processes", str(processes))
@@ -167,6 +181,7 @@ def throughput(
     bodies: list[bytes],
     processes: int,
     offline: float,
+    at_a_time: dict[int, float],
     others: set[int],
 ) -> list[dict[str, Any]]:
     """Of a server with so many HTTP processes, for each number of clients."""
@@ -194,6 +209,8 @@ def throughput(
                         "clients": clients,
                         "sentences/s": round(rate, 1),
                         "share of offline": round(rate / offline, 3),
+                        "offline, as many at a time": round(at_a_time[clients], 1),
+                        "share of that": round(rate / at_a_time[clients], 3),
                         "not 200": wrong,
                         "engine's event loop µs/request": round(1e6 * engine / count),
                         "HTTP processes µs/request": round(1e6 * http / count),
