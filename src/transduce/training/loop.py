@@ -36,6 +36,7 @@ from transduce.training.progress import Progress, StepRecord
 from transduce.training.run_directory.best_model import (
     BestModel,
     KeptCheckpoints,
+    Validated,
     choose,
     is_better,
 )
@@ -354,27 +355,37 @@ class Run:
         values = self._measure()
         state = self.state
         metric = self.recipe.validation.metric
-        best = state.best is None or is_better(metric, values[metric], state.best)
+        found = Validated(values[metric], values["loss"])
+        higher = state.best is None or is_better(metric, found.value, state.best)
+        state.worse = 0 if higher else state.worse + 1
+        best = found.replaces(metric, self._best())
         if best:
-            state.best, state.best_step, state.worse = values[metric], state.step, 0
-            self._store(values[metric])
-        else:
-            state.worse += 1
+            (state.best, state.best_loss), state.best_step = found, state.step
+            self._store(found)
         self._keep_for_averaging(values[metric])
         self._swap_back(current)
         self.progress.validation(state.step, values, best)
         for sentence in self.monitor.attention_warnings(state, values):
             self.progress.print_line(sentence)
 
+    def _best(self) -> Validated | None:
+        """What the best validation so far has found."""
+        state = self.state
+        return None if state.best is None else Validated(state.best, state.best_loss)
+
     def _measure(self) -> dict[str, float]:
         budget = self.state.tokens
         return validate(self.model, self.recipe, self.prepared, budget, self.ranks)
 
-    def _store(self, value: float) -> None:
-        if not self.stored.offer(self.tuning, value) and value != self.stored.value:
+    def _store(self, found: Validated) -> None:
+        if self.stored.offer(self.tuning, found):
+            return
+        kept = self.stored.kept
+        assert kept is not None
+        if found.value != kept.value:
             self.progress.print_line(
                 f"The model in {self.folder} is kept: it has {self.stored.metric} "
-                f"{self.stored.value:.4g}, which is better."
+                f"{kept.value:.4g}, which is better."
             )
 
     def _swap_in(self) -> dict[str, Tensor] | None:
@@ -442,18 +453,20 @@ class Run:
         self.model.to(self.device)
         if self.recipe.train.average is not None and len(state.kept) > 1:
             self.tuning.load_mean(self.checkpoints.mean(state.kept), self.folder)
-            value = self._measure()[metric]
-            assert state.best is not None
-            better = is_better(metric, value, state.best)
+            values, single = self._measure(), self._best()
+            assert single is not None
+            average = Validated(values[metric], values["loss"])
+            better = average.rank(metric) < single.rank(metric)
             self.progress.print_line(
-                f"The average of {len(state.kept)} checkpoints has {metric} {value:.4g} on the "
-                f"validation set, the best single one {state.best:.4g}: "
-                f"the {'average' if better else 'single one'} is kept."
+                f"The average of {len(state.kept)} checkpoints has {metric} {average.value:.4g} on "
+                f"the validation set, the best single one {single.value:.4g}: "
+                f"the {'average' if better else 'single one'} is kept"
+                f"{', by the loss' if average.value == single.value else ''}."
             )
             if better:
-                self._store(value)
-        if self.stored.value is not None:
-            state.best = self.stored.value
+                self._store(average)
+        if self.stored.kept is not None:
+            state.best, state.best_loss = self.stored.kept
         self.ranks.barrier()
         self.tuning.load_best(self.folder)
         self.model.network.eval()

@@ -65,19 +65,22 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recip
 class Scores:
     """Validations that give one value after the other, and remember what they were asked about."""
 
-    def __init__(self, values: list[float], metric: str = "exact") -> None:
+    def __init__(
+        self, values: list[float], metric: str = "exact", losses: Sequence[float] = ()
+    ) -> None:
         self.values, self.metric = iter(values), metric
+        self.losses = iter(losses or range(1, 1 + len(values)))  # of equals the first is better
         self.seen: list[dict[str, Tensor]] = []
 
     def __call__(self, model: Transducer, *_: object) -> dict[str, float]:
         self.seen.append({n: p.detach().clone() for n, p in model.network.named_parameters()})
-        return {"loss": 1.0, self.metric: next(self.values)}
+        return {"loss": float(next(self.losses)), self.metric: next(self.values)}
 
 
 @pytest.fixture
 def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scores]:
-    def scored(*values: float, metric: str = "exact") -> Scores:
-        scores = Scores(list(values), metric)
+    def scored(*values: float, metric: str = "exact", losses: Sequence[float] = ()) -> Scores:
+        scores = Scores(list(values), metric, losses)
         monkeypatch.setattr(loop, "validate", scores)
         return scores
 
@@ -112,7 +115,7 @@ def reported(caught: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("metric", "values", "best"),
     [
-        ("exact", [10, 30, 20, 30, 25, 5], 2),  # of equals the first
+        ("exact", [10, 30, 20, 30, 25, 5], 2),
         ("exact", [math.nan, 20, 30, 10, math.nan, 5], 3),
         ("exact", [math.nan, 20, 10, 10, 10, 5], 2),
         ("exact", [20, math.nan, 10, math.nan, 10, 5], 1),
@@ -142,6 +145,34 @@ def test_the_best_validation_is_kept(
 
 
 @pytest.mark.parametrize(
+    ("losses", "best"),
+    [([6, 5, 4, 3, 2, 1], 4), ([1, 2, 3, 4, 5, 6], 2), ([6, 5, 5, 5, 4, 4], 4)],
+)
+def test_of_equal_validations_the_one_with_the_lowest_loss_is_kept(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    losses: list[float],
+    best: int,
+) -> None:
+    """And of equal losses the later; a better metric outweighs any loss."""
+    scores = scored(10, 30, 20, 30, 25, 5, losses=losses)
+    trained = train(make(), tmp_path / "run")
+    assert trained.state.best_step == 2 * best
+    assert equal(saved(tmp_path / "run"), scores.seen[best - 1])
+
+
+def test_patience_is_about_the_metric(
+    make: Callable[..., Recipe], scored: Callable[..., Scores], tmp_path: Path
+) -> None:
+    """A lower loss alone does not make a run go on, but its checkpoint is kept."""
+    scores = scored(10, 20, 20, 20, 40, 50, losses=[6, 5, 4, 3, 2, 1])
+    trained = train(make(validation={"patience": 2}), tmp_path / "run")
+    assert (trained.state.step, trained.state.best_step) == (8, 8)
+    assert equal(saved(tmp_path / "run"), scores.seen[3])
+
+
+@pytest.mark.parametrize(
     ("values", "steps"),
     [
         ([10, 20, 20, 15, 40, 50], 8),  # two in a row that are not better
@@ -165,16 +196,19 @@ def test_patience_counts_what_is_no_better(
 # ------------------------------------------------------------------------------- the average
 
 
-@pytest.mark.parametrize(("value", "better"), [(40, True), (30, False), (20, False)])
+@pytest.mark.parametrize(
+    ("value", "loss", "better"), [(40, 9, True), (30, 9, False), (30, 1, True), (20, 1, False)]
+)
 def test_an_average_is_kept_only_where_it_is_better(
     make: Callable[..., Recipe],
     scored: Callable[..., Scores],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     value: float,
+    loss: float,
     better: bool,
 ) -> None:
-    scores = scored(10, 30, 20, 25, 15, 12, value)
+    scores = scored(10, 30, 20, 25, 15, 12, value, losses=[2, 2, 2, 2, 2, 2, loss])
     trained = train(make(train={"average": {"of": "last", "count": 3}}), tmp_path / "run")
     average = mean(scores.seen[3:6])
     assert equal(scores.seen[6], average)
@@ -184,7 +218,8 @@ def test_an_average_is_kept_only_where_it_is_better(
     kept = "average" if better else "single one"
     said = reported(capsys)
     assert f"The average of 3 checkpoints has exact {value} on the validation set" in said
-    assert f"the best single one 30: the {kept} is kept." in said
+    why = ", by the loss" if value == 30 else ""
+    assert f"the best single one 30: the {kept} is kept{why}." in said
 
 
 @pytest.mark.parametrize(

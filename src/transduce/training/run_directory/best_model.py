@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -30,6 +30,23 @@ def is_better(metric: str, value: float, than: float) -> bool:
     return badness(metric, value) < badness(metric, than)
 
 
+class Validated(NamedTuple):
+    """What a validation found of a model: the metric that decides, and the loss."""
+
+    value: float
+    loss: float = math.inf
+    """Infinite where it is not known: of a model that an earlier version saved."""
+
+    def rank(self, metric: str) -> tuple[float, float]:
+        """A sort key by which the best comes first: by the metric, and of equals by the loss, which
+        still tells apart what the metric of few pairs does not."""
+        return badness(metric, self.value), badness("loss", self.loss)
+
+    def replaces(self, metric: str, kept: Validated | None) -> bool:
+        """Whether the model takes the place of an earlier one, also where both are the same."""
+        return kept is None or self.rank(metric) <= kept.rank(metric)
+
+
 class Saves(Protocol):
     """What can write weights into a folder: a model, or an adapter."""
 
@@ -37,7 +54,7 @@ class Saves(Protocol):
 
 
 class BestModel:
-    """The validation metric of the model in a folder, which is stored with its weights.
+    """What validation found of the model in a folder, which is stored with its weights.
 
     A checkpoint is saved after the model, and not after the average at the end. So a resumed run
     may find a better model in the folder than its checkpoint knows of; that one is kept.
@@ -45,27 +62,28 @@ class BestModel:
 
     def __init__(self, folder: Path, metric: str, ranks: Processes) -> None:
         self.folder, self.metric, self.ranks = folder, metric, ranks
-        self.value: float | None = None
+        self.kept: Validated | None = None
 
     def read(self) -> None:
-        """Read the metric of the model in the folder; a model that could not be used may be
-        replaced.
-        """
+        """Read it of the model in the folder; a model that could not be used may be replaced."""
+        found: list[float] | None = None
         if self.ranks.first and fits(path := self.folder / WEIGHTS):
             try:
-                _, metadata = read_tensors(path)
-                self.value = float(metadata["validation"][self.metric])
+                values = read_tensors(path)[1]["validation"]
+                found = [float(values[self.metric]), float(values.get("loss", math.inf))]
             except (CheckpointError, KeyError, TypeError, ValueError):
-                self.value = None
-        self.value = self.ranks.broadcast(self.value)
+                found = None
+        found = self.ranks.broadcast(found)
+        self.kept = None if found is None else Validated(*found)
 
-    def offer(self, model: Saves, value: float) -> bool:
-        """Save a model unless the folder has one as good; returns whether it was saved."""
-        if self.value is not None and not is_better(self.metric, value, self.value):
+    def offer(self, model: Saves, validated: Validated) -> bool:
+        """Save a model unless the folder has a better one; returns whether it was saved."""
+        if not validated.replaces(self.metric, self.kept):
             return False
-        self.value = value
+        self.kept = validated
         if self.ranks.first:
-            model.save_weights(self.folder, {"validation": {self.metric: value}})
+            values = {"loss": validated.loss, self.metric: validated.value}
+            model.save_weights(self.folder, {"validation": values})
         return True
 
 
@@ -80,7 +98,7 @@ def choose(kept: Kept, step: int, value: float, average: Average, metric: str) -
     """The checkpoints to keep once that of `step` is there: the last or best `average.count`."""
     every = [*kept, (step, value)]
     if average.of == "best":
-        every.sort(key=lambda entry: badness(metric, entry[1]))
+        every.sort(key=lambda entry: (badness(metric, entry[1]), -entry[0]))  # of equals the later
         return every[: average.count]
     return every[-average.count :]
 

@@ -16,6 +16,7 @@ it. It has the random generators of each rank: with the same world size, resumin
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -56,9 +57,12 @@ class TrainingState:
     validation: float = 0.0
     """Seconds that the longest validation took, with its checkpoint."""
     best: float | None = None
+    """The metric of the best validation; of equals, the one with the lowest loss."""
+    best_loss: float = math.inf
+    """Its loss; infinite: not known, of a run of an earlier version."""
     best_step: int = 0
     worse: int = 0
-    """Validations since the best one."""
+    """Validations since the metric was last better."""
     kept: list[tuple[int, float]] = field(default_factory=list)
     """Step and metric of each checkpoint kept for averaging."""
     window: LogWindow = field(default_factory=LogWindow)

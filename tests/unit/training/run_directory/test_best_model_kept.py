@@ -44,3 +44,7 @@ def test_their_mean_and_the_files_of_others(tmp_path: Path) -> None:
     checkpoints.remove_all_but([(3, 0.0)])
     names = {path.name for path in (tmp_path / "state").iterdir()}
     assert names == {"kept-3.safetensors", "training.safetensors"}
+
+
+def test_of_equals_the_later_ones() -> None:
+    assert kept_after([5, 5, 3, 5], Average(of="best", count=2), "bleu") == [4, 2]
