@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed
 from transduce.models.encoder_decoder import Head
-from transduce.models.trainable import TrainableNetwork
+from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses, TrainableNetwork
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.loss import Loss
 from transduce.nn.low_rank import LowRank, adapted
@@ -183,9 +183,15 @@ class AdaptedNetwork(TrainableNetwork):
         with self._adapted():
             return self.network.loss(source_BS, lengths_B, target_BT, smoothing, r_drop)
 
-    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
+    def batch_loss(
+        self,
+        batch: Batch,
+        smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        losses: SpeechLosses = NO_SPEECH_LOSSES,
+    ) -> Loss:
         with self._adapted():
-            return self.network.batch_loss(batch, smoothing, r_drop)
+            return self.network.batch_loss(batch, smoothing, r_drop, losses)
 
     def packs(self, longest: int) -> bool:
         return self.network.packs(longest)

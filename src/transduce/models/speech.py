@@ -19,7 +19,8 @@ from transduce.models.encoder_decoder import EncoderDecoder, Head
 from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.models.encoders import Encoder
 from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
-from transduce.nn.ctc.loss import ctc_loss
+from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses
+from transduce.nn.ctc.loss import consistency_loss, ctc_loss
 from transduce.nn.linear import linear
 from transduce.nn.loss import Loss
 from transduce.nn.masks import readable
@@ -90,6 +91,9 @@ class SpeechFrontend(nn.Module):
         lengths_B: Tensor,
         tags_BG: Tensor | None = None,
         positions: ExplicitPositions | None = None,
+        *,
+        two_views: bool = False,
+        time_mask_ratio: float = 1.0,
     ) -> tuple[Tensor, Tensor]:
         """Samples [B, W] to vectors [B, S, D] and how many these are, where lengths_B is.
 
@@ -97,8 +101,13 @@ class SpeechFrontend(nn.Module):
         the CPU, so that nothing waits for the device to learn it; on the device nothing reads it,
         and S is what W samples become. tags_BG: 1 where a source has a
         tag, else 0; one row for all sources, or one for each; None: they have none. positions: the
-        positions of the vectors, where the samples are parts of longer sources.
+        positions of the vectors, where the samples are parts of longer sources. two_views: the
+        second half of the rows is the first again (CR-CTC): both have the same speed and noise, and
+        so the same frames, but other masks, of time `time_mask_ratio` times as many.
         """
+        if two_views:
+            rows = len(source_BW) // 2
+            source_BW, lengths_B = source_BW[:rows], lengths_B[:rows]
         samples_BW = self._scaled(source_BW)
         if self.training and self.speeds:
             samples_BW, lengths_B = perturb_speed(samples_BW, lengths_B, speeds=self.speeds)
@@ -111,8 +120,11 @@ class SpeechFrontend(nn.Module):
             mel_BTM = normalise_utterances(mel_BTM, there_B)
         # Features are of float32, also in a network that was converted to half precision.
         mel_BTM = mel_BTM.to(next(self.subsampling.parameters()).dtype)
+        if two_views:
+            mel_BTM, there_B = mel_BTM.repeat(2, 1, 1), there_B.repeat(2)
+            lengths_B = lengths_B.repeat(2)
         if self.augment is not None:
-            mel_BTM = self.augment(mel_BTM, there_B)
+            mel_BTM = self.augment(mel_BTM, there_B, time_mask_ratio=time_mask_ratio)
         x_BSD, _ = self.subsampling(mel_BTM, there_B)
         states_B = self._states(lengths_B)
         if readable(states_B):
@@ -182,13 +194,16 @@ def encode_audio(
     lengths_B: Tensor,
     context: CallContext = NO_CONTEXT,
     tags_BG: Tensor | None = None,
+    losses: SpeechLosses = NO_SPEECH_LOSSES,
 ) -> EncoderOutput:
     """What an encoder makes of a batch of waveforms; lengths_B is on the CPU.
 
-    tags_BG: the tags of each source, where they are not those of the context.
+    tags_BG: the tags of each source, where they are not those of the context. losses: with CR-CTC,
+    the batch is two views of the same waveforms.
     """
     tags_BG = front.tags_of(context) if tags_BG is None else tags_BG
-    x_BSD, lengths_B = front(source_BS, lengths_B, tags_BG)
+    views = {"two_views": True, "time_mask_ratio": losses.time_mask_ratio} if losses.cr_ctc else {}
+    x_BSD, lengths_B = front(source_BS, lengths_B, tags_BG, **views)
     mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
     memory: EncoderOutput = encoder(x_BSD, lengths_B, mask, **context.of_encoder)
     return memory
@@ -224,10 +239,11 @@ class SpeechEncoderDecoder(EncoderDecoder):
         lengths_B: Tensor,
         context: CallContext = NO_CONTEXT,
         tags_BG: Tensor | None = None,
+        losses: SpeechLosses = NO_SPEECH_LOSSES,
     ) -> EncoderOutput:
-        """The memory of a batch of waveforms; lengths_B is on the CPU. tags_BG: the tags of each
-        source, where they are not those of the context."""
-        return encode_audio(self.front, self.encoder, source_BS, lengths_B, context, tags_BG)
+        """The memory of a batch of waveforms; see `encode_audio`."""
+        parts = (self.front, self.encoder, source_BS, lengths_B)
+        return encode_audio(*parts, context, tags_BG, losses)
 
     def states_of(self, length: int) -> int:
         return self.front.states_of(length)
@@ -260,19 +276,24 @@ class SpeechEncoderDecoder(EncoderDecoder):
         transcript_BT: Tensor | None = None,
         transcript_lengths_B: Tensor | None = None,
         tags_BG: Tensor | None = None,
+        losses: SpeechLosses = NO_SPEECH_LOSSES,
     ) -> Loss:
         """(1 − w) of the cross-entropy of target_BT (BEGIN … END, padded) and w of CTC's loss.
 
         transcript_BT, for CTC, has neither BEGIN nor END; without one it is the target. Raises
-        ValueError where the target cannot be it, as their vocabularies differ.
+        ValueError where the target cannot be it, as their vocabularies differ. With CR-CTC the
+        batch holds everything twice, as with R-Drop, and CTC's loss is that of Yao et al. 2024:
+        the mean of both views, and `losses.cr_ctc` of their consistency.
         """
-        memory = self.encode(source_BS, lengths_B, tags_BG=tags_BG)
+        memory = self.encode(source_BS, lengths_B, tags_BG=tags_BG, losses=losses)
         features_BTD = self.decoder(target_BT[:, :-1], memory)
         wanted_BT = target_BT[:, 1:]
         if self.unscored is not None:
             first, end = self.unscored
             wanted_BT = wanted_BT.masked_fill((wanted_BT >= first) & (wanted_BT < end), PAD)
         loss = self.head.loss(features_BTD, wanted_BT, smoothing, r_drop)
+        if losses.cr_ctc and not r_drop:  # R-Drop has taken the mean of both
+            loss = Loss(*(each / 2 for each in loss))
         if self.ctc is None:
             return loss
         if transcript_BT is None or transcript_lengths_B is None:
@@ -284,14 +305,24 @@ class SpeechEncoderDecoder(EncoderDecoder):
                 )
             transcript_BT = target_BT[:, 1:]
             transcript_lengths_B = (transcript_BT != PAD).sum(dim=1) - 1  # END is not said
-        ctc = ctc_loss(
-            self.ctc_logits(memory), memory.lengths_B, transcript_BT, transcript_lengths_B, PAD
-        )
+        logits_BSV = self.ctc_logits(memory)
+        # Every source has a state, also the empty ones that fill up a batch: they say nothing.
+        states_B = memory.lengths_B.where(lengths_B > 0, 0)
+        ctc = ctc_loss(logits_BSV, states_B, transcript_BT, transcript_lengths_B, PAD)
         share = self.ctc_weight
-        total = ctc.total / 2 if r_drop else ctc.total  # with R-Drop the batch is there twice
+        twice = bool(r_drop or losses.cr_ctc)  # the batch is there twice
+        total = ctc.total / 2 if twice else ctc.total
+        if losses.cr_ctc:
+            total = total + losses.cr_ctc * consistency_loss(logits_BSV, states_B)
         return loss._replace(total=(1 - share) * loss.total + share * total)
 
-    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
+    def batch_loss(
+        self,
+        batch: Batch,
+        smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        losses: SpeechLosses = NO_SPEECH_LOSSES,
+    ) -> Loss:
         assert batch.target_BT is not None
         assert self.ctc is None or batch.transcript_BT is not None
         return self.loss(
@@ -303,6 +334,7 @@ class SpeechEncoderDecoder(EncoderDecoder):
             transcript_BT=batch.transcript_BT,
             transcript_lengths_B=batch.transcript_lengths_B,
             tags_BG=batch.tags_BG,
+            losses=losses,
         )
 
 
@@ -337,7 +369,13 @@ class SpeechLabelNetwork(LabelNetwork):
         pooled_BD: Tensor = self.pool(memory)
         return pooled_BD[:, None]
 
-    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
+    def batch_loss(
+        self,
+        batch: Batch,
+        smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        losses: SpeechLosses = NO_SPEECH_LOSSES,
+    ) -> Loss:
         assert batch.target_BT is not None
         features_B1D = self(batch.source_BS, batch.source_lengths_B, tags_BG=batch.tags_BG)
         return self.loss_of(features_B1D, batch.target_BT, smoothing, r_drop)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import NamedTuple, Self
 
 from torch import Tensor, nn
 
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed
 from transduce.nn.loss import Loss
+
+
+class SpeechLosses(NamedTuple):
+    """Losses of speech beside cross-entropy and CTC, by their weights; 0: off."""
+
+    cr_ctc: float = 0.0
+    """Of the consistency of two views (CR-CTC, see nn/ctc/loss.py): the batch holds everything
+    twice."""
+    time_mask_ratio: float = 1.0
+    """With CR-CTC, how many times as many time masks there are."""
+
+
+NO_SPEECH_LOSSES = SpeechLosses()
 
 
 def modules_of(network: nn.Module) -> list[nn.Module]:
@@ -54,8 +67,14 @@ class TrainableNetwork(nn.Module):
         """
         raise NotImplementedError
 
-    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
-        """The loss of a batch that is where the network is."""
+    def batch_loss(
+        self,
+        batch: Batch,
+        smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        losses: SpeechLosses = NO_SPEECH_LOSSES,
+    ) -> Loss:
+        """The loss of a batch that is where the network is; `losses` are of speech alone."""
         assert batch.target_BT is not None
         source = (batch.source_BS, batch.source_lengths_B)
         return self.loss(*source, batch.target_BT, smoothing, r_drop)

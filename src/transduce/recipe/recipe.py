@@ -235,6 +235,8 @@ class Recipe(Section):
             ):
                 if value:
                     raise InvalidValue(key, f"is {value}, but CTC needs audio; leave it out")
+            if self.train.cr_ctc is not None:
+                raise InvalidValue("train.cr_ctc", "is given, but CTC needs audio; leave it out")
             return self
         if self.task not in AUDIO_TASKS:
             tasks = " or ".join(AUDIO_TASKS)
@@ -267,6 +269,12 @@ class Recipe(Section):
                 part, _, name = key.partition(".")
                 shown = str(getattr(getattr(self, part), name)).lower()
                 raise InvalidValue(key, f"is {shown}, but {why}")
+        if self.train.cr_ctc is not None and not self.model.ctc_weight:
+            raise InvalidValue(
+                "train.cr_ctc",
+                "is given, but model.ctc_weight is 0, so there is no CTC that could agree; "
+                "leave it out, or set model.ctc_weight, such as 0.5",
+            )
         if self.decode.ctc_weight and not self.model.ctc_weight:
             raise InvalidValue(
                 "decode.ctc_weight",

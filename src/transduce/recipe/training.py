@@ -47,6 +47,18 @@ class Teacher(Section):
         return [self.model] if isinstance(self.model, str) else self.model
 
 
+class CrCtc(Section):
+    """CR-CTC (Yao et al. 2024): two views of each recording, with different masks and dropout, for
+    which CTC must say the same; takes twice the time."""
+
+    weight: PositiveFloat = Field(
+        0.2, description="weight of the KL divergence between the two views, beside CTC's loss"
+    )
+    time_mask_ratio: Annotated[float, Field(ge=1, le=10)] = Field(
+        2.5, description="so many times the time masks of audio.spec_augment"
+    )
+
+
 class Train(Section):
     steps: PositiveInt = Field(10_000, description="maximum number of updates")
     epochs: PositiveInt | None = Field(
@@ -87,6 +99,10 @@ class Train(Section):
         0.0,
         description="R-Drop (Liang et al. 2021): weight of the KL divergence between two passes "
         "with different dropout, which takes twice the time; 0: off",
+    )
+    cr_ctc: CrCtc | None = Field(
+        None,
+        description="CR-CTC, for audio with model.ctc_weight; {}: as in its paper; null: off",
     )
     teacher: Teacher | None = Field(
         None, description="word-level knowledge distillation from a trained model; null: off"
@@ -179,9 +195,16 @@ class Train(Section):
             raise InvalidValue(
                 "r_drop", f"is {self.r_drop}, which does not go with train.teacher; leave one out"
             )
+        if self.teacher is not None and self.cr_ctc is not None:
+            raise InvalidValue("cr_ctc", "does not go with train.teacher; leave one out")
         if self.teacher is not None and self.fsdp:
             raise InvalidValue("fsdp", "is true, which does not go with train.teacher")
         return self
+
+    @property
+    def passes(self) -> int:
+        """How often each batch goes through the network in an update."""
+        return 2 if self.r_drop or self.cr_ctc is not None else 1
 
     @model_validator(mode="after")
     def _check_batch_tokens(self) -> Self:

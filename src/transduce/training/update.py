@@ -27,6 +27,7 @@ from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
 from transduce.models.hooks import is_watched
 from transduce.models.speech import SpeechFrontend
+from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses
 from transduce.nn.attention.attention import Location
 from transduce.nn.loss import Loss
 from transduce.nn.mixed_precision import CastCopies
@@ -179,10 +180,11 @@ class Update:
     def loss(self, batch: Batch) -> Loss:
         """The objective of one batch."""
         settings = self.settings
-        moved = (batch.twice() if settings.r_drop else batch).to(self.device)
+        moved = (batch.twice() if settings.passes == 2 else batch).to(self.device)
         if self.objective is not None:
             return self.objective(moved)
-        return self.network.batch_loss(moved, settings.label_smoothing, settings.r_drop)
+        how = (settings.label_smoothing, settings.r_drop, speech_losses(settings))
+        return self.network.batch_loss(moved, *how)
 
     def lay_out(self, batch: Batch) -> Packed | Batch:
         """The batch as `gradients` reads it, in memory from which a GPU copies by itself: work that
@@ -394,7 +396,7 @@ class CapturedUpdate(Update):
     def lay_out(self, batch: Batch) -> Packed | Batch:
         inputs: Packed | Batch | None = None
         if self.precision == torch.bfloat16 and self.objective is None:
-            packed = pack(batch, copies=2 if self.settings.r_drop else 1)
+            packed = pack(batch, copies=self.settings.passes)
             inputs = packed if self._packs(packed.shape.longest) else None
         inputs = batch.rounded(self._longest) if inputs is None else inputs
         with torch.cuda.device(self.device):
@@ -494,6 +496,13 @@ def longest_row(network: TrainableNetwork) -> int | None:
     """How long a row of tokens may be at most, where positions are learned; None: any length."""
     limited = [m.max_length for m in network.modules() if isinstance(m, Learned | Location)]
     return min(limited, default=None)
+
+
+def speech_losses(settings: Train) -> SpeechLosses:
+    agreement = settings.cr_ctc
+    if agreement is None:
+        return NO_SPEECH_LOSSES
+    return SpeechLosses(agreement.weight, agreement.time_mask_ratio)
 
 
 def sums_of(loss: Loss) -> Tensor:

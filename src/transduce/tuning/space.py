@@ -191,6 +191,9 @@ def usual(recipe: Recipe, fixed: Iterable[str]) -> Space:
         space["train.label_smoothing"] = Range(0.0, _digits(max(0.2, 2 * train.label_smoothing)))
     if train.r_drop:
         space["train.r_drop"] = Range(_digits(train.r_drop / 4), _digits(4 * train.r_drop))
+    if train.cr_ctc is not None:
+        weight = train.cr_ctc.weight
+        space["train.cr_ctc.weight"] = Range(_digits(weight / 4), _digits(4 * weight))
     if train.start is None:  # the sizes of a trained model are what they are
         space |= _sizes(recipe)
     return {

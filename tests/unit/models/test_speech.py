@@ -12,6 +12,8 @@ from transduce.data.audio.corpus import AudioCorpus, audio_corpus
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD
 from transduce.models.speech import SpeechEncoderDecoder
+from transduce.models.trainable import SpeechLosses
+from transduce.nn.ctc.loss import consistency_loss
 from transduce.nn.speech.mel import LogMel
 
 TARGETS = [[4, 5, 5, 6], [7, 4], [8]]
@@ -131,6 +133,43 @@ def test_where_two_passes_agree_the_loss_is_that_of_one() -> None:
     once, twice = network.batch_loss(batch), network.batch_loss(batch.twice(), r_drop=2.0)
     torch.testing.assert_close(twice.total, once.total)
     torch.testing.assert_close(twice.nll, once.nll)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 2.0])
+def test_two_equal_views_have_the_loss_of_one(r_drop: float) -> None:
+    network = audio_network()
+    batch = batch_of([noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)])
+    once = network.batch_loss(batch)
+    twice = network.batch_loss(batch.twice(), r_drop=r_drop, losses=SpeechLosses(cr_ctc=0.2))
+    for one, other in zip(once[:2], twice[:2], strict=True):
+        torch.testing.assert_close(one, other)
+    assert float(twice.tokens) == float(once.tokens)
+
+
+def test_cr_ctc_adds_the_consistency_of_views_with_the_same_frames() -> None:
+    """Masks differ from view to view; speed and noise, which move frames, do not."""
+    network = audio_network(
+        "audio.speed_perturbation=[0.8, 1.0, 1.25]",
+        "audio.background_noise={share: 1.0, before: 1.0, after: 1.0}",
+    ).train()
+    batch = batch_of([noise(1.0, seed) for seed in range(6)], 2 * TARGETS).twice()
+
+    def loss_of(weight: float) -> torch.Tensor:
+        torch.manual_seed(3)
+        return network.batch_loss(batch, losses=SpeechLosses(weight, 2.5)).total.detach()
+
+    torch.manual_seed(3)
+    source = (batch.source_BS, batch.source_lengths_B)
+    memory = network.encode(*source, losses=SpeechLosses(1.0, 2.5))
+    assert torch.equal(memory.lengths_B[:6], memory.lengths_B[6:])
+    assert len(set(memory.lengths_B.tolist())) > 1
+    apart = consistency_loss(network.ctc_logits(memory), memory.lengths_B)
+    assert apart.item() > 0
+    # Of CTC's share, 0.3: its two losses are halved, and so are its divergences.
+    torch.testing.assert_close(loss_of(2.0) - loss_of(1.0), 0.3 * apart.detach())
+    network.front.augment = None
+    states_BSD = network.encode(*source, losses=SpeechLosses(1.0, 2.5)).states_BSD
+    torch.testing.assert_close(states_BSD[:6], states_BSD[6:])
 
 
 def test_a_sound_too_short_for_its_text_is_no_infinite_loss() -> None:

@@ -343,6 +343,7 @@ def test_a_table_of_sound_files_is_enough() -> None:
         ("train.fsdp=true", "train.fsdp is true, but speech models cannot be sharded"),
         ("model.tie_embeddings=all", "model.tie_embeddings is all, but audio has no embeddings"),
         ("decode.ctc_weight=0.3", "decode.ctc_weight is 0.3, but model.ctc_weight is 0"),
+        ("train.cr_ctc={}", "train.cr_ctc is given, but model.ctc_weight is 0"),
         (
             "model.ctc_weight=1",
             "model.ctc_weight is 1; it must be a number of at least 0 and below 1",
@@ -398,6 +399,7 @@ def test_corpora_of_sound_in_a_list() -> None:
 
 def test_ctc_is_for_sound() -> None:
     assert "model.ctc_weight is 0.3, but CTC needs audio" in complaint(DATA, "model.ctc_weight=0.3")
+    assert "train.cr_ctc is given, but CTC needs audio" in complaint(DATA, "train.cr_ctc={}")
     assert "data.train does not match the other corpora, whose sources are text" in complaint(
         DATA, "audio=", "data.train={file: a.tsv, audio: path}"
     )

@@ -24,6 +24,7 @@ from transduce.data.tokens.tokenizer import PAD
 from transduce.memory import out_of_memory
 from transduce.models import RecurrentLanguageModel, TrainableNetwork
 from transduce.models.build import Vocabulary, build, build_label_network
+from transduce.models.trainable import SpeechLosses
 from transduce.nn import chunks, masks, torch_private
 from transduce.nn.conformer import MaskedBatchNorm
 from transduce.nn.ctc.loss import ctc_loss
@@ -32,6 +33,7 @@ from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.speech.background_noise import BackgroundNoise
 from transduce.nn.speech.speed_perturbation import change_speed, perturb_speed
 from transduce.recipe import Train
+from transduce.recipe.training import CrCtc
 from transduce.training.distillation import Distillation
 from transduce.training.optimizer import MovingAverage, build_optimizer, set_learning_rate
 from transduce.training.update import (
@@ -111,7 +113,8 @@ def labelled(pooled: bool) -> Batch:
 
 
 def sounds(seconds: tuple[float, ...] = (1.0, 0.33, 0.6)) -> Batch:
-    said = [[4, 5, 5, 6], [7, 4], [8, 8, 5]][: len(seconds)]
+    texts = [[4, 5, 5, 6], [7, 4], [8, 8, 5]]
+    said = [texts[n % len(texts)] for n in range(len(seconds))]
     batch = collate([noise(length, n) for n, length in enumerate(seconds, 1)], said)
     longest = max(map(len, said))
     batch.transcript_BT = torch.tensor([ids + [PAD] * (longest - len(ids)) for ids in said])
@@ -119,10 +122,13 @@ def sounds(seconds: tuple[float, ...] = (1.0, 0.33, 0.6)) -> Batch:
     return batch
 
 
-def learned(network: nn.Module, batch: Batch, r_drop: float = 0.0) -> list[Tensor]:
+def learned(
+    network: nn.Module, batch: Batch, r_drop: float = 0.0, cr_ctc: float = 0.0
+) -> list[Tensor]:
     """What a pass gives: losses, counts, gradients, statistics."""
     assert isinstance(network, TrainableNetwork)
-    loss = network.batch_loss(batch.twice() if r_drop else batch, 0.1, r_drop)
+    given = batch.twice() if r_drop or cr_ctc else batch
+    loss = network.batch_loss(given, 0.1, r_drop, SpeechLosses(cr_ctc))
     weights = [p for p in network.parameters() if p.requires_grad]
     found = torch.autograd.grad(loss.total, weights, allow_unused=True, materialize_grads=True)
     return [loss.total.detach(), loss.nll, loss.tokens, *found, *network.buffers()]
@@ -212,6 +218,36 @@ def test_speech_is_learned_the_same(encoder: str, monkeypatch: pytest.MonkeyPatc
     forbid(monkeypatch)
     # Features are of float32.
     assert_same(learned(network, batch.rounded()), expected, near=2e-5)
+
+
+@pytest.mark.parametrize("cr_ctc", [0.0, 0.2])
+def test_rows_that_fill_up_a_batch_of_speech_teach_nothing(
+    cr_ctc: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of no samples have one state each, of which CTC must not learn that nothing is said."""
+    network = audio_network("audio.mel_bands=8").double().train()
+    network.front.augment = None
+    batch = sounds((0.3, 0.2, 0.25, *[0.2] * 14))
+    expected = learned(network, batch, cr_ctc=cr_ctc)
+    forbid(monkeypatch)
+    filled = batch.rounded()
+    assert len(filled.source_BS) == 18
+    assert_same(learned(network, filled, cr_ctc=cr_ctc), expected, near=2e-5)
+
+
+def test_an_update_with_cr_ctc_has_two_views_of_each_recording() -> None:
+    network = audio_network("model.dropout=0.1").train()
+    settings = Train(cr_ctc=CrCtc(weight=0.5), label_smoothing=0.1)
+    update = Update(network, build_optimizer(network, settings), settings, torch.float32)
+    found = []
+    for given in (
+        lambda: update.loss(sounds()),
+        lambda: network.batch_loss(sounds().twice(), 0.1, 0.0, SpeechLosses(0.5, 2.5)),
+    ):
+        torch.manual_seed(1)
+        found.append(given())
+    torch.testing.assert_close(found[0].total, found[1].total)
+    assert int(found[0].tokens) == sounds().target_tokens
 
 
 def test_rows_of_padding_are_in_no_statistics() -> None:
@@ -570,17 +606,22 @@ def cases() -> dict[str, tuple[Callable[[], TrainableNetwork], Callable[[int], B
 
 
 @needs_gpu
-@pytest.mark.parametrize("r_drop", [0.0, 2.0])
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize(
+    ("name", "r_drop", "cr_ctc"),
+    [
+        *((name, r_drop, None) for name in cases() for r_drop in (0.0, 2.0)),
+        *((f"speech-{name}", 0.0, CrCtc()) for name in ENCODERS),
+    ],
+)
 def test_replayed_passes_have_the_same_gradients(
-    name: str, r_drop: float, monkeypatch: pytest.MonkeyPatch
+    name: str, r_drop: float, cr_ctc: CrCtc | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every batch three times: run as it comes, recorded, replayed; then several of an update."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     network, batch_of = cases()[name][0]().cuda().train(), cases()[name][1]
     if "speech" in name:
         network.front.speeds, network.front.augment = (), None  # type: ignore[assignment]
-    settings = Train(clip_norm=0.0, r_drop=r_drop)
+    settings = Train(clip_norm=0.0, r_drop=r_drop, cr_ctc=cr_ctc)
     plain, captured = on_cuda(network, settings)
     cuts = [[batch_of(1)], [batch_of(2)], [batch_of(1), batch_of(2)]] * 4
     expected = []

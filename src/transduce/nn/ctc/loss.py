@@ -1,4 +1,4 @@
-"""CTC (connectionist temporal classification): the loss.
+"""CTC (connectionist temporal classification): the loss, and the consistency of CR-CTC.
 
 Graves et al. 2006, https://www.cs.toronto.edu/~graves/icml_2006.pdf. Every frame has a label or a
 blank; the labels of a sequence are those of its frames with repetitions merged and blanks removed.
@@ -67,6 +67,26 @@ def ctc_loss(
         loss_B = stepwise_ctc(log_probs_BSV, frames_B, targets_BT, labels_B, blank)
     total = loss_B.where(fits_B, 0.0).sum()
     return CtcLoss(total, labels_B.where(fits_B, 0).sum(), (~fits_B).sum())
+
+
+def consistency_loss(logits_BSV: Tensor, lengths_B: Tensor) -> Tensor:
+    """CR-CTC's consistency: how far the frames' distributions are apart in two views of a batch.
+
+    Σ ½ (KL(q‖p) + KL(p‖q)) over all frames, where p and q are the distributions of one frame in
+    both views; each is drawn to the other as it is: the target of a divergence, its left side, has
+    no gradient. Yao et al. 2024, https://arxiv.org/abs/2410.05101, equation 5.
+
+    Args:
+        logits_BSV: logits of each frame; the second half of the rows is the second view of the
+            first.
+        lengths_B: how many frames of each row count.
+    """
+    log_p_BSV = logits_BSV.float().log_softmax(dim=-1)
+    log_q_BSV = log_p_BSV.detach().roll(len(log_p_BSV) // 2, dims=0)
+    apart_BS = (log_q_BSV.exp() * (log_q_BSV - log_p_BSV)).sum(dim=-1)
+    frame_S = torch.arange(apart_BS.shape[1], device=apart_BS.device)
+    counted_BS = frame_S < lengths_B.to(apart_BS.device, non_blocking=True)[:, None]
+    return apart_BS.where(counted_BS, 0.0).sum() / 2
 
 
 def stepwise_ctc(

@@ -43,16 +43,24 @@ class SpecAugment(nn.Module):
         self.frequency_mask_bands = frequency_mask_bands
 
     def forward(
-        self, mel_BTM: Tensor, frames_B: Tensor, generator: torch.Generator | None = None
+        self,
+        mel_BTM: Tensor,
+        frames_B: Tensor,
+        generator: torch.Generator | None = None,
+        time_mask_ratio: float = 1.0,
     ) -> Tensor:
-        """Features [B, T, M] with masks; `generator` must be on the features' device."""
+        """Features [B, T, M] with masks; `generator` must be on the features' device.
+
+        time_mask_ratio: so many times as many time masks.
+        """
         if not self.training:
             return mel_BTM
         T, M = mel_BTM.shape[1:]
         longest_B = (frames_B * self.time_mask_share).long().clamp(max=self.time_mask_frames)
         bands_B = torch.full_like(frames_B, M)
         widest_B = torch.full_like(frames_B, min(self.frequency_mask_bands, M))
-        hidden_BT = _spans(T, self.time_masks, longest_B, frames_B, generator)
+        time_masks = round(self.time_masks * time_mask_ratio)
+        hidden_BT = _spans(T, time_masks, longest_B, frames_B, generator)
         hidden_BM = _spans(M, self.frequency_masks, widest_B, bands_B, generator)
         return mel_BTM.masked_fill(hidden_BT[:, :, None] | hidden_BM[:, None, :], 0.0)
 

@@ -137,7 +137,7 @@ def _distilled(
     teacher = {"model": [str(one.folder) for one in runs], "weight": TEACHER_WEIGHT}
     again = _again(recipe, runs[0].model.recipe, len(runs) + 1, minutes)
     dumped = again.model_dump(mode="json")
-    dumped["train"] |= {"teacher": teacher, "r_drop": 0.0}
+    dumped["train"] |= {"teacher": teacher, "r_drop": 0.0, "cr_ctc": None}
     print_line(f"One model learns from the {len(runs)}.")
     try:
         one = train_recipe(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.nn.ctc.loss import ctc_loss, frames_needed
+from transduce.nn.ctc.loss import consistency_loss, ctc_loss, frames_needed
 from transduce.nn.ctc.prefix_score import CtcPrefix
 
 V, END = 4, 3  # blank 0, labels 1 and 2, and a column for the end
@@ -223,3 +223,25 @@ def test_what_cannot_be_stays_so_beside_a_longer_neighbour() -> None:
         assert bool(together.total_BN[0].isneginf()) == impossible
         assert bool(next_11V.isneginf().all()) == impossible
         torch.testing.assert_close(next_11V, alone.next_log_probs())
+
+
+def test_consistency_is_the_divergence_of_two_views_of_each_frame() -> None:
+    """By a plain loop; the target of each divergence is a constant, and padding counts nowhere."""
+    torch.manual_seed(0)
+    logits_BSV = (2 * torch.randn(4, 5, V)).requires_grad_()  # two recordings, two views
+    lengths_B = torch.tensor([5, 3, 5, 3])
+    loss = consistency_loss(logits_BSV, lengths_B)
+    (gradient_BSV,) = torch.autograd.grad(loss, [logits_BSV])
+    p_BSV, expected = logits_BSV.detach().softmax(-1), 0.0
+    for row in range(4):
+        other = (row + 2) % 4
+        for frame in range(5):
+            p, q = p_BSV[row, frame], p_BSV[other, frame]
+            inside = frame < int(lengths_B[row])
+            if inside:
+                expected += sum(float(q[v] * (q[v] / p[v]).log()) for v in range(V)) / 2
+            # As the target has no gradient: ∂KL(q‖p)/∂logits of p = p − q.
+            torch.testing.assert_close(gradient_BSV[row, frame], inside * (p - q) / 2)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    longer_BSV = torch.cat((logits_BSV, torch.randn(4, 3, V)), dim=1)
+    torch.testing.assert_close(consistency_loss(longer_BSV, lengths_B), loss)
