@@ -115,7 +115,7 @@ def score(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     model = load(folder, str(pick_device(asked.device)))
     start = time.perf_counter()
     files = [table.parent / row[path] for row in rows]
-    outputs = model.run(files, language="en", timestamps=False, beam=1)
+    outputs = model.run(files, language="en", timestamps=False, beam=1, fallback=False)
     seconds = time.perf_counter() - start
     texts = [plain(output.text) for output in outputs]
     found = measure(["cer", "wer"], texts, [[row[text]] for row in rows])

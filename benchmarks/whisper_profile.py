@@ -101,6 +101,7 @@ def main() -> None:
     files = read_list(asked.audio, asked.limit)
     waves = [read(str(file)) for file, _ in files]
     more = {"rate": RATE, "beam": asked.beam, "language": asked.language, "timestamps": False}
+    more["fallback"] = False
 
     def run() -> None:
         model.run(waves, **more)

@@ -99,7 +99,7 @@ def transduce_model(reported: dict[str, Any]) -> Transcribe:
         given: list[Any] = list(files)
         if reported["device"] == "cuda":
             given = [read(file) for file in files]
-        outputs = model.run(given, beam=reported["beam"], **more)
+        outputs = model.run(given, beam=reported["beam"], fallback=False, **more)
         return [(output.text, output.language) for output in outputs]
 
     return transcribe

@@ -394,7 +394,7 @@ class RunKeywords(TypedDict, total=False):
     fallback: Annotated[
         bool,
         Setting(
-            False,
+            True,
             "Sample again where an output is unlikely or repeats itself.",
             kind="whisper",
             search=False,

@@ -86,6 +86,8 @@ def _answers(
     sources = [item.source for item in prepared.items]
     searches = "validation.beam" not in TASK_RULES[recipe.task].unused_keys
     settings: dict[str, Any] = {"beam": recipe.validation.beam} if searches else {}
+    if recipe.audio is not None and recipe.audio.prompt is not None:
+        settings["fallback"] = False  # samples would hide how a checkpoint is, and take their time
     own = sources[ranks.rank :: ranks.count]
     outputs: list[Output] = []
     if isinstance(model, SpeechModel):  # some of them with all details

@@ -98,7 +98,7 @@ class WhisperModel(SpeechModel):
     def recordings(self) -> WhisperInput:
         return WhisperInput(self)
 
-    against_loops = "try fallback=True (--fallback), which decodes such passages again"
+    against_loops = "try no_repeat_ngram (--no-repeat-ngram), and leave fallback on"
 
     @classmethod
     def build(
@@ -129,7 +129,7 @@ class WhisperModel(SpeechModel):
         timestamps: bool | None = None,
         prompt: str = "",
         previous_text: bool = False,
-        fallback: bool = False,
+        fallback: bool = True,
         **asked: Any,
     ) -> list[Output]:
         """One output per source, in order; sources and further keywords as in SpeechModel.run.
@@ -138,7 +138,8 @@ class WhisperModel(SpeechModel):
         "transcribe", or "translate" to English. timestamps: predict them, which gives segments;
         recordings longer than 30 s need them. prompt: text that goes before, such as names to
         spell. previous_text: each window sees the text of the one before. fallback: outputs that
-        repeat themselves or are unlikely are sampled again, at rising temperatures.
+        repeat themselves or are unlikely are sampled again, at rising temperatures (not with
+        `sample`, which has its own); an observer then sees the text of each window at its end.
         """
         options = self._options(language, task, timestamps)
         recordings = self.recordings.split(sources, rate, tags)
@@ -157,7 +158,8 @@ class WhisperModel(SpeechModel):
                             self.target_tokens.encode(prompt) if prompt else [],
                         )
                     )
-            windows = Windows(self, options, times, previous_text, fallback, observer, asked)
+            again = fallback and not self.is_watched  # a lens looks at one search
+            windows = Windows(self, options, times, previous_text, again, observer, asked)
             with inference(self):
                 windows.run(sorted(progress, key=lambda one: one.number))
         return [self._joined(recording) for recording in recordings]

@@ -112,7 +112,8 @@ class Windows:
         asked: Mapping[str, Any],
     ) -> None:
         self.model, self.options, self.times = model, options, times
-        self.previous_text, self.fallback = previous_text, fallback
+        self.previous_text = previous_text
+        self.fallback = fallback and not asked.get("sample", False)  # it has its own temperature
         self.observer, self.asked = observer, dict(asked)
         self.rate = model.recordings.settings.sample_rate
         self.size = round(model.recordings.longest * self.rate)
@@ -169,14 +170,9 @@ class Windows:
             segments = [self._named(some[place]) for place in places]
             asked = dict(self.asked)
             if self.observer is not None:
-                cut = {one.number for one in some if not one.recording.whole}
-                asked["observer"] = PartObserver(self.observer, numbers, hidden=cut)
+                hidden = {one.number for one in some if not self._shows_tokens(one)}
+                asked["observer"] = PartObserver(self.observer, numbers, hidden=hidden)
             outputs = self.model.decode_windows(segments, call, encoder, **asked)
-            if self.fallback:
-                outputs = [
-                    self._again(segment, output, call, encoder, of_one_source(self.asked, place))
-                    for place, (segment, output) in enumerate(zip(segments, outputs, strict=True))
-                ]
             # Whether anything is said matters only where the output is unlikely.
             unlikely = [
                 place
@@ -184,8 +180,13 @@ class Windows:
                 if _mean(output) < UNLIKELY and place not in detected
             ]
             self._listen(some, unlikely, detected, encoder, languages=False)
-            for place, output in zip(places, outputs, strict=True):
-                self._take(some[place], detected.get(place), output, encoder)
+            for number, (place, output) in enumerate(zip(places, outputs, strict=True)):
+                one, heard = some[place], detected.get(place)
+                silent = heard is not None and heard.no_speech > NO_SPEECH
+                if self.fallback and not (silent and _mean(output) < UNLIKELY):
+                    own = of_one_source(self.asked, number)
+                    output = self._again(segments[number], output, call, encoder, own)
+                self._take(one, output, silent and _mean(output) < UNLIKELY, encoder)
 
     def _listen(
         self,
@@ -222,7 +223,8 @@ class Windows:
         encoder: EncoderCache,
         asked: Mapping[str, Any],
     ) -> Output:
-        """The output of the lowest temperature that is neither repetitive nor unlikely.
+        """The output of the lowest temperature that is neither repetitive nor unlikely; where there
+        is none, the likeliest of those that do not repeat themselves, or of all.
 
         All that was asked for holds for samples too, but that a beam is not in groups. Minimum
         Bayes risk decoding has a number of samples of its own, and chooses among them.
@@ -230,32 +232,27 @@ class Windows:
         nbest = asked.get("nbest", 1)
         maximum = nbest if asked.get("mbr") else max(DRAWN, nbest)
         drawn = {**asked, "sample": True, "groups": 1, "nbest": maximum}
+        tried = [output]
         for temperature in TEMPERATURES:
-            if not self._is_poor(output):
-                break
+            if not _repeats(tried[-1]) and _mean(tried[-1]) >= UNLIKELY:
+                return tried[-1]
             drawn["temperature"] = temperature
             (output,) = self.model.decode_windows([segment], call, encoder, **drawn)
             shown = output.alternatives[:nbest] if nbest > 1 else []
-            output = replace(output, alternatives=shown)
-        return output
-
-    def _is_poor(self, output: Output) -> bool:
-        text = output.text.encode()
-        repeats = len(text) / max(1, len(zlib.compress(text))) > REPEATING
-        return repeats or _mean(output) < UNLIKELY
+            tried.append(replace(output, alternatives=shown))
+        return max(tried, key=lambda one: (not _repeats(one), _mean(one)))
 
     # ------------------------------------------------------------------------ its output
 
-    def _take(
-        self,
-        one: Progress,
-        detected: DetectedLanguage | None,
-        output: Output,
-        encoder: EncoderCache,
-    ) -> None:
+    def _shows_tokens(self, one: Progress) -> bool:
+        """Whether an observer sees tokens as they are chosen. Those of an output that may be
+        decoded again, or is cut at its timestamps, are shown when they are certain."""
+        return one.recording.whole and not self.fallback
+
+    def _take(self, one: Progress, output: Output, silent: bool, encoder: EncoderCache) -> None:
         """Add the output of a window to its recording, and go on to the next window.
 
-        detected: None where it does not matter whether anything is said.
+        silent: nothing is said there.
         """
         seconds = len(self._window(one)) / self.rate
         tokens = self.model.prompt_tokens
@@ -263,11 +260,11 @@ class Windows:
         if not self.options.timestamps:
             ids = tokens.text(output.ids)
             found, done = ([Segment(0.0, seconds, ids)] if ids else []), seconds
-        if detected is not None and detected.no_speech > NO_SPEECH and _mean(output) < UNLIKELY:
+        if silent:
             found, done = [], seconds
         offset = one.start + one.done / self.rate
         shown = self._shown(one, output, found, (offset, done), encoder)
-        if self.observer is not None and not one.recording.whole and shown.text:
+        if self.observer is not None and not self._shows_tokens(one) and shown.text:
             text = " " * any(before.text for before in one.recording.outputs) + shown.text
             if one.number in self.observer.watched:
                 self.observer.token(one.number, TokenStep(text, text, output.log_probability))
@@ -359,6 +356,11 @@ STATES_A_SECOND = 50
 def _mean(output: Output) -> float:
     """The mean log-probability of its tokens."""
     return output.log_probability / (len(output.ids) + 1)
+
+
+def _repeats(output: Output) -> bool:
+    text = output.text.encode()
+    return len(text) / max(1, len(zlib.compress(text))) > REPEATING
 
 
 class Segment(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models.call_context import Call
 from transduce.tasks.audio_input import AudioSegment
+from transduce.tasks.observer import RunObserver, TokenStep, Watch
 from transduce.tasks.transduce import load
 from transduce.whisper import WhisperModel, windows
 from transduce.whisper.steps import DetectedLanguage
@@ -31,7 +32,8 @@ def model() -> WhisperModel:
 
 
 def run(model: WhisperModel, waves: list[Any], **asked: Any) -> list[Any]:
-    return model.run(waves, rate=RATE, **{"beam": 2, **asked})
+    """Without fallback, if it is not asked for: outputs of random weights are all unlikely."""
+    return model.run(waves, rate=RATE, **{"beam": 2, "fallback": False, **asked})
 
 
 def test_outputs_do_not_depend_on_neighbours(model: WhisperModel) -> None:
@@ -158,13 +160,86 @@ def test_previous_text_and_a_prompt_are_seen(model: WhisperModel) -> None:
     assert run(model, [LONG], language="en", prompt="the tea of uncle")[0].text != plain
 
 
-def test_fallback_samples_unlikely_outputs_again(model: WhisperModel) -> None:
-    asked: dict[str, Any] = {"language": "en", "max_length": 8}
-    plain = run(model, WAVES[:2], **asked)
-    again = run(model, WAVES[:2], fallback=True, **asked)
-    same = run(model, WAVES[:2], fallback=True, **asked)
-    assert [one.text for one in again] != [one.text for one in plain]  # random weights: unlikely
-    assert [one.text for one in again] == [one.text for one in same]
+def test_fallback_samples_again_by_default(
+    model: WhisperModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same seed the same output; none that the caller samples himself."""
+    monkeypatch.setattr(windows, "REPEATING", 0.0)  # whatever is found
+    asked: dict[str, Any] = {"language": "en", "max_length": 8, "beam": 1, "timestamps": False}
+    asked["rate"] = RATE
+    calls: list[float | None] = []
+    decode = model.decode_windows
+
+    def counted(*given: Any, **more: Any) -> list[Output]:
+        calls.append(more.get("temperature"))
+        return decode(*given, **more)
+
+    monkeypatch.setattr(model, "decode_windows", counted)
+    texts = [model.run(WAVES[:1], seed=7, **asked)[0].text for _ in range(2)]
+    assert calls == [None, 0.2, 0.4, 0.6, 0.8, 1.0] * 2
+    assert texts[0] == texts[1]
+    del calls[:]
+    model.run(WAVES[:1], fallback=False, **asked)
+    model.run(WAVES[:1], sample=True, temperature=0.7, **asked)
+    assert calls == [None, 0.7]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "chosen"),
+    [
+        # text, mean log-probability
+        ([("tea " * 30, -0.1), ("the tea", -1.5), ("for uncle", -1.2), ("a", -3.0)], "for uncle"),
+        ([("tea " * 30, -0.4), ("uncle " * 30, -0.1)], "uncle " * 30),
+    ],
+)
+def test_if_no_temperature_helps_the_best_is_kept(
+    model: WhisperModel,
+    monkeypatch: pytest.MonkeyPatch,
+    outputs: list[tuple[str, float]],
+    chosen: str,
+) -> None:
+    """What does not repeat itself, and of that the likeliest."""
+    found = []
+    for text, mean in outputs:
+        ids = model.target_tokens.encode(text)
+        found.append(Output(text, mean, ids=ids, log_probability=mean * (len(ids) + 1)))
+    given = iter([*found, *found[-1:] * 6])
+    monkeypatch.setattr(model, "decode_windows", lambda *_, **__: [next(given)])
+    (output,) = model.run(WAVES[:1], rate=RATE, language="en", timestamps=False)
+    assert output.text == chosen.strip()
+
+
+def test_silence_is_not_decoded_again(model: WhisperModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = model.target_tokens.encode(" tea")
+    first = Output(" tea", -2.0, ids=ids, log_probability=-2.0 * (len(ids) + 1))
+    calls = poor_at_first(model, monkeypatch, first)
+
+    def silent(waves: Any, encoder: Any, *, languages: bool) -> list[DetectedLanguage]:
+        return [DetectedLanguage({"de": 1.0}, no_speech=0.9) for _ in waves]
+
+    monkeypatch.setattr(model, "listen", silent)
+    (output,) = model.run(WAVES[:1], rate=RATE, language="en", timestamps=False)
+    assert (output.text, len(calls)) == ("", 1)
+
+
+def test_an_observer_never_sees_what_is_taken_back(model: WhisperModel) -> None:
+    """Without fallback each token as it is chosen; with it the text that is certain."""
+    seen: list[str] = []
+
+    class Observer(RunObserver):
+        watched: ClassVar[dict[int, Watch]] = {0: Watch()}
+
+        def token(self, source: int, step: TokenStep) -> None:
+            seen.append(step.text)
+
+    asked: dict[str, Any] = {"language": "en", "timestamps": False, "beam": 1, "max_length": 8}
+    asked |= {"only": [" tea for uncle"], "min_length": 4}
+    (plain,) = run(model, WAVES[:1], observer=Observer(), **asked)
+    assert "".join(seen).strip() == plain.text
+    assert len(seen) > 3
+    del seen[:]
+    (again,) = run(model, WAVES[:1], observer=Observer(), fallback=True, **asked)
+    assert seen == [again.text]
 
 
 @pytest.mark.parametrize(
@@ -265,8 +340,8 @@ def test_score_and_stream_agree_with_run(model: WhisperModel) -> None:
 
 def test_lens_sees_the_prompt_too(model: WhisperModel) -> None:
     with model.lens("decoder.*.cross_attention") as seen:
-        run(model, [WAVES[0]], language="fr", timestamps=False)
-    (one,) = seen.entries
+        run(model, [WAVES[0]], language="fr", timestamps=False, fallback=True)
+    (one,) = seen.entries  # nothing is decoded again while a lens looks
     assert one.target_tokens[:3] == ["<|fr|>", "<|transcribe|>", "<|notimestamps|>"]
     for weights in one.weights.values():
         assert weights.shape[1] == len(one.target_tokens)

@@ -193,7 +193,10 @@ class AgreementRecogniser(LiveRecogniser):
         """every: seconds of new audio after which an utterance is recognised again. margin:
         decibels that speech is above noise. settings: of `model.run`, and when an utterance is
         over (endpoint.py)."""
-        usual = EVERY if model.recordings.settings.prompt is None else EVERY_WINDOW
+        prompted = model.recordings.settings.prompt is not None
+        usual = EVERY_WINDOW if prompted else EVERY
+        self.partial = {"fallback": False} if prompted else {}
+        """Settings of what is soon recognised again."""
         self.every = usual if every is None else every
         if not 0 < self.every < 60 or not 0 < margin < 60:
             raise ModelError(
@@ -220,9 +223,10 @@ class AgreementRecogniser(LiveRecogniser):
             if piece is not None:  # word times cost a further pass: only where they may be final
                 key = (session.tags, piece.kind != PARTIAL)
                 groups.setdefault(key, []).append((session, piece))
-        for (tags, times), asked in groups.items():
+        for (tags, final), asked in groups.items():
             sources = [AudioSegment.of("live audio", piece.wave) for _, piece in asked]
-            outputs = self.model.run(sources, tags=tags, times=times, **self.settings)
+            settings = {**self.settings, **({} if final else self.partial)}
+            outputs = self.model.run(sources, tags=tags, times=final, **settings)
             for (session, _), output in zip(asked, outputs, strict=True):
                 session.answer(output)
         return [session.new_transcripts() for session in own]
