@@ -14,6 +14,7 @@ import torch
 
 from lives import Command, cache_in
 from tones import RATE, tones
+from tones import RECIPE as TONES
 from transduce import load
 from transduce.data.audio.intervals import parse_textgrid
 from transduce.evaluation.evaluate import evaluate_folder
@@ -281,3 +282,31 @@ def test_formats_of_sound_are_not_for_text(command: Command, run: Path, folder: 
     result = command("run", run, folder / "sounds" / "test0.wav", "--format", "mp3")
     assert result.returncode == 2
     assert "for this model it must be text, json, srt, vtt, textgrid" in result.stderr
+
+
+@pytest.mark.slow
+def test_single_words_that_are_concatenated_teach_to_read_sequences(tmp_path: Path) -> None:
+    """As of a model of spoken digits that is to read telephone numbers."""
+    words = [a + b for a in "abcde" for b in "abcde" if a != b]
+    draw = np.random.default_rng(1)
+    texts = {
+        "train": words * 12,
+        "valid": words,
+        "test": [" ".join(draw.choice(words, 4)) for _ in range(30)],
+    }
+    for split, said in texts.items():
+        lines = ["path\ttext"]
+        for number, text in enumerate(said):
+            wave = np.concatenate([tones(word, number) for word in text.split()])
+            soundfile.write(tmp_path / f"{split}{number}.wav", wave, RATE)
+            lines.append(f"{split}{number}.wav\t{text}")
+        (tmp_path / f"{split}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    (tmp_path / "tones.yaml").write_text(TONES, "utf-8")
+    errors = {}
+    for name, given in (("alone", "null"), ("concatenated", "{pause: [0.0, 0.2]}")):
+        recipe = load_recipe(tmp_path / "tones.yaml", [f"data.concatenate={given}"])
+        model = train(recipe, tmp_path / name).model
+        found = evaluate_folder(model, tmp_path / name, split="test")
+        errors[name] = found.metrics["wer"].value
+    assert errors["alone"] > 50
+    assert errors["concatenated"] < 15

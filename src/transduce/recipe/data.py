@@ -116,6 +116,35 @@ class Hallucination(Section):
     )
 
 
+Seconds = Annotated[float, Field(ge=0, le=60)]
+
+
+class Concatenate(Section):
+    """Concatenation of recordings: training appends others to some of them, with a pause between,
+    so that a model of single words reads sequences of them."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5, description="share of the recordings that others are appended to, anew in each epoch"
+    )
+    recordings: Annotated[int, Field(ge=2, le=100)] = Field(
+        4,
+        description="the most recordings in a row, drawn from two on; they have the same group, "
+        "such as the speaker, and the same tags, and fit into max_length together",
+    )
+    pause: Annotated[list[Seconds], Field(min_length=2, max_length=2)] = Field(
+        [0.1, 0.5], description="shortest and longest pause between two, in seconds"
+    )
+    separator: str = Field(
+        " ", description="what stands between their texts, of characters; subwords need a space"
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.pause[0] > self.pause[1]:
+            raise InvalidValue("pause", f"is {self.pause}; give the shortest first")
+        return self
+
+
 LanguageCode = Annotated[str, Field(pattern=CODE), "a language code, such as en"]
 
 
@@ -153,6 +182,11 @@ class Data(Section):
         None,
         description="hallucinated pairs, a data augmentation for inflection: invented stems in "
         "training pairs; default: none",
+    )
+    concatenate: Concatenate | None = Field(
+        None,
+        description="of audio, concatenate some recordings in training; {}: with the defaults; "
+        "null: off",
     )
     multiple_references: bool = Field(
         False,

@@ -237,6 +237,8 @@ class Recipe(Section):
                     raise InvalidValue(key, f"is {value}, but CTC needs audio; leave it out")
             if self.train.cr_ctc is not None:
                 raise InvalidValue("train.cr_ctc", "is given, but CTC needs audio; leave it out")
+            if self.data.concatenate is not None:
+                raise InvalidValue("data.concatenate", "is for audio; leave it out")
             return self
         if self.task not in AUDIO_TASKS:
             tasks = " or ".join(AUDIO_TASKS)
@@ -269,6 +271,9 @@ class Recipe(Section):
                 part, _, name = key.partition(".")
                 shown = str(getattr(getattr(self, part), name)).lower()
                 raise InvalidValue(key, f"is {shown}, but {why}")
+        if self.data.concatenate is not None and (labels or self.audio.prompt is not None):
+            why = "a label is of one recording" if labels else "audio.prompt begins every target"
+            raise InvalidValue("data.concatenate", f"is given, but {why}; leave it out")
         if self.train.cr_ctc is not None and not self.model.ctc_weight:
             raise InvalidValue(
                 "train.cr_ctc",

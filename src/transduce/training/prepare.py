@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+from transduce.data.audio.concatenate import concatenating
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings
 from transduce.data.batches.blocks import cut
 from transduce.data.batches.bucketing import Batches
@@ -147,7 +148,11 @@ def prepare(
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)
-    batches.vary = augmenting(data, *tokens)
+    concatenated = None
+    if recipe.audio is not None:
+        capacity = max_length_of(recipe.model.decoder)
+        concatenated = concatenating(data, recipe.audio, *tokens, capacity)
+    batches.vary = augmenting(data, *tokens, concatenated)
     batches.mix = mix
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "language_modeling":

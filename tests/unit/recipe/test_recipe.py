@@ -345,6 +345,10 @@ def test_a_table_of_sound_files_is_enough() -> None:
         ("decode.ctc_weight=0.3", "decode.ctc_weight is 0.3, but model.ctc_weight is 0"),
         ("train.cr_ctc={}", "train.cr_ctc is given, but model.ctc_weight is 0"),
         (
+            "data.concatenate={pause: [0.5, 0.1]}",
+            "data.concatenate.pause is [0.5, 0.1]; give the shortest first",
+        ),
+        (
             "model.ctc_weight=1",
             "model.ctc_weight is 1; it must be a number of at least 0 and below 1",
         ),
@@ -381,6 +385,7 @@ def test_what_sound_is_for() -> None:
     complaints = {
         "task=tag": "audio is for task: transduce or classify, not for tag",
         "model.ctc_weight=0.3": "CTC needs a text as target, not a label",
+        "data.concatenate={}": "a label is of one recording",
         "model.word_dropout=0.1": "audio has no words",
     }
     for key, why in complaints.items():
@@ -400,6 +405,7 @@ def test_corpora_of_sound_in_a_list() -> None:
 def test_ctc_is_for_sound() -> None:
     assert "model.ctc_weight is 0.3, but CTC needs audio" in complaint(DATA, "model.ctc_weight=0.3")
     assert "train.cr_ctc is given, but CTC needs audio" in complaint(DATA, "train.cr_ctc={}")
+    assert "data.concatenate is for audio" in complaint(DATA, "data.concatenate={}")
     assert "data.train does not match the other corpora, whose sources are text" in complaint(
         DATA, "audio=", "data.train={file: a.tsv, audio: path}"
     )

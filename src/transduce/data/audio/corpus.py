@@ -62,6 +62,8 @@ class AudioCorpus(Encoded):
     """Frames that shorter recordings are padded to, and so take in a batch."""
     tags: NDArray[np.uint8] | None = None
     """Tags of each row, one-hot in the order of the vocabulary; None: no tags."""
+    groups: NDArray[np.int64] | None = None
+    """The number of each row's group, such as its speaker; None: there are no groups."""
 
     @property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -72,26 +74,21 @@ class AudioCorpus(Encoded):
 
     def source(self, row: int) -> NDArray[np.int32]:
         """The samples of a row, a view."""
-        start, end = self._places(np.array([row]))
-        return self.source_ids[start[0] : end[0]]
+        starts = self.source_offsets if self.starts is None else self.starts
+        size = self.source_offsets[row + 1] - self.source_offsets[row]
+        return self.source_ids[starts[row] : starts[row] + size]
 
     def wave(self, row: int) -> Wave:
         """The samples of a row with the type of samples, a view."""
         return self.source(row).view(np.int16)
 
-    def _places(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Start and end of rows in `source_ids`."""
-        starts = self.source_offsets if self.starts is None else self.starts
-        sizes = self.source_offsets[rows + 1] - self.source_offsets[rows]
-        return starts[rows], starts[rows] + sizes
-
     def waves(self, rows: NDArray[np.int64]) -> tuple[Wave, NDArray[np.int64]]:
         """The samples of rows as a batch, padded with zeros, and the length of each."""
-        starts, ends = self._places(rows)
-        padded = np.zeros((len(rows), int((ends - starts).max(initial=1))), np.int16)
-        for row, start, end in zip(padded, starts.tolist(), ends.tolist(), strict=True):
-            row[: end - start] = self.source_ids[start:end]
-        return padded, ends - starts
+        sizes = self.source_offsets[rows + 1] - self.source_offsets[rows]
+        padded = np.zeros((len(rows), int(sizes.max(initial=1))), np.int16)
+        for place, row, size in zip(padded, rows.tolist(), sizes.tolist(), strict=True):
+            place[:size] = self.source(row)
+        return padded, sizes
 
     def too_fast(self, subsampling: int = 4) -> int:
         """The number of sources with fewer encoder states than CTC needs for their transcripts.
@@ -203,6 +200,7 @@ def encode_recordings(
         tags=None
         if audio.prompt is not None
         else _tags_of_rows([pairs[number] for number in kept], source_tokens),
+        groups=_groups_of_rows([pairs[number] for number in kept]),
     )
     report.target_tokens = len(encoded.target_ids)
     report.target_unknown = int((encoded.target_ids == UNKNOWN).sum())
@@ -233,6 +231,14 @@ def _tags_of_rows(pairs: Sequence[Pair], source_tokens: Tokens) -> NDArray[np.ui
     if not known:
         return None
     return np.array([[tag in pair.tags for tag in known] for pair in pairs], np.uint8)
+
+
+def _groups_of_rows(pairs: Sequence[Pair]) -> NDArray[np.int64] | None:
+    names = [pair.group for pair in pairs]
+    if not any(names):
+        return None
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names], np.int64)
 
 
 def _joined(rows: list[list[int]], kept: list[int]) -> NDArray[np.int32]:

@@ -35,7 +35,8 @@ def learned_tokens(
     # What a plugin makes of a text may change with it.
     if any(one.file is not None or one.level in register.tokenizer for one in asked):
         return train_tokens(data, print_line)
-    how = json.dumps([FORMAT, tokenizers.__version__, sides.model_dump(mode="json")])
+    parts = [FORMAT, tokenizers.__version__, sides.model_dump(mode="json")]
+    how = json.dumps(parts + ([data.concatenate.separator] if data.concatenate else []))
     path = cache_folder / f"{content_key(data.train, data.folder, how)}.tokens.json"
     kept = _load(path, len(asked))
     if kept is not None:

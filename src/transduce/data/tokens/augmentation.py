@@ -11,10 +11,15 @@ from transduce.data.tokens.subword_regularization import Vary, splitting
 from transduce.data.tokens.tokenizer import Tokens
 
 
-def augmenting(data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -> Vary | None:
-    """The function that varies a corpus in each epoch; None if nothing is asked for."""
+def augmenting(
+    data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, last: Vary | None = None
+) -> Vary | None:
+    """The function that varies a corpus in each epoch; None if nothing is asked for.
+
+    last: what follows all of it.
+    """
     made = [make(data, source_tokens, target_tokens) for make in (splitting, hallucinating)]
-    steps = [step for step in (*made, shuffling(data, source_tokens)) if step is not None]
+    steps = [step for step in (*made, shuffling(data, source_tokens), last) if step is not None]
     if not steps:
         return None
 

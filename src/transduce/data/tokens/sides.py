@@ -43,18 +43,13 @@ def train_tokens(
 
     tags = tags_of(data.train, data.folder)
 
-    def texts(share: float, *sides: str) -> Iterable[str]:
-        return side_texts(data, *sides, share=share)
-
     def make(settings: recipe.Tokens, *sides: str) -> Tokens:
         needed = tags if "source" in sides else []
+
         if settings.file is None:
-            return Tokens.train(
-                settings,
-                texts(share_of(settings), *sides),
-                needed,
-                texts(share_of(settings), sides[-1]),
-            )
+            share = share_of(settings)
+            texts = side_texts(data, *sides, share=share)
+            return Tokens.train(settings, texts, needed, side_texts(data, sides[-1], share=share))
         loaded = Tokens.load(locate(settings.file, data.folder), foreign=True)
         for tag in needed:
             if tag not in loaded.tags:
@@ -74,7 +69,15 @@ def train_tokens(
 
 
 def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[str]:
-    """The training texts of sides, or a random share of them, without tags."""
+    """The training texts of sides, or a random share of them, without tags.
+
+    Where texts are concatenated, a text in characters ends with what stands between two: a single
+    word may have no such character.
+    """
+    ending = ""
+    if data.concatenate is not None:
+        tokens = data.tokens.both or getattr(data.tokens, sides[-1])
+        ending = data.concatenate.separator if tokens.level == "character" else ""
     is_audio = audio_of(data.train) is not None
     if is_audio:  # with one vocabulary, transcripts are the targets
         sides = sides[-1:]
@@ -90,7 +93,7 @@ def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[s
         for pair in read_pairs(data.train, data.folder):
             if share >= 1.0 or draw() < share:
                 for side in sides:
-                    yield of_side(pair, side)
+                    yield of_side(pair, side) + ending
 
     return _Texts(start)
 

@@ -34,7 +34,9 @@ def splitting(data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -
         arrays = dict(vars(encoded))
         for side, share in shares.items():
             if share:
-                ids, offsets = f"{side}_ids", f"{side}_offsets"
+                # With audio, the text that the source's tokens are of is the transcript.
+                named = "transcript" if side == "source" and "transcript_ids" in arrays else side
+                ids, offsets = f"{named}_ids", f"{named}_offsets"
                 arrays[ids], arrays[offsets] = split_subwords(
                     arrays[ids], arrays[offsets], halves[side], share, random, data.max_length
                 )
