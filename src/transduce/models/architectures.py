@@ -479,7 +479,7 @@ def Conformer(
     with _named_as_arguments(names | {"audio.window": "window_ms", "audio.hop": "hop_ms"}):
         settings = recipe.checked(recipe.Model, "model", model)
         heard = recipe.checked(recipe.Audio, "audio", audio)
-        recipe.check_chunk(settings.encoder, heard, settings.ctc_weight)
+        recipe.check_chunk(settings, heard)
         return build_audio(settings, heard, Vocabulary(transcript, vocabulary))
 
 

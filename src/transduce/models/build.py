@@ -35,6 +35,7 @@ from transduce.models.label_network import LabelNetwork, assemble_label_network,
 from transduce.models.language_model import LanguageModelNetwork, assemble_language_model
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
 from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend, SpeechLabelNetwork
+from transduce.models.transducer import PredictionNetwork, SpeechTransducer
 from transduce.models.word_embedding import WordEmbedding
 from transduce.nn import positions
 from transduce.nn.chunks import ChunkSizes
@@ -44,6 +45,7 @@ from transduce.nn.speech.background_noise import BackgroundNoise
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
 from transduce.nn.speech.whisper import WhisperMel
+from transduce.nn.transducer.joint import Joint
 from transduce.nn.transformer import LayerSettings, build_norm
 from transduce.registry import Registry, register
 
@@ -106,6 +108,27 @@ def build_audio(
     decoder = build_decoder(settings.decoder, width, dropout, target_embedding, settings.encoder)
     head = output_head(target_embedding, width, settings.tie_embeddings, settings.output_bias)
     return SpeechEncoderDecoder(front, encoder, decoder, head, ctc, settings.ctc_weight).built()
+
+
+def build_transducer(
+    settings: recipe.Model, audio: recipe.Audio, vocabulary: Vocabulary, tags: int = 0
+) -> SpeechTransducer:
+    """A transducer over waveforms; the source's vocabulary is the transcript's, of CTC."""
+    width, dropout = settings.width, settings.dropout
+    assert settings.encoder is not None  # the recipe holds this
+    assert settings.decoder is not None
+    assert settings.transducer is not None
+    front = build_audio_frontend(settings, audio, tags)
+    encoder = build_encoder(settings.encoder, width, dropout, chunk_sizes(settings, audio))
+    embedding = build_embedding(vocabulary.target, width, settings.decoder, dropout)
+    ctc = nn.Linear(width, vocabulary.source) if settings.ctc_weight else None
+    decoder = build_decoder(settings.decoder, width, dropout, embedding, alone=True)
+    assert isinstance(decoder, PredictionNetwork)
+    joint_width = settings.transducer.joint_width or width
+    joint = Joint(width, joint_width)
+    head = output_head(embedding, joint_width, settings.tie_embeddings, settings.output_bias)
+    parts = (front, encoder, decoder, joint, head, ctc, settings.ctc_weight)
+    return SpeechTransducer(*parts).built()
 
 
 def build_language_model(settings: recipe.Model, vocabulary: int) -> LanguageModelNetwork:

@@ -19,7 +19,7 @@ from transduce.models.encoder_decoder import EncoderDecoder, Head
 from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.models.encoders import Encoder
 from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
-from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses
+from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses, TrainableNetwork
 from transduce.nn.ctc.loss import consistency_loss, ctc_loss
 from transduce.nn.linear import linear
 from transduce.nn.loss import Loss
@@ -209,29 +209,15 @@ def encode_audio(
     return memory
 
 
-class SpeechEncoderDecoder(EncoderDecoder):
-    """An encoder-decoder over waveforms; with CTC, its encoder alone predicts the transcript too.
+class SpeechNetwork(TrainableNetwork):
+    """What networks that write what they hear share: the encoder of waveforms, and CTC, by which
+    the encoder alone predicts the transcript. PAD is CTC's blank."""
 
-    Joint training as in Watanabe et al. 2017, https://arxiv.org/abs/1609.06773: the loss is
-    (1 − w) of attention's and w of CTC's. PAD is CTC's blank.
-    """
-
-    front: SpeechFrontend  # type: ignore[assignment]
-
-    def __init__(
-        self,
-        front: SpeechFrontend,
-        encoder: Encoder,
-        decoder: Decoder,
-        head: Head,
-        ctc: nn.Linear | None,
-        ctc_weight: float,
-    ) -> None:
-        super().__init__(front, encoder, decoder, head)  # type: ignore[arg-type]
-        self.ctc = ctc
-        self.ctc_weight = ctc_weight
-        self.unscored: tuple[int, int] | None = None
-        """Tokens from … to (not included) that are given, as a prompt is, and so not learned."""
+    front: SpeechFrontend
+    encoder: Encoder
+    ctc: nn.Linear | None
+    """None: without CTC."""
+    ctc_weight: float
 
     def encode(
         self,
@@ -264,6 +250,31 @@ class SpeechEncoderDecoder(EncoderDecoder):
         assert self.ctc is not None
         logits_SV = linear(states_SD, self.ctc.weight, self.ctc.bias)
         return torch.log_softmax(logits_SV.float(), dim=-1)
+
+
+class SpeechEncoderDecoder(SpeechNetwork, EncoderDecoder):
+    """An encoder-decoder over waveforms; with CTC, its encoder alone predicts the transcript too.
+
+    Joint training as in Watanabe et al. 2017, https://arxiv.org/abs/1609.06773: the loss is
+    (1 − w) of attention's and w of CTC's.
+    """
+
+    front: SpeechFrontend  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        front: SpeechFrontend,
+        encoder: Encoder,
+        decoder: Decoder,
+        head: Head,
+        ctc: nn.Linear | None,
+        ctc_weight: float,
+    ) -> None:
+        super().__init__(front, encoder, decoder, head)  # type: ignore[arg-type]
+        self.ctc = ctc
+        self.ctc_weight = ctc_weight
+        self.unscored: tuple[int, int] | None = None
+        """Tokens from … to (not included) that are given, as a prompt is, and so not learned."""
 
     def loss(
         self,

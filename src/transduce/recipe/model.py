@@ -322,6 +322,15 @@ class PooledEncoder(Section):
     kind: Literal["pooled"] = Field("pooled", description="bag of words, without context")
 
 
+class Transducer(Section):
+    """Transducer (RNN-T, Graves 2012): the decoder is the prediction network, which reads the
+    tokens so far; a joint network joins it with each encoder state."""
+
+    joint_width: PositiveInt | None = Field(
+        None, description="width of the joint network; null: model.width"
+    )
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, Mapping):
         return str(value.get("kind", "transformer"))
@@ -409,6 +418,11 @@ class Model(Section):
         description="for audio, weight of the CTC loss of the encoder (joint CTC/attention "
         "training); 0: off",
     )
+    transducer: Transducer | None = Field(
+        None,
+        description="for audio, a transducer (RNN-T), which writes while it hears; its decoder is "
+        "recurrent with attention: none, or convolutional with positions: none; null: off",
+    )
     pooling: Literal["mean", "attention", "last"] = Field(
         "mean",
         description="pooling of encoder states, for a classifier: mean; attention (the mean, "
@@ -495,8 +509,47 @@ class Model(Section):
         return self
 
 
-def check_chunk(encoder: Section | None, audio: Audio | None, ctc_weight: float) -> None:
+def check_transducer(model: Model, audio: Audio | None) -> None:
+    """What a transducer requires of the rest of a recipe. Raises InvalidValue."""
+    if model.transducer is None:
+        return
+    if audio is None:
+        raise InvalidValue(
+            "model.transducer", "is given, but only speech to text has transducers; leave it out"
+        )
+    if audio.features != "kaldi":
+        raise InvalidValue(
+            "model.transducer",
+            f"is given, but audio.features: {audio.features} are those of an imported model with "
+            f"attention; leave one out",
+        )
+    decoder = model.decoder
+    if isinstance(decoder, RecurrentDecoder):
+        if decoder.attention != "none":
+            raise InvalidValue(
+                "model.decoder.attention",
+                f"is {decoder.attention}, but the prediction network of a transducer hears "
+                f"nothing that it could attend to; set it to none",
+            )
+    elif isinstance(decoder, ConvolutionalDecoder):
+        if decoder.positions != "none":
+            raise InvalidValue(
+                "model.decoder.positions",
+                f"is {decoder.positions}, but the prediction network of a transducer knows its "
+                f"last tokens alone; set it to none",
+            )
+    else:
+        kind = getattr(decoder, "kind", "null")
+        raise InvalidValue(
+            "model.decoder.kind",
+            f"is {kind}, but the prediction network of a transducer goes from token to token: use "
+            f"{{kind: recurrent, attention: none}} or {{kind: convolutional, positions: none}}",
+        )
+
+
+def check_chunk(model: Model, audio: Audio | None) -> None:
     """What the chunks of an encoder require of the rest of a recipe. Raises InvalidValue."""
+    encoder, writes = model.encoder, model.ctc_weight or model.transducer is not None
     key, chunk = "model.encoder.chunk", getattr(encoder, "chunk", None)
     if not isinstance(chunk, Chunk):
         return
@@ -512,9 +565,11 @@ def check_chunk(encoder: Section | None, audio: Audio | None, ctc_weight: float)
             "is given, but audio.normalize is utterance, which needs the whole recording; set "
             "audio.normalize to global",
         )
-    if not ctc_weight:
+    if not writes:
         raise InvalidValue(
-            key, "is given, but live recognition needs CTC; set model.ctc_weight, such as 0.5"
+            key,
+            "is given, but live recognition needs CTC or a transducer; set model.ctc_weight, such "
+            "as 0.5",
         )
     for name, values in (("ms", [chunk.ms]), ("trained", chunk.trained)):
         for value in values:

@@ -21,7 +21,7 @@ from transduce.recipe.corpus import (
     is_tagged,
 )
 from transduce.recipe.data import Data
-from transduce.recipe.model import Model, RecurrentDecoder, check_chunk
+from transduce.recipe.model import Model, RecurrentDecoder, check_chunk, check_transducer
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.tasks import TASK_RULES, task_name
 from transduce.recipe.training import BleuTokenizer, Decode, MetricName, Train, Validation
@@ -297,7 +297,25 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check_chunk(self) -> Self:
         audio = self.audio if self.task == "transduce" else None
-        check_chunk(self.model.encoder, audio, self.model.ctc_weight)
+        check_chunk(self.model, audio)
+        return self
+
+    @model_validator(mode="after")
+    def _check_transducer(self) -> Self:
+        check_transducer(self.model, self.audio if self.task == "transduce" else None)
+        if self.model.transducer is None:
+            return self
+        for key in (
+            "train.r_drop",
+            "decode.ctc_weight",
+            "decode.coverage_penalty",
+            "decode.no_repeat_ngram",
+        ):
+            section, _, name = key.partition(".")
+            if value := getattr(getattr(self, section), name):
+                raise InvalidValue(
+                    key, f"is {value}, which a transducer (model.transducer) does not have; omit it"
+                )
         return self
 
     @model_validator(mode="after")

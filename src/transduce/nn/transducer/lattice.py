@@ -70,8 +70,8 @@ def both_sums(lattice: Lattice) -> Sums:
     blank_BSP, label_BSP, lengths_B, labels_B = lattice
     B, S, P = blank_BSP.shape
     # From a node to the one before it: the weight of that step is the one that stands at the node.
-    back_BS1 = (lengths_B[:, None, None] - 1 - torch.arange(S, device=lengths_B.device)[:, None])
-    back_B1P = (labels_B[:, None, None] - torch.arange(P, device=lengths_B.device))
+    back_BS1 = lengths_B[:, None, None] - 1 - torch.arange(S, device=lengths_B.device)[:, None]
+    back_B1P = labels_B[:, None, None] - torch.arange(P, device=lengths_B.device)
     turned = back_BS1.clamp(min=0), back_B1P.clamp(min=0)
     row_B11 = torch.arange(B, device=lengths_B.device)[:, None, None]
     across_BSP, up_BSP = _entering(lattice)

@@ -64,8 +64,8 @@ def test_the_loss_is_the_sum_over_all_alignments() -> None:
 
 def test_its_gradient_is_that_of_finite_differences() -> None:
     logits_BSPV, *rest = batch()
-    logits_BSPV.requires_grad_()
-    weight_B = torch.rand(len(CASES), dtype=torch.float64)
+    logits_BSPV, rest = logits_BSPV[:2].requires_grad_(), [x_B[:2] for x_B in rest]
+    weight_B = torch.tensor([1.0, 0.5], dtype=torch.float64)
     torch.autograd.gradcheck(lambda x: (weight_B * transducer_loss(x, *rest)[0]).sum(), logits_BSPV)
 
 
