@@ -26,6 +26,8 @@ class Kernel(IntEnum):
     AVX2 = 2
     VNNI = 3
     AMX = 4
+    SIMD128 = 5
+    """WebAssembly's."""
 
 
 class Epilogue(IntEnum):
@@ -106,6 +108,8 @@ class Step(ctypes.Structure):
         ("lengths", Address),
         ("head", Weight),
         ("log_probs", Address),
+        ("attention", Address),
+        ("self_attention", Address),
         ("workspace", Address),
         ("refused", c_int64),
     )
@@ -121,6 +125,7 @@ class Sources(ctypes.Structure):
         ("positions", Address),
         ("rotary", Address),
         ("states", Address),
+        ("attention", Address),
         ("workspace", Address),
         ("refused", c_int64),
     )
@@ -173,6 +178,7 @@ class RecurrentStep(ctypes.Structure):
         ("lengths", Address),
         ("head", Weight),
         ("log_probs", Address),
+        ("attention", Address),
         ("workspace", Address),
     )
 

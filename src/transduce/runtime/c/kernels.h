@@ -17,11 +17,16 @@
 #include <arm_neon.h>
 #elif defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
 #endif
 
 #define BLOCK 16   /* outputs in one block of the layout */
-/* Rows at a time. ARM's registers would hold the sums of six, but nothing else. */
+/* Rows at a time. ARM's registers would hold the sums of six, but nothing else; a browser may have
+ * 16 registers. */
 #if defined(__ARM_FEATURE_DOTPROD)
+#define MAX_ROWS 4
+#elif defined(__wasm_simd128__)
 #define MAX_ROWS 4
 #else
 #define MAX_ROWS 6
@@ -81,6 +86,38 @@ INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *to
         UNROLL for (int b = 0; b < blocks; b++)
             UNROLL for (int v = 0; v < 4; v++)
                 vst1q_s32(sums + (r * blocks + b) * BLOCK + 4 * v, sum[r][b][v]);
+}
+#endif
+
+#if defined(__wasm_simd128__)
+/* Levels become 16 bits wide; one instruction multiplies eight pairs and adds them two by two. The
+ * two halves of an output's sum stay apart until the end. */
+INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                    int64_t depth, const int rows, const int blocks, int32_t *sums) {
+    (void)totals, (void)blocks;
+    UNROLL for (int half = 0; half < 2; half++) { /* of a block: the sums of all do not fit */
+        v128_t sum[MAX_ROWS][4];
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_i32x4_const(0, 0, 0, 0);
+        for (int32_t k = 0; k < (int32_t)depth; k += 4) {
+            const int8_t *place = weights + k * BLOCK + half * 32;
+            v128_t w[4];
+            UNROLL for (int v = 0; v < 4; v++) w[v] = wasm_i16x8_load8x8(place + 8 * v);
+            UNROLL for (int r = 0; r < rows; r++) {
+                const v128_t x =
+                    wasm_i16x8_extend_low_i8x16(wasm_v128_load32_splat(levels + r * (int32_t)depth + k));
+                UNROLL for (int v = 0; v < 4; v++)
+                    sum[r][v] = wasm_i32x4_add(sum[r][v], wasm_i32x4_dot_i16x8(w[v], x));
+            }
+        }
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < 4; v += 2) {
+                const v128_t a = sum[r][v], b = sum[r][v + 1];
+                const v128_t even = wasm_i32x4_shuffle(a, b, 0, 2, 4, 6);
+                const v128_t odd = wasm_i32x4_shuffle(a, b, 1, 3, 5, 7);
+                wasm_v128_store(sums + r * BLOCK + half * 8 + 2 * v, wasm_i32x4_add(even, odd));
+            }
+    }
 }
 #endif
 

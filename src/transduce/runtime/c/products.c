@@ -42,10 +42,15 @@ static float largest(const float *x, int64_t count) {
  * scale. */
 static float find_levels(const float *x, int64_t inputs, int64_t depth, int32_t offset,
                          uint8_t *levels) {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds, into the lowest bits */
     float most = largest(x, inputs), by = most > 0.0f ? 127.0f / most : 0.0f;
+    /* The product is exact, and rounded once, whatever the CPU and compiler: adding 1.5 * 2^23, or
+     * 2^52 in double, leaves the nearest integer in the lowest bits. */
     for (int64_t i = 0; i < inputs; i++) {
-        float rounded = fmaf(x[i], by, magic); /* rounded once, whatever the CPU and compiler */
+#if defined(__wasm__) /* has no fused multiply-add */
+        const double rounded = (double)x[i] * (double)by + 6755399441055744.0;
+#else
+        const float rounded = fmaf(x[i], by, 12582912.0f);
+#endif
         int32_t bits;
         memcpy(&bits, &rounded, 4);
         levels[i] = (uint8_t)(bits + offset);
@@ -161,6 +166,9 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
 WALK(by_plain, plain, 1)
 #if defined(__ARM_FEATURE_DOTPROD)
 WALK(by_neon, neon, 1)
+#endif
+#if defined(__wasm_simd128__)
+WALK(by_simd128, simd128, 1)
 #endif
 #if defined(__AVX2__)
 WALK(by_avx2, avx2, 1)
@@ -356,6 +364,9 @@ int32_t has_kernel(int32_t kernel) {
 #if defined(__ARM_FEATURE_DOTPROD)
     case NEON: return 1;
 #endif
+#if defined(__wasm_simd128__)
+    case SIMD128: return 1;
+#endif
 #if defined(__AVX2__)
     case AVX2: return 1;
 #endif
@@ -370,7 +381,7 @@ int32_t has_kernel(int32_t kernel) {
 }
 
 static int32_t best_kernel(int64_t rows) {
-    for (int32_t kernel = AMX; kernel > PLAIN; kernel--)
+    for (int32_t kernel = SIMD128; kernel > PLAIN; kernel--)
         if (has_kernel(kernel) && (kernel != AMX || rows >= AMX_FROM)) return kernel;
     return PLAIN;
 }
@@ -396,6 +407,9 @@ static void int8_task(const void *context, int64_t first, int64_t last) {
     switch (all->kernel) {
 #if defined(__ARM_FEATURE_DOTPROD)
     case NEON: by_neon(all->ending, all->levels, all->rows, all->depth, first, last); break;
+#endif
+#if defined(__wasm_simd128__)
+    case SIMD128: by_simd128(all->ending, all->levels, all->rows, all->depth, first, last); break;
 #endif
 #if defined(__AVX2__)
     case AVX2: by_avx2(all->ending, all->levels, all->rows, all->depth, first, last); break;

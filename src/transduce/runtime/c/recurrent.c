@@ -43,6 +43,7 @@ typedef struct {
     const int64_t *lengths; /* of the sources */
     Weight head;
     float *log_probs;
+    float *attention; /* NULL, or for the attention weights [rows][longest] */
     void *workspace;
 } RecurrentStep;
 
@@ -185,6 +186,8 @@ static void attend_to_source(const Recurrent *net, const Work *work, const Recur
             }
         }
         if (length) softmax(scores, length);
+        if (step->attention)
+            memcpy(step->attention + r * step->longest, scores, sizeof(float) * (size_t)length);
         memset(context, 0, sizeof(float) * (size_t)width);
         for (int64_t s = 0; s < length; s++)
             EACH(width, i, some) {
@@ -269,7 +272,7 @@ const int64_t recurrent_layout[] = {
     h), AT(RecurrentStep, c), AT(RecurrentStep, query), AT(RecurrentStep, source),
     AT(RecurrentStep, keys), AT(RecurrentStep, values), AT(RecurrentStep, longest),
     AT(RecurrentStep, lengths), AT(RecurrentStep, head), AT(RecurrentStep, log_probs),
-    AT(RecurrentStep, workspace),
+    AT(RecurrentStep, attention), AT(RecurrentStep, workspace),
 };
 
 int64_t recurrent_layout_length(void) {

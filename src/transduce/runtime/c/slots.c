@@ -39,8 +39,14 @@ void find_best(const float *scores, int64_t rows, int64_t count, int64_t wanted,
 
 #define MAX_BEAM 64
 
-/* The hypotheses to extend, as the rows of a step; returns how many there are. */
-static int64_t gather(const Slots *s, Step *step) {
+/* The two halves of a search's step, for any decoder that gives log-probabilities between them: the
+ * hypotheses to extend, as the rows of a step (returns how many there are), and their best
+ * extensions. A row's place is slot x beam + hypothesis; after a step, `origins` has the place at
+ * which each past step of a hypothesis was written. */
+int64_t next_rows(const Slots *s, Step *step);
+void end_step(const Slots *s, Step *step);
+
+int64_t next_rows(const Slots *s, Step *step) {
     int64_t rows = 0;
     step->step = 0;
     for (int64_t b = 0; b < s->slots; b++) {
@@ -163,6 +169,15 @@ static void choose(const Slots *s, const Step *step, int64_t b, int64_t *row, in
     s->steps[b]++;
 }
 
+void end_step(const Slots *s, Step *step) {
+    const int64_t each = 2 * s->beam < s->vocabulary ? 2 * s->beam : s->vocabulary;
+    for (int64_t r = 0; r < step->rows; r++)
+        restrict_row(s, r, step->log_probs + r * s->vocabulary);
+    find_best(step->log_probs, step->rows, s->vocabulary, each, s->best, s->best_token);
+    for (int64_t b = 0, row = 0; b < s->slots; b++)
+        if (s->open[b]) choose(s, step, b, &row, each);
+}
+
 static double seconds_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -173,16 +188,11 @@ static double seconds_now(void) {
  * The caller has set what does not change from step to step. */
 void advance_slots(const Stack *stack, Step *step, const Slots *s, int64_t steps, double seconds) {
     const double until = seconds_now() + seconds;
-    const int64_t each = 2 * s->beam < s->vocabulary ? 2 * s->beam : s->vocabulary;
     do {
-        const int64_t rows = gather(s, step);
-        if (!rows) return;
+        if (!next_rows(s, step)) return;
         decoder_step(stack, step);
         if (step->refused) return;
-        for (int64_t r = 0; r < rows; r++) restrict_row(s, r, step->log_probs + r * s->vocabulary);
-        find_best(step->log_probs, rows, s->vocabulary, each, s->best, s->best_token);
-        for (int64_t b = 0, row = 0; b < s->slots; b++)
-            if (s->open[b]) choose(s, step, b, &row, each);
+        end_step(s, step);
     } while (--steps > 0 || seconds_now() < until);
 }
 

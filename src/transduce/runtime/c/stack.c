@@ -100,6 +100,15 @@ static void embed(Work *work, int64_t row, int64_t token, const float *position)
         x[i] = from[i] * work->stack->table_scale + (position ? position[i] : 0.0f);
 }
 
+/* The attention weights of one row, which `attend` has left in its buffer, to where they are
+ * wanted: [heads][length]. */
+static void copy_weights(const float *scores, int64_t row, int64_t heads, int64_t count, float *to,
+                         int64_t length) {
+    const int64_t stride = padded(count, LANES);
+    for (int64_t h = 0; h < heads; h++)
+        memcpy(to + h * length, scores + (row * heads + h) * stride, sizeof(float) * (size_t)count);
+}
+
 /* ---------------------------------------------------------------------- a decoder's next step */
 
 static int64_t step_of(const Step *step, int64_t row) {
@@ -138,6 +147,11 @@ static void attend_to_self(Work *work, const Step *step, const Sublayer *sublaye
         memcpy((float *)work->places[now], query + inner, sizeof(float) * 2 * (size_t)inner);
         attend(query, 1, 0, work->places, now + 1, inner, inner / size, work->scores,
                work->normed + r * inner);
+        if (step->self_attention) {
+            const int64_t row = (sublayer->layer * work->rows + r) * (width / size);
+            copy_weights(work->scores, 0, inner / size, now + 1,
+                         step->self_attention + row * step->max_steps, step->max_steps);
+        }
     }
     leave(work, sublayer, work->normed);
 }
@@ -156,6 +170,12 @@ static void attend_to_source(Work *work, const Step *step, const Sublayer *subla
         for (int64_t s = 0; s < length; s++) work->places[s] = first + s * 2 * inner;
         attend(work->wide + r * inner, some, inner, work->places, length, inner,
                inner / stack->head_width, work->scores, work->normed + r * inner);
+        for (int64_t i = 0; step->attention && i < some; i++) {
+            const int64_t row =
+                (sublayer->layer * work->rows + r + i) * (stack->width / stack->head_width);
+            copy_weights(work->scores, i, inner / stack->head_width, length,
+                         step->attention + row * step->memory_length, step->memory_length);
+        }
     }
     leave(work, sublayer, work->normed);
 }
@@ -199,6 +219,7 @@ typedef struct {
     const float *positions; /* [longest][width] or NULL */
     const float *rotary;    /* [longest][width of a head] or NULL */
     float *states;          /* [sources][longest][width], zero beyond a source's end */
+    float *attention; /* NULL, or for the weights [layers][sources][heads][longest][longest] */
     void *workspace;
     int64_t refused; /* set to 1 + the first source with an invalid length or token, else to 0 */
 } Sources;
@@ -219,6 +240,13 @@ static void attend_within(Work *work, const Sources *sources, const Sublayer *su
             some = length - s < TOGETHER ? length - s : TOGETHER;
             attend(first + s * 3 * inner, some, 3 * inner, work->places, length, inner,
                    inner / size, work->scores, context + s * inner);
+            const int64_t longest = sources->longest, heads = stack->width / size;
+            for (int64_t i = 0; sources->attention && i < some; i++) {
+                const int64_t source = (sublayer->layer * sources->sources + b) * heads;
+                copy_weights(work->scores, i, inner / size, length,
+                             sources->attention + (source * longest + s + i) * longest,
+                             longest * longest);
+            }
         }
         first += length * 3 * inner;
         context += length * inner;
@@ -292,10 +320,11 @@ const int64_t layout[] = {
     sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, steps), AT(Step, slots), AT(Step,
     tokens), AT(Step, embedded), AT(Step, position), AT(Step, rotary), AT(Step, past), AT(Step,
     max_rows), AT(Step, origins), AT(Step, max_steps), AT(Step, memory), AT(Step, memory_length),
-    AT(Step, lengths), AT(Step, head), AT(Step, log_probs), AT(Step, workspace), AT(Step, refused),
+    AT(Step, lengths), AT(Step, head), AT(Step, log_probs), AT(Step, attention),
+    AT(Step, self_attention), AT(Step, workspace), AT(Step, refused),
     sizeof(Sources), AT(Sources, sources), AT(Sources, longest), AT(Sources, tokens),
     AT(Sources, lengths), AT(Sources, embedded), AT(Sources, positions), AT(Sources, rotary),
-    AT(Sources, states), AT(Sources, workspace), AT(Sources, refused),
+    AT(Sources, states), AT(Sources, attention), AT(Sources, workspace), AT(Sources, refused),
 };
 
 int64_t layout_length(void) { return (int64_t)(sizeof layout / sizeof layout[0]); }

@@ -53,6 +53,10 @@ typedef struct {
     const int64_t *lengths; /* of the sources */
     Weight head;
     float *log_probs;
+    /* NULL, or where the attention weights are written: to the source [layers][rows][heads][memory
+     * length], and to the steps so far [layers][rows][heads][maximum steps]. Heads that were pruned
+     * leave the places of the last ones as they are. */
+    float *attention, *self_attention;
     void *workspace;
     int64_t refused; /* set to 1 + the first row whose token is not in the vocabulary, else to 0 */
 } Step;

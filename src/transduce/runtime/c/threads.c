@@ -6,11 +6,22 @@
  * alone, so that concurrent callers never wait for each other. A forked child has no threads of its
  * parent: it starts its own. */
 
+#include "threads.h"
+
+#if defined(__wasm__) /* a browser has one thread for it */
+
+void share_threads(int64_t count) { (void)count; }
+
+void divide(Task *task, const void *context, int64_t count, int64_t threads) {
+    (void)threads;
+    task(context, 0, count);
+}
+
+#else
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-
-#include "threads.h"
 
 #define MAX_THREADS 16
 #define MAX_ITEMS 0xffff
@@ -121,3 +132,5 @@ void divide(Task *task, const void *context, int64_t count, int64_t threads) {
             sched_yield();
     pthread_mutex_unlock(&busy);
 }
+
+#endif

@@ -36,6 +36,8 @@
 #define find_best NAME(find_best)
 /* slots.c */
 #define advance_slots NAME(advance_slots)
+#define next_rows NAME(next_rows)
+#define end_step NAME(end_step)
 #define slots_layout NAME(slots_layout)
 #define slots_layout_length NAME(slots_layout_length)
 

@@ -1,0 +1,283 @@
+"""A network as the browser's runtime reads it: its layers in the terms of the C library, and the
+tensors that they name.
+
+The JavaScript side (runtime/networks.js) knows no names of weights and no recipe: it builds what is
+described here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transduce.errors import ModelError
+from transduce.models.decoders import RecurrentDecoder, TransformerDecoder
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
+from transduce.nn import transformer as blocks
+from transduce.nn.activation import ACTIVATIONS
+from transduce.nn.attention import attention as scores
+from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.positions import Learned, Sinusoids
+from transduce.nn.recurrent import cells
+from transduce.nn.recurrent.stack import Recurrent
+from transduce.runtime.int8_file import quantize_weights
+from transduce.runtime.recurrent import KINDS as CELL_NAMES
+from transduce.runtime.recurrent import SCORES
+from transduce.runtime.structures import CELLS, FUNCTIONS, KINDS
+
+Described = dict[str, Any]
+
+
+class Description:
+    """Describes the parts of a network, and collects their tensors; each tensor is kept once,
+    however many parts share it."""
+
+    def __init__(self, int8: bool = False) -> None:
+        """int8: matrices are stored in int8, as in a model folder of that precision, and products
+        that the C library computes in int8 are."""
+        self.int8 = int8
+        self.tensors: dict[str, Tensor] = {}
+        self._names: dict[int, str] = {}
+
+    def network(self, network: nn.Module) -> Described:
+        """Raises ModelError for what a browser cannot run yet."""
+        if type(network) is not EncoderDecoder:
+            raise ModelError(
+                f"a {type(network).__name__} does not run in a browser yet: only encoder-decoders "
+                f"of text do"
+            )
+        if not isinstance(network.head.narrow, nn.Identity):
+            raise ModelError("positions that are concatenated do not run in a browser yet")
+        return {
+            "source": self.embedding(network.front),
+            "source_end": network.source_end,
+            "encoder": self.encoder(network.encoder),
+            "target": self.embedding(network.decoder.embedding),
+            "decoder": self.decoder(network.decoder),
+            "head": self.product(network.head.weight, network.head.bias, packed=True),
+        }
+
+    # ------------------------------------------------------------------------------- tensors
+
+    def tensor(self, tensor: Tensor | None) -> str | None:
+        """The name of a tensor in the file."""
+        if tensor is None:
+            return None
+        name = self._names.get(id(tensor))
+        if name is None:
+            name = self._names[id(tensor)] = str(len(self._names))
+            kept = {name: tensor.detach().float().contiguous()}
+            self.tensors |= quantize_weights(kept) if self.int8 else kept
+        return name
+
+    def product(
+        self,
+        weight_FD: Tensor,
+        bias_F: Tensor | None,
+        rows: tuple[int, int] | None = None,
+        *,
+        packed: bool = False,
+    ) -> Described:
+        """x Wᵀ + b. rows: those of the weight and the bias that count. packed: whether the C library
+        computes it in int8, where the model is; otherwise in float32."""
+        return {
+            "weight": self.tensor(weight_FD),
+            "bias": self.tensor(bias_F),
+            "rows": rows or (0, len(weight_FD)),
+            "int8": packed and self.int8,
+        }
+
+    def linear(self, layer: nn.Linear, *, packed: bool = False) -> Described:
+        return self.product(layer.weight, layer.bias, packed=packed)
+
+    def norm(self, norm: nn.Module | None) -> Described | None:
+        if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
+            bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
+            return {
+                "weight": self.tensor(norm.weight),
+                "bias": self.tensor(bias),
+                "epsilon": norm.eps,
+            }
+        return None
+
+    # ---------------------------------------------------------------- embeddings and positions
+
+    def embedding(self, embedding: TokenEmbedding) -> Described:
+        positions = embedding.positions
+        if positions is not None and positions.combine != "add":
+            raise ModelError("positions that are concatenated do not run in a browser yet")
+        return {
+            "table": self.tensor(embedding.table.weight),
+            "tokens": embedding.table.num_embeddings,
+            "width": embedding.table.embedding_dim,
+            "scale": embedding.scale,
+            "positions": None if positions is None else self.positions(positions.positions),
+            "norm": self.norm(embedding.norm),
+        }
+
+    def positions(self, positions: nn.Module | None) -> Described | None:
+        """Fixed positions by the frequency of each pair of features, learned ones by their table."""
+        if positions is None:
+            return None
+        if isinstance(positions, Learned):
+            return {"table": self.tensor(positions.table_TD), "width": positions.width}
+        if not isinstance(positions, Sinusoids):
+            raise ModelError("positions of a plugin do not run in a browser")
+        first, _ = positions.sinusoids(torch.zeros(1, dtype=torch.float64))
+        return {
+            "frequencies": positions.frequencies().tolist(),
+            "sine_first": bool(first.item() == 0.0),
+            "width": positions.width,
+        }
+
+    # ----------------------------------------------------------------------------- encoders
+
+    def encoder(self, encoder: nn.Module) -> Described:
+        if isinstance(encoder, TransformerEncoder):
+            return self.stack(encoder.stack, encoder.norm)
+        if isinstance(encoder, RecurrentEncoder):
+            return {
+                **self.recurrent(encoder.recurrent),
+                "directions": encoder.directions,
+                "reverse": encoder.reverse,
+            }
+        raise ModelError(f"a {type(encoder).__name__} does not run in a browser yet")
+
+    def decoder(self, decoder: nn.Module) -> Described:
+        if isinstance(decoder, TransformerDecoder):
+            return self.stack(decoder.stack, decoder.norm)
+        if isinstance(decoder, RecurrentDecoder):
+            return self.recurrent_decoder(decoder)
+        raise ModelError(f"a {type(decoder).__name__} does not run in a browser yet")
+
+    # -------------------------------------------------------------------------- Transformers
+
+    def stack(self, stack: Sequence[blocks.Block], norm: nn.Module) -> Described:
+        first = stack[0].sublayers[0].attention
+        for block in stack:
+            for sublayer in block.sublayers:
+                if sublayer.kind != "feed_forward":
+                    _check_attention(sublayer.attention)
+        return {
+            "kind": "transformer",
+            "width": first.width,
+            "head_width": first.head_width,
+            "layers": len(stack),
+            "rotary": self.positions(first.rotary),
+            "norm": self.norm(norm),
+            "sublayers": [
+                self.sublayer(sublayer, layer)
+                for layer, block in enumerate(stack)
+                for sublayer in block.sublayers
+            ],
+        }
+
+    def sublayer(self, sublayer: blocks.Sublayer, layer: int) -> Described:
+        described = {
+            "kind": KINDS.index(sublayer.kind),
+            "norm_before": sublayer.residual.norm_position == "pre",
+            "layer": layer,
+            "norm": self.norm(sublayer.residual.norm),
+        }
+        if sublayer.kind == "feed_forward":
+            body = sublayer.feed_forward
+            activation = ACTIVATIONS[body.activation]
+            return {
+                **described,
+                "activation": FUNCTIONS.index(activation.function),
+                "gated": activation.gated,
+                "into": self.linear(body.expand, packed=True),
+                "out_of": self.linear(body.contract, packed=True),
+            }
+        attention = sublayer.attention
+        weight, bias = attention.in_projection.weight, attention.in_projection.bias
+        described["out_of"] = self.linear(attention.out_projection, packed=True)
+        if sublayer.kind == "self_attention":
+            return {**described, "into": self.product(weight, bias, packed=True)}
+        inner = attention.inner
+        return {
+            **described,
+            "into": self.product(weight, bias, (0, inner), packed=True),
+            "memory": self.product(weight, bias, (inner, 3 * inner), packed=True),
+        }
+
+    # --------------------------------------------------------------------- recurrent networks
+
+    def recurrent(self, stack: Recurrent) -> Described:
+        summed = stack.sum_over_layers
+        first = stack.cells[0]
+        assert isinstance(first, cells.Cell)
+        return {
+            "kind": "recurrent",
+            "cell": CELLS.index(CELL_NAMES[type(first)]),
+            "width": first.width,
+            "layers": stack.layers,
+            "skip": stack.skip,
+            "cells": [self.cell(cell) for cell in stack.cells],
+            "sum": None if summed is None else self.linear(summed.W_he),
+        }
+
+    def cell(self, cell: nn.Module) -> Described:
+        if isinstance(cell, cells.PeepholeLSTM):
+            peepholes = [self.tensor(one) for one in (cell.W_ci, cell.W_cf, cell.W_co)]
+            return {
+                "from_input": self.linear(cell.W_x),
+                "from_state": self.linear(cell.W_h),
+                "peepholes": peepholes,
+            }
+        assert isinstance(cell, cells.KernelCell)
+        W_x, W_h, bias_x, bias_h = cell.weights()
+        return {
+            "from_input": self.product(W_x, bias_x),
+            "from_state": self.product(W_h, bias_h),
+            "peepholes": None,
+        }
+
+    def recurrent_decoder(self, decoder: RecurrentDecoder) -> Described:
+        if decoder.embedding.positions is not None:
+            raise ModelError("positions in a recurrent decoder do not run in a browser yet")
+        return {
+            **self.recurrent(decoder.recurrent),
+            "context_in_input": decoder.context_in_input,
+            "context_in_output": decoder.context_in_output,
+            "readout": None if decoder.readout is None else self.linear(decoder.readout),
+            "bridge": None if decoder.bridge is None else self.linear(decoder.bridge),
+            "attention": self.score(decoder.attention),
+        }
+
+    def score(self, attention: scores.Attention | None) -> Described | None:
+        if attention is None:
+            return None
+        score = attention.score
+        if type(score) not in SCORES:
+            raise ModelError(
+                f"attention by {type(score).__name__} does not run in a browser yet; the scores "
+                f"{', '.join(sorted(one.__name__ for one in SCORES))} do"
+            )
+        keys, query, energy = None, None, None
+        if isinstance(score, scores.Additive):
+            keys, query = self.linear(score.key_projection), self.linear(score.query_projection)
+            energy = self.tensor(score.energy.weight)
+        elif isinstance(score, scores.General):
+            keys = self.linear(score.key_projection)
+        elif isinstance(score, scores.Location):
+            query = self.linear(score.position_projection)
+        return {
+            "score": SCORES[type(score)],
+            "keys": keys,
+            "query": query,
+            "energy": energy,
+            "normalised": isinstance(score, scores.Cosine),
+            "scale": score.key_width**-0.5 if isinstance(score, scores.ScaledDot) else 1.0,
+        }
+
+
+def _check_attention(attention: Any) -> None:
+    if attention.relative is not None:
+        raise ModelError("a bias by distance (as in T5) does not run in a browser yet")
+    if attention.inner > attention.width:
+        raise ModelError("heads that are wider than width / heads do not run in a browser yet")

@@ -1,0 +1,100 @@
+"""Build the C library for browsers: python tools/make_wasm.py [--check]
+
+Compiles src/transduce/runtime/c with clang to src/transduce/web/runtime/transduce.wasm, and writes
+the structures that JavaScript shares with it to structures.js beside it. Needs clang, lld and
+wasi-libc (on Debian: apt install clang lld wasi-libc libclang-rt-14-dev-wasm32). With --check
+nothing is written; exit status 1 says that the files are not what the source gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from transduce.runtime import structures  # noqa: E402
+
+C = ROOT / "src/transduce/runtime/c"
+WEB = ROOT / "src/transduce/web/runtime"
+WASM, SOURCES, STRUCTURES = WEB / "transduce.wasm", WEB / "transduce.sources", WEB / "structures.js"
+FILES = ("products", "parts", "stack", "recurrent", "best", "slots", "threads")
+FLAGS = (
+    *("--target=wasm32-wasi", "-O3", "-msimd128", "-mbulk-memory", "-std=gnu11"),
+    *("-fno-math-errno", "-fno-trapping-math", "-DVARIANT=web", "-nostartfiles"),
+)
+FUNCTIONS = (
+    *("multiply", "product_workspace", "normalise", "attend", "rotate", "activate", "softmax"),
+    *("log_softmax", "find_log_probs", "encode", "decoder_step", "stack_workspace"),
+    *("recurrent_step", "recurrent_workspace", "next_rows", "end_step", "find_best"),
+    *("layout", "layout_length", "recurrent_layout", "recurrent_layout_length"),
+    *("slots_layout", "slots_layout_length"),
+)
+TYPES = {
+    ctypes.c_int32: "i32",
+    ctypes.c_int64: "i64",
+    ctypes.c_float: "f32",
+    ctypes.c_void_p: "pointer",
+}
+
+
+def digest() -> str:
+    """Of all that decides the file: sources, flags and exports."""
+    made = hashlib.sha256(repr((FLAGS, FUNCTIONS, FILES)).encode())
+    for path in sorted(C.iterdir()):
+        made.update(path.name.encode() + path.read_bytes())
+    return made.hexdigest()
+
+
+def compiled() -> bytes:
+    exports = [f"--export={name}_web" for name in FUNCTIONS]
+    link = ["--no-entry", "--gc-sections", "--strip-all", "--export=malloc", "--export=free"]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "transduce.wasm")
+        sources = [str(C / f"{name}.c") for name in FILES]
+        linked = ",".join(["-Wl", *link, *exports])
+        subprocess.run(["clang", *FLAGS, linked, *sources, "-o", str(made)], check=True)
+        return made.read_bytes()
+
+
+def structures_js() -> str:
+    """The fields of each structure and their types, in the order of the C headers."""
+    names = {one: one.__name__ for group in structures.LAYOUTS.values() for one in group}
+
+    def kind(field: type) -> str:
+        return names.get(field) or TYPES.get(field, "pointer")
+
+    found = {
+        name: {field: kind(of) for field, of, *_ in one._fields_} for one, name in names.items()
+    }
+    return (
+        "// Written by tools/make_wasm.py: the structures of the C library.\n\n"
+        f"export const STRUCTURES = {json.dumps(found, indent=2)};\n"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; say whether they fit")
+    made = {STRUCTURES: structures_js().encode(), SOURCES: f"{digest()}\n".encode()}
+    if parser.parse_args().check:
+        old = [path.name for path, text in made.items() if path.read_bytes() != text]
+        if old:
+            print(f"{', '.join(old)}: not what the source gives; run make wasm")
+        return 1 if old else 0
+    made[WASM] = compiled()
+    for path, data in made.items():
+        path.write_bytes(data)
+        print(f"{path.relative_to(ROOT)}: {len(data):,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
