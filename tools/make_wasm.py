@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
@@ -37,7 +38,7 @@ FUNCTIONS = (
     *("layout", "layout_length", "recurrent_layout", "recurrent_layout_length"),
     *("slots_layout", "slots_layout_length"),
 )
-TYPES = {
+TYPES: dict[Any, str] = {
     ctypes.c_int32: "i32",
     ctypes.c_int64: "i64",
     ctypes.c_float: "f32",
@@ -66,9 +67,11 @@ def compiled() -> bytes:
 
 def structures_js() -> str:
     """The fields of each structure and their types, in the order of the C headers."""
-    names = {one: one.__name__ for group in structures.LAYOUTS.values() for one in group}
+    names: dict[Any, str] = {
+        one: one.__name__ for group in structures.LAYOUTS.values() for one in group
+    }
 
-    def kind(field: type) -> str:
+    def kind(field: Any) -> str:
         return names.get(field) or TYPES.get(field, "pointer")
 
     found = {
@@ -83,13 +86,17 @@ def structures_js() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; say whether they fit")
-    made = {STRUCTURES: structures_js().encode(), SOURCES: f"{digest()}\n".encode()}
+    made = {STRUCTURES: structures_js().encode()}
     if parser.parse_args().check:
         old = [path.name for path, text in made.items() if path.read_bytes() != text]
+        if SOURCES.read_text().split()[0] != digest():
+            old.append(WASM.name)
         if old:
             print(f"{', '.join(old)}: not what the source gives; run make wasm")
         return 1 if old else 0
     made[WASM] = compiled()
+    version = subprocess.run(["clang", "--version"], capture_output=True, text=True, check=True)
+    made[SOURCES] = f"{digest()}\n{version.stdout.splitlines()[0]}\n".encode()
     for path, data in made.items():
         path.write_bytes(data)
         print(f"{path.relative_to(ROOT)}: {len(data):,} bytes")

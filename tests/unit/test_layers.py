@@ -36,7 +36,7 @@ LAYERS = [
     ["alignment"],
     ["evaluation"],
     ["interop", "inspection"],
-    ["whisper"],
+    ["whisper", "web"],
     ["batch_inference", "serving", "training"],
     ["tuning"],
     ["lessons"],

@@ -108,26 +108,50 @@ def html_page(
     data: Mapping[str, Any] | None = None,
 ) -> str:
     """A page of files in `web/`; its scripts find `data` in the element with the id data."""
-    style, script = stylesheet(styles), ""
-    if scripts:
-        script = f'"use strict";\n(() => {{\n{joined(scripts)}}})();\n'
+    return assembled(title, body, stylesheet(styles), joined(scripts) if scripts else "", data)
+
+
+def assembled(
+    title: str,
+    body: Markup,
+    style: str,
+    script: str = "",
+    data: Mapping[str, Any] | None = None,
+    *,
+    blocks: Mapping[str, str] | None = None,
+    policy: Mapping[str, str] | None = None,
+) -> str:
+    """A page of a style and a script.
+
+    blocks: texts that it finds in elements with these ids, none of which may hold the end of a
+    script element. policy: what else each directive of the Content-Security-Policy allows.
+    """
+    allowed = {
+        "default-src": "'none'",
+        "style-src": _hash(style),
+        "img-src": "data:",
+        "media-src": "blob:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    if script:
+        script = f'"use strict";\n(() => {{\n{script}}})();\n'
+        allowed["script-src"] = _hash(script)
+        kept = "".join(
+            f'<script id="{name}" type="text/plain">{text}</script>'
+            for name, text in (blocks or {}).items()
+        )
         body = Markup(
             "<noscript>This page needs JavaScript; all of it is inside this file.</noscript>"
             f'{body}<script id="data" type="application/json">{as_json(data or {})}</script>'
-            f"<script>{script}</script>"
+            f"{kept}<script>{script}</script>"
         )
-    policy = [
-        "default-src 'none'",
-        f"style-src {_hash(style)}",
-        *([f"script-src {_hash(script)}"] if scripts else []),
-        "img-src data:",
-        "media-src blob:",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
+    for name, more in (policy or {}).items():
+        allowed[name] = f"{allowed.get(name, '')} {more}".strip()
+    rules = "; ".join(f"{name} {value}" for name, value in allowed.items())
     page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(policy)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="referrer" content="no-referrer">'
         f"<title>{safe(title)}</title><style>{style}</style></head><body>{body}</body></html>\n"

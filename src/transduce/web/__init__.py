@@ -1,1 +1,1 @@
-"""Models in a browser: the C runtime as WebAssembly, driven by the JavaScript modules in runtime/."""
+"""Models in a browser: the C library as WebAssembly, driven by JavaScript modules (runtime/)."""

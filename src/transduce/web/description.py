@@ -82,8 +82,8 @@ class Description:
         *,
         packed: bool = False,
     ) -> Described:
-        """x Wᵀ + b. rows: those of the weight and the bias that count. packed: whether the C library
-        computes it in int8, where the model is; otherwise in float32."""
+        """x Wᵀ + b. rows: those of the weight and the bias that count. packed: computed in int8 if
+        the model is; otherwise in float32."""
         return {
             "weight": self.tensor(weight_FD),
             "bias": self.tensor(bias_F),
@@ -120,7 +120,7 @@ class Description:
         }
 
     def positions(self, positions: nn.Module | None) -> Described | None:
-        """Fixed positions by the frequency of each pair of features, learned ones by their table."""
+        """Fixed positions by the frequency of each pair of features, learned ones by a table."""
         if positions is None:
             return None
         if isinstance(positions, Learned):

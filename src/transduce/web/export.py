@@ -1,57 +1,216 @@
-"""Write a model for the browser: one file with its tensors, tokenizers and description."""
+"""Export a model for the browser: one HTML file, or a folder with an ES module."""
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+import shutil
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 
+from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.source_limit import max_source_tokens
-from transduce.errors import ModelError
+from transduce.errors import DataError, ModelError
+from transduce.evaluation.metrics import TITLES
+from transduce.inspection.look.show import STYLES, VIEWS
+from transduce.inspection.page import Markup, assembled, joined, stylesheet
 from transduce.recipe.model import max_length_of, max_source_length
-from transduce.tasks.transduce import Transducer
+from transduce.storage import replaced_folder, write_text
+from transduce.tasks.transduce import Model, Transducer, load
 from transduce.web.description import Description
 
 FORMAT = "transduce web 1"
 METADATA = "transduce_web"
-RUNTIME = Path(__file__).with_name("runtime")
+HERE = Path(__file__).parent
+RUNTIME, PAGE = HERE / "runtime", HERE / "page"
+WASM, MODEL, PAGE_NAME = "transduce.wasm", "model.bin", "model.html"
+#: The modules of the runtime, each after those that it uses.
+MODULES = ("structures", "wasm", "weights", "networks", "search", "tokens", "model", "look")
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra")
 UNSUPPORTED = ("coverage_penalty", "no_repeat_ngram")
+EXAMPLES, LONG = 6, 60  # texts to try, and the letters of one that is shown only if none is shorter
+LARGEST = 500_000_000  # bytes of a model: a page has 4 GB at most, and a telephone far less
 
 
-def model_bytes(model: Transducer, *, int8: bool = False) -> bytes:
-    """The file of a model. Raises ModelError for one that a browser cannot run yet."""
+def model_bytes(model: Model, *, int8: bool = False) -> bytes:
+    """The file of a model. Raises ModelError for one that a browser cannot run."""
+    if not isinstance(model, Transducer):
+        raise ModelError(f"a model of the task {model.recipe.task} does not run in a browser yet")
     recipe = model.recipe
     for key in UNSUPPORTED:
         if getattr(recipe.decode, key):
-            raise ModelError(f"decode.{key} is not supported in a browser; set it to 0")
+            raise ModelError(f"decode.{key} is not supported in a browser: set it to 0")
     made = Description(int8)
     network = made.network(model.network)
-    positions = max_source_length(recipe.model)
+    shared = model.target_tokens is model.source_tokens
     description = {
         "format": FORMAT,
         "kind": "encoder-decoder",
         "network": network,
         "tokens": {
             "source": _tokens(model.source_tokens),
-            "target": None
-            if model.target_tokens is model.source_tokens
-            else _tokens(model.target_tokens),
+            "target": None if shared else _tokens(model.target_tokens),
         },
         "decode": {key: getattr(recipe.decode, key) for key in DECODING},
         "limits": {
-            "source": min(max_source_tokens(recipe), positions - 1),
+            "source": min(max_source_tokens(recipe), max_source_length(recipe.model) - 1),
             "target": max_length_of(recipe.model.decoder),
         },
         "card": {"name": recipe.name, "task": recipe.task},
     }
-    return save(made.tensors, {METADATA: json.dumps(description, ensure_ascii=False)})
+    found = save(made.tensors, {METADATA: json.dumps(description, ensure_ascii=False)})
+    if len(found) > LARGEST:
+        raise ModelError(
+            f"the model takes {len(found):,} bytes, and a page can hold {LARGEST:,}: train a "
+            f"smaller one (train.teacher), or serve it (transduce serve)"
+        )
+    return found
 
 
 def _tokens(tokens: Tokens) -> dict[str, Any]:
     if tokens.registered is not None:
         raise ModelError(f"the tokenizer {tokens.registered} of a plugin does not run in a browser")
     return {"file": json.loads(tokens.to_json()), "form": tokens.form}
+
+
+# --------------------------------------------------------------------------------- one HTML file
+
+
+def export_html(model_folder: Path, place: Path, *, int8: bool, overwrite: bool = False) -> Path:
+    """Write a page with the model inside; its size is that of the weights and a third."""
+    if place.suffix.lower() not in (".html", ".htm"):
+        raise DataError(f"{place} is not the name of a page: it must end in .html")
+    if place.exists() and not overwrite:
+        raise DataError(f"{place} exists: give another --output, or --overwrite")
+    model = load(model_folder)
+    write_text(place, page(model, model_folder.name, model_bytes(model, int8=int8)))
+    return place
+
+
+def page(model: Model, name: str, model_file: bytes) -> str:
+    """The page of a model, given its file."""
+    title = f"{model.recipe.name}: a model in a page"
+    data = {
+        "title": model.recipe.name,
+        "asks": "Input",
+        "beam": model.recipe.decode.beam,
+        "examples": examples(model),
+        "card": card(model, name, len(model_file)),
+    }
+    blocks = {
+        "model": base64.b64encode(model_file).decode("ascii"),
+        "wasm": base64.b64encode((RUNTIME / WASM).read_bytes()).decode("ascii"),
+        "worker": worker_script(),
+    }
+    style = f"{stylesheet(STYLES)}\n{(PAGE / 'web.css').read_text('utf-8')}"
+    script = f"{joined(VIEWS)}\n{(PAGE / 'main.js').read_text('utf-8')}"
+    return assembled(
+        title,
+        Markup('<div id="look"></div>'),
+        style,
+        script,
+        data,
+        blocks=blocks,
+        policy={"script-src": "'wasm-unsafe-eval'", "worker-src": "blob:"},
+    )
+
+
+def worker_script() -> str:
+    """The runtime and the worker as one script: modules one after the other, nothing imported."""
+    texts = [(RUNTIME / f"{name}.js").read_text("utf-8") for name in MODULES]
+    texts.append((PAGE / "worker.js").read_text("utf-8"))
+    plain = [re.sub(r"^import [^;]*;\n", "", text, flags=re.MULTILINE) for text in texts]
+    plain = [re.sub(r"^export (?=const|class|function)", "", text, flags=re.M) for text in plain]
+    return '"use strict";\n' + "\n".join(plain)
+
+
+def examples(model: Model) -> list[str]:
+    """Some short sources of the validation set, where it is there."""
+    data = model.recipe.data
+    try:
+        found = [pair.source for pair in islice(read_pairs(data.valid, data.folder), 200)]
+    except (DataError, OSError):
+        return []
+    filled = dict.fromkeys(one for one in found if one.strip())
+    return sorted(filled, key=lambda one: len(one) > LONG)[:EXAMPLES]
+
+
+def card(model: Model, name: str, size: int) -> list[tuple[str, str]]:
+    """What is said about the model, as name and text."""
+    recipe = model.recipe
+    parameters = sum(one.numel() for one in model.network.parameters())
+    decoder = recipe.model.decoder
+    return [
+        ("Model", recipe.name if name == recipe.name else f"{recipe.name} ({name})"),
+        ("Task", recipe.task),
+        ("Network", " and ".join(_kinds(recipe.model.encoder, decoder))),
+        ("Parameters", f"{parameters:,}"),
+        ("Size", f"{size:,} bytes"),
+        ("Vocabulary", f"{len(model.source_tokens):,} source tokens"),
+        ("Metrics of training", ", ".join(TITLES.get(one, one) for one in recipe.metrics)),
+        ("Made with", "transduce"),
+    ]
+
+
+def _kinds(*parts: Any) -> list[str]:
+    return [f"{part.kind} of {part.layers} layers" for part in parts if part is not None]
+
+
+# -------------------------------------------------------------------------------------- a folder
+
+INDEX = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"></head>
+<body><h1>{title}</h1><p><input id="source" size="40"> <button id="run">Run</button></p>
+<p><output id="output"></output></p>
+<script type="module">
+import {{ load }} from "./index.js";
+const model = await load("{model}");
+document.getElementById("run").onclick = () => {{
+  const {{ text }} = model.run(document.getElementById("source").value);
+  document.getElementById("output").textContent = text;
+}};
+</script></body></html>
+"""
+
+
+def export_folder(model_folder: Path, place: Path, *, int8: bool, overwrite: bool = False) -> Path:
+    """Write a folder with the model, the runtime as an ES module, its types and a small page."""
+    if place.exists() and any(place.iterdir()) and not overwrite:
+        raise DataError(f"{place} is not empty: give another --output, or --overwrite")
+    model = load(model_folder)
+    found = model_bytes(model, int8=int8)
+    with replaced_folder(place) as part:
+        (part / MODEL).write_bytes(found)
+        for file in sorted(RUNTIME.iterdir()):
+            if file.suffix in (".js", ".ts", ".wasm"):
+                shutil.copyfile(file, part / file.name)
+        title = model.recipe.name
+        write_text(part / "index.html", INDEX.format(title=Markup(title), model=MODEL))
+        write_text(part / "package.json", json.dumps(package(title), indent=2) + "\n")
+    return place
+
+
+def package(name: str) -> dict[str, Any]:
+    """package.json, as npm and bundlers read it."""
+    plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "model"
+    files: Sequence[str] = ("*.js", "*.d.ts", "*.wasm", MODEL)
+    return {
+        "name": f"transduce-{plain}",
+        "version": "1.0.0",
+        "private": True,
+        "type": "module",
+        "main": "index.js",
+        "types": "index.d.ts",
+        "exports": {
+            ".": {"types": "./index.d.ts", "default": "./index.js"},
+            f"./{MODEL}": f"./{MODEL}",
+        },
+        "files": list(files),
+    }

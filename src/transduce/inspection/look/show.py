@@ -197,6 +197,7 @@ EXPORTS = (
     "Lines",
     "Table",
     "Tabs",
+    "arranged",
     "audioView",
     "barOf",
     "beamView",

@@ -126,6 +126,11 @@ async function openLook(raw) {
     one.positions.table = await unpackSigned(values, rows, columns, "positional encoding");
   }
   if (raw.audio) raw.audio.picture = await unpack(raw.audio.spectrogram);
+  return arranged(raw);
+}
+
+/** The same, with its arrays unpacked already. */
+function arranged(raw) {
   raw.groups = Object.keys(KIND_TITLES)
     .map((kind) => raw.attention.filter((part) => part.kind === kind))
     .filter((parts) => parts.length)

@@ -1,4 +1,4 @@
-// A model in a browser or in Node: load it, run it, look inside.
+// A model: run it, look inside.
 
 import { EncoderDecoder } from "./networks.js";
 import { END, explain, search } from "./search.js";
@@ -49,6 +49,7 @@ export class Model {
     const nbest = options.nbest ?? 1;
     const beam = Math.max(options.beam ?? decode.beam, nbest);
     const most = Math.floor(ids.length * decode.max_ratio) + decode.max_extra;
+    if (ids.length === 1) return this.#nothing();
     const found = search(
       this.network,
       ids,
@@ -69,6 +70,12 @@ export class Model {
     return { ...best, sourceTokens: [...read, "</s>"], alternatives: outputs };
   }
 
+  /** The output for nothing, which is nothing. */
+  #nothing() {
+    const output = this.#output({ ids: [], score: 0, logProbability: 0 });
+    return { ...output, sourceTokens: ["</s>"], alternatives: [output] };
+  }
+
   #output({ ids, score, logProbability }) {
     const tokens = this.target.pieces([...ids, END]);
     return { text: this.target.decode(ids), score, logProbability, ids, tokens };
@@ -83,30 +90,4 @@ export class Model {
     }
     return found;
   }
-}
-
-/** A model from a file: load("model.bin"), in a browser or in Node. */
-export async function load(place) {
-  const wasm = await bytesOf(new URL("./transduce.wasm", import.meta.url));
-  return Model.create(await bytesOf(await urlOf(place)), wasm);
-}
-
-/** A path is taken from the page, or in Node from the current folder. */
-async function urlOf(place) {
-  if (typeof process === "undefined" || /^\w+:/.test(String(place))) {
-    return new URL(place, globalThis.document?.baseURI ?? import.meta.url);
-  }
-  const { pathToFileURL } = await import("node:url");
-  return pathToFileURL(String(place));
-}
-
-async function bytesOf(url) {
-  if (url.protocol === "file:" && typeof process !== "undefined") {
-    const { readFile } = await import("node:fs/promises");
-    const found = await readFile(url);
-    return found.buffer.slice(found.byteOffset, found.byteOffset + found.byteLength);
-  }
-  const answer = await fetch(url);
-  if (!answer.ok) throw new Error(`${url} cannot be read: ${answer.status}.`);
-  return answer.arrayBuffer();
 }

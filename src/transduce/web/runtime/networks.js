@@ -155,7 +155,9 @@ class TransformerEncoder {
       states,
       length,
       final: null,
-      attention: weights ? runtime.floats(attention, size).slice() : null,
+      attention: weights
+        ? { layers, heads: stack.heads, weights: runtime.floats(attention, size).slice() }
+        : null,
     };
   }
 }
@@ -380,8 +382,7 @@ class RecurrentDecoder {
     const { runtime, ref, width, parts } = this;
     let layers = memory.final;
     if (this.bridge) layers = this.#bridged(memory);
-    const keys = this.keys ? multiply(runtime, this.keys, memory.states, memory.length) : memory.states;
-    if (ref.attention?.normalised) normaliseRows(runtime.floats(keys, memory.length * width), width);
+    const keys = this.#prepared(memory);
     // [places][layers][parts][width] and the query of each place: hypotheses move between places.
     const each = (ref.layers * parts + 1) * width;
     const states = new Float32Array(rows * each);
@@ -403,6 +404,16 @@ class RecurrentDecoder {
       workspace: runtime.allocate(Number(size)),
     });
     return { call, states, each, memory, attention: 0, search };
+  }
+
+  /** The part of the attention score that depends on the keys alone. */
+  #prepared(memory) {
+    const { runtime, ref, width } = this;
+    if (this.keys) return multiply(runtime, this.keys, memory.states, memory.length);
+    if (!ref.attention?.normalised) return memory.states;
+    const keys = runtime.newFloats(runtime.floats(memory.states, memory.length * width));
+    normaliseRows(runtime.floats(keys, memory.length * width), width);
+    return keys;
   }
 
   #bridged(memory) {

@@ -44,6 +44,7 @@ class Search {
     this.written = zeros(4 * beam * target);
     this.beam = beam;
     this.nbest = nbest;
+    this.vocabulary = V;
     this.slots = runtime.newStructure("Slots", {
       slots: 1,
       beam,
@@ -104,7 +105,7 @@ class Search {
  * The best hypotheses for a source (ids that end with END), best first.
  *
  * settings: beam, nbest, lengthPenalty, minLength, maxLength, maxFinished. onStep(step) may return
- * true to stop. With `beams`, each step's hypotheses are kept as well.
+ * true to stop. With `beams`, each step's hypotheses and their candidates are added to it.
  */
 export function search(network, source, settings, onStep = null, beams = null) {
   const { runtime } = network;
@@ -117,26 +118,39 @@ export function search(network, source, settings, onStep = null, beams = null) {
       const rows = Number(runtime.call("next_rows", run.slots, run.step));
       if (!rows) break;
       network.decoder.advance(state, runtime.longs(run.tokenAt, rows), at, network.target);
+      const before = beams && hypothesesOf(run, rows, at);
       runtime.call("end_step", run.slots, run.step);
-      if (beams) beams.push(beamOf(run, at));
+      if (beams) beams.push(withCandidates(run, before));
       if (onStep && onStep(at)) break;
     }
     return run.hypotheses();
   });
 }
 
-/** The hypotheses of a beam after a step: their tokens and log-probabilities. */
-function beamOf(run, at) {
+/** The hypotheses of a step, in the order of its rows: their tokens and log-probabilities. */
+function hypothesesOf(run, rows, at) {
   const { runtime, target } = run;
   const reached = runtime.floats(run.reached, run.beam);
   const written = runtime.ints(run.written, run.beam * target);
-  const found = [];
-  reached.forEach((total, n) => {
-    if (total > -Infinity) {
-      found.push({ total, ids: Array.from(written.subarray(n * target, n * target + at + 1)) });
-    }
+  return runtime.longs(run.rowAt, rows).map((place) => ({
+    total: reached[place],
+    ids: Array.from(written.subarray(place * target, place * target + at)),
+  }));
+}
+
+/** The same with the most probable tokens of each, among which search has chosen. */
+function withCandidates(run, hypotheses) {
+  const { runtime } = run;
+  const each = Math.min(2 * run.beam, run.vocabulary);
+  const best = runtime.floats(runtime.get("Slots", run.slots, "best"), hypotheses.length * each);
+  const tokens = runtime.longs(runtime.get("Slots", run.slots, "best_token"), hypotheses.length * each);
+  hypotheses.forEach((one, row) => {
+    one.candidates = Array.from({ length: each }, (_, c) => ({
+      id: tokens[row * each + c],
+      logProbability: best[row * each + c],
+    })).filter(({ logProbability }) => logProbability > -Infinity);
   });
-  return found;
+  return hypotheses;
 }
 
 /**
@@ -164,12 +178,19 @@ export function explain(network, source, ids, count = 5) {
         id: wanted,
         logProbability: logProbs[wanted],
         alternatives: highest(logProbs, count),
+        entropy: entropyOf(logProbs),
         attention: network.decoder.watched(state),
       });
       runtime.setLongs(runtime.get("Slots", run.slots, "steps"), [at + 1]);
     });
     return { steps, encoder: memory.attention, length: memory.length };
   });
+}
+
+function entropyOf(logProbs) {
+  let sum = 0;
+  for (const value of logProbs) if (value > -Infinity) sum -= Math.exp(value) * value;
+  return sum;
 }
 
 function highest(logProbs, count) {

@@ -16,14 +16,18 @@ def export(
     *,
     to: Annotated[
         str,
-        typer.Option(help="ctranslate2, onnx, huggingface, or native: transduce, quantized."),
+        typer.Option(
+            help="ctranslate2, onnx, huggingface, native (transduce, quantized), html (a page with "
+            "the model inside) or web (an ES module)."
+        ),
     ],
     quantize: Annotated[
         str | None,
         typer.Option(help="int8 or bfloat16; for ctranslate2 also int8_float32 or float16."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Default: MODEL/ctranslate2, MODEL/onnx, MODEL/int8, ...")
+        Path | None,
+        typer.Option(help="Default: MODEL/ctranslate2, MODEL/onnx, MODEL/int8, MODEL/model.html"),
     ] = None,
     source: Annotated[
         Path | None,
@@ -59,6 +63,9 @@ def export(
 
         print(f"The adapter is in {export_peft(model, output)}, in PEFT's own files.")
         return
+    if to in ("html", "web"):
+        _export_for_browsers(model, to, quantize, output, overwrite)
+        return
     from transduce.interop.export import export_folder
     from transduce.interop.parity import Compared, NotCompared
 
@@ -87,3 +94,26 @@ def export(
         print(f"The export is in {place}; its README.md says how transformers loads it.")
     else:
         print(f'The export is in {place}. Try:\n  transduce run {place} "..."')
+
+
+def _export_for_browsers(
+    model: Path, to: str, quantize: str | None, output: Path | None, overwrite: bool
+) -> None:
+    """A page, or a folder with an ES module; in int8 unless float32 is asked for."""
+    from transduce.errors import ModelError
+    from transduce.web import export as web
+
+    if quantize not in (None, "int8", "float32"):
+        raise ModelError(f"for {to} quantize must be int8 (the default) or float32, not {quantize}")
+    int8 = quantize != "float32"
+    if to == "html":
+        page = web.export_html(
+            model, output or model / web.PAGE_NAME, int8=int8, overwrite=overwrite
+        )
+        print(f"The model is in {page}, {page.stat().st_size:,} bytes: open it in a browser.")
+        return
+    folder = web.export_folder(model, output or model / "web", int8=int8, overwrite=overwrite)
+    print(
+        f"The model is in {folder}: serve it (python -m http.server -d {folder}), or import "
+        f"index.js.\n  const model = await load({web.MODEL!r}); model.run(...).text"
+    )

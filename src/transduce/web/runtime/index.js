@@ -1,0 +1,31 @@
+// transduce in a browser or in Node: const model = await load("model.bin"); model.run("knight").text
+
+import { Model } from "./model.js";
+
+export { Model };
+
+/** A model from a file: load("model.bin"), in a browser or in Node. */
+export async function load(place) {
+  const wasm = await bytesOf(new URL("./transduce.wasm", import.meta.url));
+  return Model.create(await bytesOf(await urlOf(place)), wasm);
+}
+
+/** A path is taken from the page, or in Node from the current folder. */
+async function urlOf(place) {
+  if (typeof process === "undefined" || /^\w+:/.test(String(place))) {
+    return new URL(place, globalThis.document?.baseURI ?? import.meta.url);
+  }
+  const { pathToFileURL } = await import("node:url");
+  return pathToFileURL(String(place));
+}
+
+async function bytesOf(url) {
+  if (url.protocol === "file:" && typeof process !== "undefined") {
+    const { readFile } = await import("node:fs/promises");
+    const found = await readFile(url);
+    return found.buffer.slice(found.byteOffset, found.byteOffset + found.byteLength);
+  }
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error(`${url} cannot be read: ${answer.status}.`);
+  return answer.arrayBuffer();
+}

@@ -1,0 +1,135 @@
+// What the views of `transduce look` show, of a model that runs here.
+
+import { END } from "./search.js";
+
+const TOP = 8; // alternatives at each step
+const FULL = 65535; // of a weight of 1
+const SIGNS = { " ": "␣", "▁": "␣", "\n": "↵", "\t": "⇥", "\r": "␍" };
+
+/** A token as a label: white space made visible. */
+function visible(token) {
+  return token ? Array.from(token, (letter) => SIGNS[letter] ?? letter).join("") : "∅";
+}
+
+/** Run a text and collect what was computed; options as in model.run. */
+export function lookAt(model, text, options = {}) {
+  const beam = options.beam ?? model.description.decode.beam;
+  const beams = beam > 1 ? [] : null;
+  const start = performance.now();
+  const output = model.run(text, { nbest: beam, ...options, beam }, null, beams);
+  const seconds = (performance.now() - start) / 1000;
+  const inside = model.explain(text, output.ids, TOP);
+  const source = output.sourceTokens.slice(0, inside.length).map(visible);
+  const target = output.tokens.map(visible);
+  const look = {
+    model: model.card.name,
+    task: model.card.task,
+    source: text,
+    text: output.text,
+    warning: "",
+    given: false,
+    how: beam === 1 ? "greedy search" : `beam search, ${beam} hypotheses`,
+    score: finite(output.score),
+    log_probability: finite(output.logProbability),
+    axes: { source, target, prefix: ["<s>", ...target.slice(0, -1)], pooled: ["pooled"] },
+    times: [],
+    attention: attentionOf(inside, source.length),
+    cells: [],
+    steps: inside.steps.map(stepOf),
+    nbest: output.alternatives.map((one) => ({
+      text: one.text,
+      score: finite(one.score),
+      log_probability: finite(one.logProbability),
+      tokens: one.tokens.map(visible),
+    })),
+    beam: beams && treeOf(model, beams, output.alternatives, beam),
+    no_beam: beams ? "" : "Greedy search keeps one hypothesis: there is no beam.",
+    labels: [],
+    embeddings: [],
+    attribution: [],
+  };
+  return { look, seconds, tokens: output.tokens.length };
+}
+
+const finite = (value) => (Number.isFinite(value) ? value : null);
+
+function stepOf({ id, logProbability, alternatives, entropy }) {
+  return {
+    log_probability: finite(logProbability),
+    alternatives: alternatives.map((one) => [visible(one.token), Math.exp(one.logProbability)]),
+    chosen: alternatives.findIndex((one) => one.id === id),
+    entropy,
+  };
+}
+
+/** Weights [heads][rows][columns] as the views read them. */
+function packedWeights(heads, rows, columns, at) {
+  const values = new Uint16Array(heads * rows * columns);
+  for (let h = 0; h < heads; h++) {
+    for (let r = 0; r < rows; r++) {
+      for (let c = 0; c < columns; c++) {
+        values[(h * rows + r) * columns + c] = Math.round(FULL * at(h, r, c));
+      }
+    }
+  }
+  return { shape: [heads, rows, columns], scale: FULL, values };
+}
+
+function attentionOf(inside, length) {
+  const { steps, encoder } = inside;
+  const found = [];
+  const layers = steps[0].attention.length;
+  for (let layer = 0; layer < layers; layer++) {
+    const heads = steps[0].attention[layer].length;
+    const weights = packedWeights(heads, steps.length, length, (h, r, c) => steps[r].attention[layer][h][c]);
+    found.push({ name: `cross ${layer}`, kind: "cross", layer, rows: "target", columns: "source", weights });
+  }
+  if (encoder) {
+    const { layers: count, heads, weights } = encoder;
+    const size = length * length;
+    for (let layer = 0; layer < count; layer++) {
+      const of = packedWeights(heads, length, length, (h, r, c) => weights[(layer * heads + h) * size + r * length + c]);
+      found.push({ name: `encoder ${layer}`, kind: "encoder", layer, rows: "source", columns: "source", weights: of });
+    }
+  }
+  return found;
+}
+
+/** The beam as a tree: [parent, token, log-probability, fate, rank, score, place, reason]. */
+function treeOf(model, beams, outputs, size) {
+  const nodes = [[null, "", 0, "kept", null, null, null, null]];
+  const index = new Map([["", 0]]);
+  const places = new Map(outputs.map((one, place) => [[...one.ids, END].join(), place]));
+  const power = model.description.decode.length_penalty;
+  beams.forEach((hypotheses, number) => {
+    const following = beams[number + 1] && new Set(beams[number + 1].map((one) => one.ids.join()));
+    const candidates = hypotheses
+      .flatMap((one) => one.candidates.map(({ id, logProbability }) => ({ prefix: one.ids, id, total: one.total + logProbability })))
+      .sort((a, b) => b.total - a.total)
+      .slice(0, 2 * size);
+    let open = 0;
+    candidates.forEach(({ prefix, id, total }, at) => {
+      const whole = [...prefix, id];
+      const key = whole.join();
+      if (index.has(key) || !index.has(prefix.join())) return;
+      const place = places.get(key) ?? null;
+      let fate = "pruned";
+      let score = null;
+      if (id === END) {
+        fate = at < size ? "ended" : "end pruned";
+        score = place === null ? total / ((5 + whole.length) / 6) ** power : outputs[place].score;
+      } else if (!following) fate = open++ < size ? "open" : "pruned";
+      else if (following.has(key)) fate = "kept";
+      index.set(key, nodes.length);
+      const [token] = model.target.pieces([id]);
+      nodes.push([index.get(prefix.join()), visible(token), total, fate, at + 1, score, place, null]);
+    });
+  });
+  outputs.forEach((one, place) => {
+    // An END that had to come, at the length limit.
+    const before = index.get(one.ids.join());
+    if (before === undefined || index.has([...one.ids, END].join())) return;
+    nodes.push([before, "</s>", one.logProbability, "ended", null, one.score, place, null]);
+  });
+  return { size, phrases: false, banned: false, nodes };
+}

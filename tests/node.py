@@ -1,0 +1,31 @@
+"""Node, where it is installed: JavaScript that tests run outside a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+NODE = shutil.which("node")
+MISSING = "node is not installed: the JavaScript modules are not tried outside a browser"
+RUNTIME = Path(__file__).parents[1] / "src/transduce/web/runtime"
+
+
+def run_module(folder: Path, script: str, given: Any) -> Any:
+    """What `script`, a module that ends in `answer(...)`, answers; it finds `given` in `given`."""
+    assert NODE is not None
+    (folder / "given.json").write_text(json.dumps(given), "utf-8")
+    text = (
+        'import { readFileSync } from "node:fs";\n'
+        'const given = JSON.parse(readFileSync("given.json", "utf-8"));\n'
+        "const answer = (found) => process.stdout.write(JSON.stringify(found));\n"
+        f"{script.replace('RUNTIME', RUNTIME.as_uri())}"
+    )
+    (folder / "script.mjs").write_text(text, "utf-8")
+    ended = subprocess.run(
+        [NODE, "script.mjs"], cwd=folder, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)

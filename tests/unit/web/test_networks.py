@@ -1,0 +1,172 @@
+"""Models as WebAssembly, in Node: the same outputs and scores as in Python."""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from node import MISSING, NODE, RUNTIME, run_module
+from tiny_models import SOURCES, tiny
+from transduce.errors import ModelError
+from transduce.interop.quantize import export as quantized
+from transduce.tasks.transduce import Transducer, load
+from transduce.web.export import model_bytes
+
+ROOT = Path(__file__).parents[3]
+with_node = pytest.mark.skipif(NODE is None, reason=MISSING)
+RUN = """
+import { load } from "RUNTIME/index.js";
+const found = [];
+for (const name of given.names) {
+  const model = await load(name);
+  found.push(given.options.map((options) => given.sources.map((source) => {
+    const output = model.run(source, options);
+    const { steps } = model.explain(source, output.ids);
+    return {
+      ids: output.ids,
+      text: output.text,
+      score: output.score,
+      total: output.logProbability,
+      sum: steps.reduce((sum, step) => sum + step.logProbability, 0),
+      nbest: output.alternatives.map((one) => one.ids),
+      attention: steps.map(({ attention }) =>
+        attention.map((layer) => layer.map((head) => Array.from(head)))),
+    };
+  })));
+}
+answer(found);
+"""
+RECURRENT = {"kind": "recurrent"}
+
+
+def recurrent(**changes: Any) -> Transducer:
+    """A recurrent encoder-decoder; changes: of the decoder, of both their cells, of the encoder."""
+    cell = changes.pop("cell", "gru")
+    of_encoder = {"kind": "recurrent", "cell": cell, "layers": 2, "bidirectional": True}
+    of_encoder |= {
+        name: changes.pop(name) for name in ("reverse", "bidirectional") if name in changes
+    }
+    skip = changes.pop("skip", False)
+    model = {
+        "width": 16,
+        "tie_embeddings": "none",
+        "encoder": {**of_encoder, "skip": skip},
+        "decoder": {"kind": "recurrent", "cell": cell, "layers": 2, "skip": skip, **changes},
+    }
+    return tiny(RECURRENT, RECURRENT, model=model)
+
+
+def pre_norm(**changes: Any) -> Transducer:
+    return tiny(changes, changes)
+
+
+MODELS = {
+    "transformer": lambda: tiny(),
+    "post-norm": lambda: pre_norm(norm_position="post", activation="gelu"),
+    "rotary rms swiglu": lambda: pre_norm(positions="rotary", norm="rms", activation="swiglu"),
+    "learned silu": lambda: pre_norm(positions="learned", max_positions=300, activation="silu"),
+    "fourier": lambda: pre_norm(positions="fourier", max_positions=300),
+    "tied, no source end": lambda: tiny(tie_embeddings="all", source_end=False),
+    "gru additive": lambda: recurrent(attention="additive", context="output"),
+    "lstm general in both": lambda: recurrent(cell="lstm", attention="general", context="both"),
+    "peepholes scaled": lambda: recurrent(cell="lstm-peephole", attention="scaled-dot"),
+    "elman cosine input": lambda: recurrent(cell="elman", attention="cosine", context="input"),
+    "skip location": lambda: recurrent(skip=True, attention="location", max_positions=300),
+    "fixed context, reversed": lambda: recurrent(
+        cell="lstm", attention="none", bidirectional=False, reverse=True
+    ),
+    "bridge": lambda: tiny({}, RECURRENT),
+}
+
+
+@with_node
+def test_outputs_and_scores_are_those_of_python(tmp_path: Path) -> None:
+    models = {name: make() for name, make in MODELS.items()}
+    options: list[dict[str, Any]] = [{}, {"beam": 1}, {"beam": 5, "nbest": 3}]
+    for number, model in enumerate(models.values()):
+        (tmp_path / f"{number}.bin").write_bytes(model_bytes(model))
+    names = [f"{number}.bin" for number in range(len(models))]
+    given = {"names": names, "sources": SOURCES, "options": options}
+    found = run_module(tmp_path, RUN, given)
+    for (name, model), by_options in zip(models.items(), found, strict=True):
+        for asked, answers in zip(options, by_options, strict=True):
+            outputs = model.run(SOURCES, **asked)
+            for source, output, answer in zip(SOURCES, outputs, answers, strict=True):
+                where = (name, asked, source)
+                assert answer["ids"] == list(output.ids), where
+                assert answer["text"] == output.text, where
+                assert answer["score"] == pytest.approx(output.score, abs=1e-4), where
+                if source:
+                    assert answer["sum"] == pytest.approx(answer["total"], abs=1e-4), where
+                nbest = [list(one.ids) for one in output.alternatives] or [list(output.ids)]
+                assert answer["nbest"] == nbest, where
+
+
+@with_node
+def test_attention_is_that_of_python(tmp_path: Path) -> None:
+    for number, name in enumerate(("transformer", "gru additive")):
+        model = MODELS[name]()
+        (tmp_path / "model.bin").write_bytes(model_bytes(model))
+        source = "a cup of tea"
+        given = {"names": ["model.bin"], "sources": [source], "options": [{"beam": 1}]}
+        [[[answer]]] = run_module(tmp_path, RUN, given)
+        with model.lens() as lens:
+            model.run([source], beam=1)
+        parts = [weights for part, weights in lens[0].weights.items() if "cross" in part or number]
+        expected = torch.tensor([part.tolist() for part in parts])  # [layers, heads, T, S]
+        found = torch.tensor(answer["attention"]).permute(1, 2, 0, 3)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@with_node
+def test_int8_is_that_of_a_model_folder_in_int8(tmp_path: Path) -> None:
+    for name in ("transformer", "gru additive"):
+        model = MODELS[name]()
+        (tmp_path / "model.bin").write_bytes(model_bytes(model, int8=True))
+        folder = tmp_path / name
+        folder.mkdir()
+        quantized(model, folder, "int8")
+        given = {"names": ["model.bin"], "sources": SOURCES, "options": [{"beam": 1}]}
+        [[answers]] = run_module(tmp_path, RUN, given)
+        outputs = load(folder).run(SOURCES, beam=1)
+        for answer, output in zip(answers, outputs, strict=True):
+            assert answer["ids"] == list(output.ids)
+            # A rounding error of float32 may be a whole level of int8.
+            assert answer["score"] == pytest.approx(output.score, abs=0.05)
+
+
+def test_what_cannot_run_says_so() -> None:
+    with pytest.raises(ModelError, match="ConvolutionalEncoder does not run in a browser yet"):
+        model_bytes(tiny({"kind": "convolutional"}, {"kind": "convolutional"}))
+    with pytest.raises(ModelError, match=r"decode\.no_repeat_ngram is not supported in a browser"):
+        model_bytes(tiny(decode={"no_repeat_ngram": 2}))
+
+
+@with_node
+def test_a_wrong_file_says_how_to_write_one(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"not a model of any kind")
+    script = 'import { load } from "RUNTIME/index.js";\n'
+    script += 'try { await load("model.bin"); } catch (error) { answer(error.message); }\n'
+    assert run_module(tmp_path, script, None) == (
+        "This is not a model for the browser: write one with transduce export MODEL --to web."
+    )
+
+
+def test_the_wasm_file_is_what_the_source_gives() -> None:
+    tool = runpy.run_path(str(ROOT / "tools/make_wasm.py"))
+    made = (RUNTIME / "transduce.sources").read_text().split()
+    assert made[0] == tool["digest"](), "run make wasm"
+    assert (RUNTIME / "structures.js").read_text() == tool["structures_js"](), "run make wasm"
+    clang = shutil.which("clang")
+    if clang is None:
+        pytest.skip("clang is not installed: the WebAssembly file was not built again")
+    version = subprocess.run([clang, "--version"], capture_output=True, text=True).stdout
+    if version.splitlines()[0] != " ".join(made[1:]):
+        pytest.skip(f"the WebAssembly file was built by {' '.join(made[1:])}")
+    assert tool["compiled"]() == (RUNTIME / "transduce.wasm").read_bytes()
