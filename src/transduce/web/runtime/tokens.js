@@ -9,6 +9,11 @@ const BLANK = "[\\t-\\r \\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202
 const PUNCTUATION = /[\p{P}$+<=>^`|~]/u;
 const TAG = new RegExp(`^<([^<>\\s]+)>${BLANK}*`, "u");
 
+/** Bytes as text; a byte order mark is a letter as any other. */
+function utf8(bytes, fatal = false) {
+  return new TextDecoder("utf-8", { ignoreBOM: true, fatal }).decode(bytes);
+}
+
 function escaped(text) {
   return text.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 }
@@ -69,15 +74,15 @@ function charsmap(encoded) {
   const unit = (node) => (node < size / 4 ? view.getUint32(4 + 4 * node, true) : undefined);
   const offset = (value) => (value >>> 10) << ((value & 0x200) >>> 6);
   const texts = bytes.subarray(4 + size);
-  const utf8 = new TextEncoder();
+  const encoder = new TextEncoder();
 
   function replacement(at) {
-    return new TextDecoder().decode(texts.subarray(at, texts.indexOf(0, at)));
+    return utf8(texts.subarray(at, texts.indexOf(0, at)));
   }
 
   function step(node, letter) {
     let value = unit(node);
-    for (const byte of utf8.encode(letter)) {
+    for (const byte of encoder.encode(letter)) {
       node ^= offset(value) ^ byte;
       value = unit(node);
       if (value === undefined || (value & 0x800000ff) >>> 0 !== byte) return null;
@@ -358,7 +363,7 @@ function decoder(ref) {
           const letters = Array.from(piece, (letter) => BYTES.get(letter));
           return letters.includes(undefined) ? [...new TextEncoder().encode(piece)] : letters;
         });
-        return [new TextDecoder().decode(Uint8Array.from(bytes))];
+        return [utf8(Uint8Array.from(bytes))];
       };
     case "ByteFallback":
       return (pieces) => {
@@ -367,7 +372,7 @@ function decoder(ref) {
         const flush = () => {
           if (!bytes.length) return;
           try {
-            found.push(new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(bytes)));
+            found.push(utf8(Uint8Array.from(bytes), true));
           } catch {
             found.push("\ufffd".repeat(bytes.length));
           }

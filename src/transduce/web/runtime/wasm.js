@@ -117,7 +117,9 @@ export class Runtime {
     return Array.from({ length: count }, (_, i) => this.ints(address, 2 * count)[2 * i]);
   }
 
-  newFloats(values) {
+  newFloats(given) {
+    // A view of this memory would be lost where it grows.
+    const values = given.buffer === this.buffer ? given.slice() : given;
     const address = this.allocate(4 * values.length);
     this.floats(address, values.length).set(values);
     return address;

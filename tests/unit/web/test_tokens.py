@@ -1,0 +1,122 @@
+"""Tokenizers in JavaScript: the same ids and texts as in Python."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from node import MISSING, NODE, run_module
+from transduce import recipe
+from transduce.data.tokens.tokenizer import Tokens
+
+pytestmark = pytest.mark.skipif(NODE is None, reason=MISSING)
+
+TEXTS = [
+    "A dog runs through the snow.",
+    "Zwei Männer stehen am Herd und bereiten Essen zu.",
+    "Ein Mädchen läuft; „schnell“ — sagt sie: 3,5 km/h!",
+    "Η ΟΔΟΣ ΤΟΥ ΦΩΣ και ΣΟΦΟΣ",
+    "日本語のテキスト と 한국어 और हिन्दी",
+    "cafe\u0301 naïve ﬁne ½ Å",
+    "tabs\tand\nlines  and   spaces ",
+    " leading, and trailing\u00a0",
+    "emoji 👩‍👩‍👧 🇩🇪 and <s> </s> <unk> <pad>",
+    "$1.50 + 2^3 = ~9.5 `code` |x| <b>",
+]
+SETTINGS = [
+    {"level": "character"},
+    {"level": "character", "lowercase": True, "normalize": "nfd"},
+    {"level": "byte"},
+    {"level": "word", "lowercase": True},
+    {"level": "symbol", "normalize": "nfkc"},
+    {"level": "subword", "size": 400},
+    {"level": "subword", "size": 400, "punctuation": "apart", "normalize": "nfc"},
+    {"level": "subword", "size": 400, "algorithm": "unigram"},
+    {
+        "level": "subword",
+        "size": 400,
+        "algorithm": "unigram",
+        "normalize": "nfkd",
+        "lowercase": True,
+    },
+]
+TAGS = ["V;PST", "fre", "N(PL)"]
+RUN = """
+import { Tokens } from "RUNTIME/tokens.js";
+answer(given.tokens.map(({ file, form }) => {
+  const tokens = new Tokens(file, form);
+  return given.texts.map((text) => {
+    const ids = tokens.encode(text);
+    return [ids, tokens.decode(ids)];
+  });
+}));
+"""
+
+
+def odd_texts(count: int, seed: int = 1) -> list[str]:
+    """Texts of letters of all kinds, in any order."""
+    draw = random.Random(seed)
+    letters = sorted(set("".join(TEXTS))) + list(
+        "\u0301\u0308\u200b\ufeff\u3000ßẞİıŉǅ①㎏ﷺ\u1e9b\u0323"
+    )
+    made = []
+    for _ in range(count):
+        words = [draw.choice(" ".join(TEXTS).split(" ")) for _ in range(draw.randint(0, 5))]
+        noise = "".join(draw.choices(letters, k=draw.randint(0, 12)))
+        made.append(draw.choice((" ", "")).join([*words, noise]))
+    return made
+
+
+def compare(made: list[Tokens], texts: list[str], folder: Path) -> None:
+    given = [{"file": json.loads(one.to_json()), "form": one.form} for one in made]
+    found = run_module(folder, RUN, {"tokens": given, "texts": texts})
+    for tokens, answers in zip(made, found, strict=True):
+        for text, (ids, decoded) in zip(texts, answers, strict=True):
+            expected = tokens.encode(text)
+            assert ids == expected, (tokens.level, text)
+            assert decoded == tokens.decode(expected), (tokens.level, text)
+
+
+def trained() -> list[Tokens]:
+    made = [Tokens.train(recipe.Tokens(**one), TEXTS * 3, TAGS) for one in SETTINGS]
+    return [*made, Tokens.train(recipe.Tokens(**SETTINGS[5]), TEXTS * 3)]
+
+
+def test_ids_and_texts_are_those_of_python(tmp_path: Path) -> None:
+    tagged = ["<fre> bonjour", "<V;PST> <fre>go", "<N(PL)>x", "<ger> y", "<V;fre> z", "<fre", ""]
+    compare(trained(), [*TEXTS, *tagged, *odd_texts(200)], tmp_path)
+
+
+@pytest.mark.slow
+def test_ten_thousand_texts(tmp_path: Path) -> None:
+    compare(trained(), odd_texts(10_000, seed=2), tmp_path)
+
+
+def test_tokenizers_of_others(tmp_path: Path) -> None:
+    """Byte-level BPE as of GPT-2 and Llama 3, and SentencePiece with its rules of normalization."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    from transduce.data.tokens.learn import SPECIALS, WORD_PATTERNS
+
+    made = []
+    for split in (None, *WORD_PATTERNS):
+        tokenizer = Tokenizer(models.BPE(byte_fallback=False))
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split is None)
+        tokenizer.pre_tokenizer = to_bytes
+        if split is not None:
+            cut = pre_tokenizers.Split(Regex(split), "isolated")
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, to_bytes])
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=500,
+            special_tokens=list(SPECIALS),
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        )
+        tokenizer.train_from_iterator(TEXTS * 3, trainer)
+        made.append(Tokens(tokenizer))
+    texts = [*TEXTS, *odd_texts(100)]
+    compare(made, texts, tmp_path)
