@@ -216,6 +216,16 @@ class RunKeywords(TypedDict, total=False):
             maximum=10_000,
         ),
     ]
+    bidirectional: Annotated[
+        bool | None,
+        Setting(
+            None,
+            "Bidirectional decoding: search from left to right and from right to left, and score "
+            "each hypothesis in both directions; null in a recipe: where the model was trained so "
+            "(data.bidirectional).",
+            recipe=None,
+        ),
+    ]
     sample: Annotated[bool, Setting(False, "Sample tokens at random instead of searching.")]
     temperature: Annotated[
         float,

@@ -28,6 +28,7 @@ class Settings:
     patience: float | None = default("patience")
     groups: int = default("groups")
     diversity: float = default("diversity")
+    bidirectional: bool | None = default("bidirectional")
     sample: bool = default("sample")
     temperature: float = default("temperature")
     top_k: int = default("top_k")

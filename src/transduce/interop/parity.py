@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from transduce.data.text.pairs import Pair
+from transduce.decoding.combine.bidirectional import score_directions
 from transduce.decoding.score import forced
 from transduce.errors import ModelError
 from transduce.evaluation.items import Item
@@ -270,12 +272,10 @@ def _log_probabilities(
     if model.precision == "auto":
         return [score.token_log_probabilities for score in model.score(sources, targets)]
     assert isinstance(model, Transducer)
+    score = partial(forced.log_probabilities, packed(model.network, model.precision))
+    ids = (model.source_tokens.encode_batch(sources), model.target_tokens.encode_batch(targets))
     with torch.inference_mode():
-        return forced.log_probabilities(
-            packed(model.network, model.precision),
-            model.source_tokens.encode_batch(sources),
-            model.target_tokens.encode_batch(targets),
-        )
+        return score_directions(score, *ids).mean() if model.is_bidirectional else score(*ids)
 
 
 def _main(folder: str, engine: str, request_path: str, result_path: str) -> None:

@@ -188,6 +188,12 @@ class Data(Section):
         description="of audio, concatenate some recordings in training; {}: with the defaults; "
         "null: off",
     )
+    bidirectional: bool = Field(
+        False,
+        description="learn targets from left to right and from right to left, half of them in "
+        "either direction in an epoch; outputs are searched in both, and scored by both (after "
+        "Canby & Hockenmaier 2023)",
+    )
     multiple_references: bool = Field(
         False,
         description="multiple references: pairs with the same source are alternatives, "

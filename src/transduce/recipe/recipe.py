@@ -357,6 +357,16 @@ class Recipe(Section):
                 "data.hallucination",
                 "is for task: transduce with text sources; leave it out",
             )
+        if self.data.bidirectional and (self.task != "transduce" or self.audio is not None):
+            raise InvalidValue(
+                "data.bidirectional", "is for task: transduce with text sources; leave it out"
+            )
+        if self.decode.bidirectional and not self.data.bidirectional:
+            raise InvalidValue(
+                "decode.bidirectional",
+                "is true, but the model learns to write from left to right alone; set "
+                "data.bidirectional: true as well, or leave it out",
+            )
         kinds = {getattr(part, "kind", "") for part in self.model.parts.values()}
         if self.train.checkpoint_activations and kinds <= {"recurrent", "pooled"}:
             raise InvalidValue(
@@ -384,6 +394,8 @@ class Recipe(Section):
             )
         for name, part in self.model.parts.items():
             longest = self.data.max_length + 1  # and END
+            if name == "encoder" and self.data.bidirectional:
+                longest += 1  # and the token that asks for the other direction
             if self.audio is not None and name == "encoder":
                 frames = self.audio.longest_in_training(self.data.max_length)
                 longest = self.audio.max_states(frames)

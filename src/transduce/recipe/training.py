@@ -275,6 +275,7 @@ class Decode(Section):
     length_penalty: float = decode_key("length_penalty")
     coverage_penalty: float = decode_key("coverage_penalty")
     patience: float | None = decode_key("patience")
+    bidirectional: bool | None = decode_key("bidirectional")
     no_repeat_ngram: int = decode_key("no_repeat_ngram")
     # The maximum length of an output by its source: a run may give max_length instead.
     max_ratio: Annotated[float, Field(gt=0, le=100)] = Field(

@@ -216,6 +216,7 @@ def plan_of(
     given = dict(settings)
     if watched is not None and isinstance(served.model, GenerativeModel):
         given.setdefault("beam", 1)
+        given.setdefault("bidirectional", False)
     attentive = watched is not None and watched[1]  # these are slower: they have their own batches
     try:
         key = (

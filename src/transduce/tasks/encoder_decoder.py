@@ -16,6 +16,7 @@ from transduce.data.tokens.copying import CopiedTokens
 from transduce.data.tokens.languages import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch.decode import Bounds, FastSearch
+from transduce.decoding.combine.bidirectional import Directions, score_directions
 from transduce.decoding.cuda.pool import has_cuda_search
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.engine import Engine, Rows
@@ -115,7 +116,8 @@ class Transducer(GenerativeModel, task="transduce"):
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
     ) -> list[Score]:
-        """Score given targets: the log-probability of each of their tokens (teacher forcing).
+        """Score given targets: the log-probability of each of their tokens (teacher forcing); of a
+        bidirectional model the mean of both directions.
 
         For an output of `run` it equals the log-probability reported there, if the text is
         tokenized into the same tokens. attention: also attention to the source, as in `run`.
@@ -202,6 +204,8 @@ class Transducer(GenerativeModel, task="transduce"):
     ) -> tuple[Ids, dict[int, str]]:
         """The ids of sources, truncated where too long, and warnings for those."""
         capacity = min(_max_lengths(model)[0] for model in (self, *ensemble)) - 1
+        if self.recipe.data.bidirectional:
+            capacity -= 1  # for the token that asks for the other direction
         given = without_blank(sources)
         rows, lengths = encode_truncated(self.source_tokens, given, self.recipe, capacity)
         if self._copied is not None:
@@ -336,6 +340,21 @@ class Transducer(GenerativeModel, task="transduce"):
         return Labels(self._pieces(source, ids), written, read, list(ids))
 
     def _log_probabilities(
+        self, sources: Ids, targets: Ids, context: CallContext = NO_CONTEXT
+    ) -> list[list[float]]:
+        """The log-probability of each token of each target, END included, as `score` gives it."""
+        if self.is_bidirectional:
+            return self._directions(sources, targets, context).mean()
+        return self._left_to_right(sources, targets, context)
+
+    def _directions(
+        self, sources: Ids, targets: Ids, context: CallContext = NO_CONTEXT
+    ) -> Directions:
+        return score_directions(
+            lambda read, written: self._left_to_right(read, written, context), sources, targets
+        )
+
+    def _left_to_right(
         self, sources: Rows, targets: Rows, context: CallContext = NO_CONTEXT
     ) -> list[list[float]]:
         before = self._before(context)

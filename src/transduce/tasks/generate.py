@@ -16,9 +16,16 @@ import torch
 from numpy.typing import NDArray
 
 from transduce.data.text.unicode import stable_prefix
+from transduce.data.tokens.bidirectional import right_to_left
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, FastSearch, Request
+from transduce.decoding.combine.bidirectional import (
+    Directions,
+    candidates,
+    ensemble_directions,
+    ranked,
+)
 from transduce.decoding.combine.ctc_and_lm import ShallowFusion
 from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
@@ -121,8 +128,9 @@ class GenerativeModel(Model):
     ) -> Iterator[str]:
         """Stream the output of one source as it is generated, the prefix first.
 
-        Greedy search, or sampling with sample=True; a beam has no final text before its end. The
-        concatenated pieces are the text that `run` gives with beam=1. A lens has its entry when
+        Greedy search, or sampling with sample=True, from left to right; a beam has no final text
+        before its end, and neither has bidirectional decoding. The concatenated pieces are the text
+        that `run` gives with beam=1 and bidirectional=False. A lens has its entry when
         the last piece has come; its output has no score.
         """
         more = {**settings, "ensemble": ensemble}
@@ -149,8 +157,23 @@ class GenerativeModel(Model):
                 "chunk_ms needs a model that was trained to read in chunks (model.encoder.chunk); "
                 "omit it"
             )
+        if chosen.bidirectional and not self.recipe.data.bidirectional:
+            raise ModelError(
+                "bidirectional needs a model that was trained to write from right to left too "
+                "(data.bidirectional); omit it"
+            )
         unset = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
-        return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unset})
+        chosen = replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unset})
+        if chosen.bidirectional is None:
+            chosen = replace(chosen, bidirectional=self.is_bidirectional)
+        return chosen
+
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether outputs are searched and scored in both directions, unless a call asks for
+        another."""
+        asked = self.recipe.decode.bidirectional
+        return self.recipe.data.bidirectional if asked is None else asked
 
     @property
     def _reads_chunks(self) -> bool:
@@ -223,6 +246,12 @@ class GenerativeModel(Model):
         attention: bool = False,
     ) -> list[Score]:
         """`score`, in a context."""
+        raise NotImplementedError
+
+    def _directions(
+        self, sources: Ids, targets: Ids, context: CallContext = NO_CONTEXT
+    ) -> Directions:
+        """The log-probability of each token of each target in both directions, END included."""
         raise NotImplementedError
 
     def _score_texts(
@@ -341,6 +370,15 @@ class Decoder:
             raise ModelError(
                 "include and groups (diverse beam search) cannot be combined; drop one"
             )
+        if chosen.bidirectional:
+            given = {
+                "prefix": any(starts),
+                "include": any(phrases),
+                "exclude": any(banned),
+                "a language model": language_model is not None,
+                "an observer of tokens": observer is not None and bool(observer.watched),
+            }
+            self._check_bidirectional(chosen, given, ensemble)
         filled = [
             i for i, tokens in enumerate(encoded) if len(tokens) or not self.model.needs_source
         ]
@@ -356,23 +394,26 @@ class Decoder:
             )
             for i in filled
         ]
-        # The reranker scores the whole beam; the nbest of its order are returned.
-        searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rerank else chosen
+        # The whole beam is scored again; the nbest of the order then are returned.
+        whole = rerank is not None or chosen.bidirectional
+        searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if whole else chosen
         task = self.task(searched, ensemble, language_model, contexts)
+        asked = requests
+        if chosen.bidirectional:
+            asked = requests + [replace(one, source=right_to_left(one.source)) for one in requests]
         if observer is not None:
             seen = TokenSteps(self.model, observer, sources, encoded, contexts[0])
-            task = replace(task, observer=seen.of(filled), workers=1)
+            of_asked = filled * (len(asked) // max(len(requests), 1))
+            task = replace(task, observer=seen.of(of_asked), workers=1)
         if attention and self.model.engine:
             raise ModelError(
                 f"{self.model.engine.name} does not show attention; leave out the engine"
             )
         extra = [] if language_model is None else [language_model]
         with inference(self.model, *ensemble, *extra):
-            found = (
-                self.model.engine.decode(task, requests)
-                if self.model.engine
-                else task.run(requests)
-            )
+            found = self.model.engine.decode(task, asked) if self.model.engine else task.run(asked)
+        if chosen.bidirectional:
+            found = self._in_both_directions(found, requests, ensemble, contexts, chosen)
         if chosen.mbr:
             words = bleu_tokenizer(self.model.recipe)
             needed = RunObserver() if observer is None else observer
@@ -442,6 +483,8 @@ class Decoder:
         such search."""
         if self.model.engine or self.model.is_watched:
             return False
+        if settings.bidirectional:
+            return False
         task = self.task(settings, ())
         chosen, search = task.slot_settings, task.pools
         if search is None or chosen is None or not search.takes(chosen):
@@ -463,7 +506,12 @@ class Decoder:
         **settings: Any,
     ) -> Iterator[str]:
         (source,) = check_sources([source])
-        chosen = self.model.settings(**{"beam": 1, **settings})
+        chosen = self.model.settings(**{"beam": 1, "bidirectional": False, **settings})
+        if chosen.bidirectional:
+            raise ModelError(
+                "stream writes from left to right, and bidirectional decoding has no text before "
+                "the end of both searches; omit it"
+            )
         contexts = self._contexts(replace(call, chunk_ms=chosen.chunk_ms), own, ensemble)
         if chosen.hypotheses > 1 or chosen.mbr:
             raise ModelError("stream needs a single hypothesis; set beam, nbest and groups to 1")
@@ -572,6 +620,52 @@ class Decoder:
         stepper, endless = language._language_model_stepper(settings)
         check_language_model(self.model, language)
         return ShallowFusion(own, stepper, settings.lm_weight, endless)
+
+    def _check_bidirectional(
+        self, chosen: Settings, given: dict[str, bool], ensemble: Sequence[GenerativeModel]
+    ) -> None:
+        """Raise ModelError for what cannot be combined with bidirectional decoding."""
+        given = {
+            **given,
+            "sample": chosen.sample,
+            "mbr": chosen.mbr is not None,
+            "coverage_penalty": bool(chosen.coverage_penalty),
+        }
+        for name, is_given in given.items():
+            if is_given:
+                raise ModelError(
+                    f"{name} works from left to right, and this model decodes in both directions; "
+                    f"leave one out: bidirectional=False, or --no-bidirectional"
+                )
+        for number, other in enumerate(ensemble, start=2):
+            if not other.recipe.data.bidirectional:
+                raise ModelError(
+                    f"model {number} of the ensemble writes from left to right alone, and the "
+                    f"first decodes in both directions; use models that all do "
+                    f"(data.bidirectional), or bidirectional=False, --no-bidirectional"
+                )
+
+    def _in_both_directions(
+        self,
+        found: list[list[Hypothesis]],
+        requests: Sequence[Request],
+        ensemble: Sequence[GenerativeModel],
+        contexts: Sequence[CallContext],
+        settings: Settings,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of each request, found from left to right (the first half of `found`) or
+        from right to left, by their score in both directions."""
+        halves = found[: len(requests)], found[len(requests) :]
+        tokens = [candidates(*both) for both in zip(*halves, strict=True)]
+        read = [list(one.source) for one, some in zip(requests, tokens, strict=True) for _ in some]
+        written = [ids for some in tokens for ids in some]
+        each = [
+            model._directions(read, written, context)
+            for model, context in zip((self.model, *ensemble), contexts, strict=True)
+        ]
+        values = ensemble_directions(each, geometric=settings.geometric).mean()
+        totals = iter(map(math.fsum, values))
+        return [ranked(some, totals, settings.length_penalty or 0.0) for some in tokens]
 
     def _reranked(
         self,

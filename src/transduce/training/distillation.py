@@ -96,6 +96,11 @@ def _load(
             f"{place}, which copies from the source (model.decoder.copying): the student would not "
             f"see that; give another teacher, or train on what it writes"
         )
+    if recipe.data.bidirectional and not model.recipe.data.bidirectional:
+        raise ModelError(
+            f"{place}, which writes from left to right alone, and data.bidirectional is true; give "
+            f"a teacher that was trained with it, or leave it out"
+        )
     for side, ours, theirs in zip(
         ("source", "target"), tokens, (model.source_tokens, model.target_tokens), strict=True
     ):
@@ -104,12 +109,13 @@ def _load(
                 f"{place}, which has another {side} vocabulary; use the teacher's: "
                 f"{_tokens_keys(model.recipe, folder)}"
             )
-    longest = recipe.data.max_length + 1
+    special = 1 + recipe.data.bidirectional  # END, and the token that asks for a direction
+    longest = recipe.data.max_length + special
     capacity = min(max_source_length(model.recipe.model), max_length_of(model.recipe.model.decoder))
     if capacity < longest:
         raise ModelError(
             f"{place}, which has positions for {capacity} tokens, but data.max_length allows "
-            f"{longest - 1}: set data.max_length={capacity - 1}"
+            f"{recipe.data.max_length}: set data.max_length={capacity - special}"
         )
     network = model.network
     network.requires_grad_(False)

@@ -51,7 +51,9 @@ def look(
     ] = False,
     settings: Annotated[
         Mapping[str, Any],
-        DecodingOptions("beam", "max_length", "prefix", "include", "exclude", "tags"),
+        DecodingOptions(
+            "beam", "bidirectional", "max_length", "prefix", "include", "exclude", "tags"
+        ),
     ] = NONE_GIVEN,
     adapter: AdapterOption = None,
     base: Base = None,

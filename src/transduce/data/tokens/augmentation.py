@@ -6,6 +6,7 @@ import numpy as np
 
 from transduce import recipe
 from transduce.data.cache.tokenised import Encoded
+from transduce.data.tokens.bidirectional import reversing
 from transduce.data.tokens.hallucination import hallucinating
 from transduce.data.tokens.subword_regularization import Vary, splitting
 from transduce.data.tokens.tokenizer import Tokens
@@ -19,7 +20,8 @@ def augmenting(
     last: what follows all of it.
     """
     made = [make(data, source_tokens, target_tokens) for make in (splitting, hallucinating)]
-    steps = [step for step in (*made, shuffling(data, source_tokens), last) if step is not None]
+    made += [shuffling(data, source_tokens), reversing(data), last]
+    steps = [step for step in made if step is not None]
     if not steps:
         return None
 

@@ -224,6 +224,11 @@ def traced(model: Model) -> tuple[Model, Trace]:
             trace.why_none = (
                 "The groups of diverse beam search are not drawn as a tree; leave out groups."
             )
+        elif settings.bidirectional:
+            trace.why_none = (
+                "Two beams, one from the left and one from the right, are not drawn as one tree; "
+                "give --no-bidirectional for the first alone."
+            )
         if trace.why_none:
             return task
         trace.size = max(settings.beam or 1, settings.nbest)

@@ -168,7 +168,11 @@ def _how(model: Model, target: str | None, settings: Mapping[str, Any]) -> str:
     if settings.get("sample"):
         return "sampled"
     beam = settings.get("beam") or model.recipe.decode.beam
-    return "greedy search" if beam == 1 else f"beam search, {beam} hypotheses"
+    search = "greedy search" if beam == 1 else f"beam search, {beam} hypotheses"
+    both = settings.get("bidirectional")
+    if model.is_bidirectional if both is None else both:
+        search += ", from left to right and from right to left; shown: left to right"
+    return search
 
 
 def _number(value: float) -> float | None:

@@ -47,6 +47,12 @@ def export(model: Model, folder: Path) -> str:
             f"models of {what} are not exported to Hugging Face; only translation models and other "
             f"text to text (task: transduce), and language models (task: language_modeling)"
         )
+    if isinstance(model, Transducer) and model.is_bidirectional:
+        raise ModelError(
+            "this model decodes in both directions (data.bidirectional), and transformers has no "
+            "such search: set decode.bidirectional: false in its recipe.yaml to export it for "
+            "left to right alone"
+        )
     make_folder(folder)
     origin = None if model.origin is None else read_origin(model.origin.folder)
     if origin is not None and "config" in origin and isinstance(model, Transducer):

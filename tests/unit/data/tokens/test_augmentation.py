@@ -58,3 +58,29 @@ def test_there_must_be_tags() -> None:
     corpus = {"file": "a.tsv"}
     with pytest.raises(ValidationError, match="have no tags"):
         Recipe.model_validate({"data": {"train": corpus, "valid": corpus, "shuffle_tags": True}})
+
+
+def test_half_of_the_targets_are_turned_around(tmp_path: Path) -> None:
+    first, second = epochs(tmp_path, bidirectional=True)
+    assert first != second
+    for number, (pieces, form) in enumerate(first):
+        source, target, _ = ROWS[number].split("\t")
+        turned = pieces[-1] == "<s>"
+        assert form == (target[::-1] if turned else target)
+        assert "".join(pieces[:-1] if turned else pieces).endswith(source.replace(" ", "▁"))
+    count = sum(pieces[-1] == "<s>" for pieces, _ in first)
+    assert 40 < count < 80  # of 120
+
+
+def test_other_augmentation_comes_before_the_targets_are_turned(tmp_path: Path) -> None:
+    hallucination = Hallucination(share=1.0)
+    keys = {"shuffle_tags": True, "hallucination": hallucination, "bidirectional": True}
+    (found,) = epochs(tmp_path, 1, **keys)
+    stems: dict[bool, set[str]] = {True: set(), False: set()}
+    for pieces, form in found[::3]:
+        turned = pieces[-1] == "<s>"
+        stem = "".join(pieces[4:-1] if turned else pieces[4:])
+        assert form == ((stem + "ed")[::-1] if turned else stem + "ed")
+        stems[turned].add(stem)
+    assert min(map(len, stems.values())) > 5  # invented in both directions
+    assert len({tuple(pieces[:4]) for pieces, _ in found[::3]}) > 10
