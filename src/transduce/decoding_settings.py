@@ -55,6 +55,8 @@ class Setting:
     served model in a request."""
     repeatable: bool = False
     """Whether its option may be given several times: the value is a list."""
+    lines: bool = False
+    """Whether its option may also be a file with one value on each line."""
     option: str | None = ""
     """Its option, if that is not made of its name; None: the command line has none."""
     request: bool = True
@@ -147,6 +149,26 @@ class RunKeywords(TypedDict, total=False):
     exclude: Annotated[
         Phrases,
         Setting(None, "Constraint: a phrase no output may contain.", search=False, repeatable=True),
+    ]
+    hotwords: Annotated[
+        Phrases,
+        Setting(
+            None,
+            "A phrase, such as a name, that outputs are likelier to contain.",
+            search=False,
+            repeatable=True,
+            lines=True,
+        ),
+    ]
+    hotword_bonus: Annotated[
+        float,
+        Setting(
+            1.5,
+            "Added to the score of a hypothesis for each token of a hotword in it, to choose by; "
+            "scores that are shown are without.",
+            minimum=0,
+            maximum=100,
+        ),
     ]
 
     # --------------------------------------------------------------------------------- search

@@ -75,11 +75,13 @@ def address(server: Running, path: str = "/") -> str:
     return server.url.replace("http", "ws") + path
 
 
-async def vosk(url: str, pcm: NDArray[np.int16] = PCM, rate: int = RATE) -> list[dict[str, Any]]:
+async def vosk(
+    url: str, pcm: NDArray[np.int16] = PCM, rate: int = RATE, **config: Any
+) -> list[dict[str, Any]]:
     """What the test script of vosk-server does: 0.2 s a message, a reply to each, then eof."""
     replies = []
     async with websockets.connect(url) as socket:
-        await socket.send(f'{{ "config" : {{ "sample_rate" : {rate} }} }}')
+        await socket.send(json.dumps({"config": {"sample_rate": rate, **config}}))
         size = int(rate * 0.2)
         for start in range(0, len(pcm), size):
             await socket.send(pcm[start : start + size].tobytes())
@@ -156,6 +158,37 @@ def test_a_streaming_encoder_is_served_with_the_code_of_the_page(
     assert texts(replies) == ["abcd ab"]
     assert [word["word"] for word in replies[-1]["result"]] == ["abcd", "ab"]
     assert capsys.readouterr().out.strip().endswith("abcd ab")
+
+
+def test_each_connection_has_its_own_hotwords() -> None:
+    samples = to_int16(in_noise("abcd ab", random.Random(4)))
+
+    async def own(url: str) -> list[str]:
+        async with websockets.connect(url) as socket:
+            await socket.send(samples.tobytes())
+            await socket.send('{"type": "finish"}')
+            messages = [json.loads(message) async for message in socket]
+        return [one["text"] for one in messages if one["type"] == "final"]
+
+    async def together(server: Running) -> list[Any]:
+        live = address(server, f"/api/live?rate={RATE}")
+        return await asyncio.gather(
+            vosk(address(server), samples, phrase_list=["abcd abb", "[unk]"]),
+            vosk(address(server), samples),
+            own(live),
+            own(f"{live}&hotwords=abcd+abb&hotwords=dd"),
+            own(f"{live}&hotwords=abcd+abb&hotword_bonus=0"),
+        )
+
+    with serving({"live": load(MODELS / "live")}) as server:
+        first, second, *others = asyncio.run(together(server))
+    assert [texts(first), texts(second), *others] == [
+        ["abcd abb"],
+        ["abcd ab"],
+        ["abcd ab"],
+        ["abcd abb"],
+        ["abcd ab"],
+    ]
 
 
 def test_vosk_reset_words_and_alternatives(server: Running) -> None:
@@ -320,6 +353,8 @@ def test_bad_events_get_openais_errors_and_the_session_goes_on(
         ("/", {"config": {"sample_rate": 0.5}}, "sample_rate"),
         ("/", {"config": {"sample_rate": -8000}}, "from 1,000 to 768,000"),
         ("/", {"config": {"model": "nobody"}}, "nobody"),
+        ("/", {"config": {"phrase_list": "one"}}, "phrase_list must be text, or a list"),
+        ("/api/live?hotword_bonus=much", None, "a number, as 1.5"),
         ("/", {"hello": 1}, "config, eof or reset"),
         ("/api/live?rate=16", None, "sample rate of 16"),
         ("/api/live?rate=fast", None, "whole number"),

@@ -152,7 +152,7 @@ def test_what_cannot_be_done_with_audio_is_refused(
         {"language": "EN"},
         {"chunking_strategy": "auto"},
         {"chunking_strategy": {"type": "server_vad", "silence_duration_ms": 200}},
-        {"prompt": "of tea"},
+        {"prompt": "It is about the many cups of tea."},
     ],
 )
 def test_hints_about_audio_are_no_mistake(client: Any, wave: Path, hint: dict[str, Any]) -> None:
@@ -161,6 +161,17 @@ def test_hints_about_audio_are_no_mistake(client: Any, wave: Path, hint: dict[st
     assert found.parse().text == speech()(wave)
     # What this model cannot use is said.
     assert found.headers.get("x-ignored-parameters") == ("prompt" if "prompt" in hint else None)
+
+
+def test_names_in_a_prompt_and_hotwords_reach_the_model(client: Any, wave: Path) -> None:
+    create, text = client.audio.transcriptions.with_raw_response.create, speech()(wave)
+    names = ["cab", "dd"]
+    wanted = speech()(wave, hotwords=names)
+    assert wanted != text
+    listed = create(model="speech", file=wave, prompt="cab, dd.")
+    given = create(model="speech", file=wave, extra_body={"hotwords": names})
+    assert [listed.parse().text, given.parse().text] == [wanted] * 2
+    assert "x-ignored-parameters" not in listed.headers
 
 
 def test_silence_and_language_are_no_mistake(client: Any, wave: Path) -> None:

@@ -46,6 +46,7 @@ class Settings:
     scores: bool = default("scores")
     ctc_weight: float | None = default("ctc_weight")
     lm_weight: float = default("lm_weight")
+    hotword_bonus: float = default("hotword_bonus")
     chunk_ms: float | None = default("chunk_ms")
 
     @property

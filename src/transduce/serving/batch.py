@@ -28,7 +28,13 @@ from transduce.tasks.observer import RunObserver, TokenStep, Watch
 Entry = tuple[Job, int]
 MAX_ENTRIES = 10_000  # entries of one batch, after which it comes to its end and another one begins
 DEFAULT_SEED = Settings().seed
-NONE: dict[str, Any] = {"prefix": "", "include": [], "exclude": [], "seed": DEFAULT_SEED}
+NONE: dict[str, Any] = {
+    "prefix": "",
+    "include": [],
+    "exclude": [],
+    "hotwords": [],
+    "seed": DEFAULT_SEED,
+}
 
 
 class Batch(RunObserver):

@@ -21,7 +21,7 @@ from transduce.tasks.observer import TokenStep
 
 PLANS = 256  # settings that are remembered as valid
 RUN, SCORE, INSPECT, PROMPT = "run", "score", "inspect", "prompt"
-CONSTRAINTS = ("prefix", "include", "exclude")
+CONSTRAINTS = ("prefix", "include", "exclude", "hotwords")
 OF_EACH_INPUT = (*CONSTRAINTS, "seed")
 """Settings of each input: requests that differ in them share a batch."""
 OTHER_MODELS = ("ensemble", "rerank", "language_model")
@@ -142,7 +142,7 @@ class Job:
     inputs: list[Any]
     plan: Plan
     constraints: Mapping[str, list[Any]]
-    """prefix, include, exclude, seed: of each input."""
+    """prefix, include, exclude, hotwords, seed: of each input."""
     watched: tuple[int, bool] | None
     """For a stream: the number of alternatives of each token, and whether with attention."""
     loop: asyncio.AbstractEventLoop
@@ -260,7 +260,7 @@ def _models(setting: str, names: Sequence[str], catalogue: Catalogue) -> Any:
 def constraints_of(
     served: Served, settings: Mapping[str, Any], count: int, limits: Limits
 ) -> dict[str, list[Any]]:
-    """prefix, include, exclude and seed of each of `count` inputs, where they are given.
+    """prefix, include, exclude, hotwords and seed of each of `count` inputs, where they are given.
 
     For audio they are the same for all inputs, and stay in the settings. Raises BadRequest.
     """

@@ -76,7 +76,9 @@ class Limits:
         2000, "--max-length", "What min_length, max_length and max_tokens may be, in tokens.", 1
     )
     phrases: int = _limit(
-        1000, "--max-phrases", "Phrases that one output must or may not have; texts of only."
+        1000,
+        "--max-phrases",
+        "Phrases that one output must or may not have; its hotwords; texts of only.",
     )
     included_characters: int = _limit(
         200, "--max-included", "Characters of all phrases that one output must have."

@@ -31,6 +31,7 @@ from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEG_INF
+from transduce.decoding.constraints.hotwords import HOTWORD_BEAM, HotwordTree
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output, Score
 from transduce.decoding.search.continuous_batching import Job, decode_feed
@@ -96,11 +97,13 @@ class GenerativeModel(Model):
                 list with one for each source. Besides: attention (whether outputs have their
                 attention to the source); prefix (text that outputs begin with, for all sources or a
                 list with one for each); include and exclude (phrases that outputs must or must not
-                contain; a list of lists is one list for each source); ensemble (further models,
-                whose probabilities are averaged with this one's); rerank (a second model that
-                rescores the n-best list); language_model (for shallow fusion); observer (is called
-                with the tokens as they are chosen, and may cancel sources); and of an imported
-                model with a token for each language source_language and target_language.
+                contain; a list of lists is one list for each source); hotwords (phrases, such as
+                names, that outputs are likelier to contain, given likewise); ensemble (further
+                models, whose probabilities are averaged with this one's); rerank (a second model
+                that rescores the n-best list); language_model (for shallow fusion); observer (is
+                called with the tokens as they are chosen, and may cancel sources); and of an
+                imported model with a token for each language source_language and
+                target_language.
         """
         return self._run(sources, Call(), **asked)
 
@@ -341,6 +344,7 @@ class Decoder:
         prefix: str | Sequence[str] | None = None,
         include: constraints.Phrases = None,
         exclude: constraints.Phrases = None,
+        hotwords: constraints.Phrases = None,
         ensemble: Sequence[GenerativeModel] = (),
         rerank: GenerativeModel | None = None,
         language_model: GenerativeModel | None = None,
@@ -360,6 +364,11 @@ class Decoder:
         starts = constraints.prefixes_of(prefix, len(sources), self.model.target_tokens)
         phrases = constraints.included(include, len(sources), self.model.target_tokens)
         banned = constraints.excluded(exclude, len(sources), self.model.target_tokens)
+        trees = self._hotwords(hotwords, len(sources))
+        if rerank is not None and any(trees):
+            raise ModelError(
+                "hotwords and rerank cannot be combined: a reranker would undo them; leave one out"
+            )
         second = NO_CONTEXT
         if rerank is not None:
             check_generates(rerank, GenerativeModel, "for reranking")
@@ -391,6 +400,7 @@ class Decoder:
                 phrases[i],
                 banned[i],
                 self.model._states(encoded[i]),
+                trees[i],
             )
             for i in filled
         ]
@@ -398,6 +408,8 @@ class Decoder:
         whole = rerank is not None or chosen.bidirectional
         searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if whole else chosen
         task = self.task(searched, ensemble, language_model, contexts)
+        if settings.get("beam") is None:
+            task = replace(task, hotword_beam=HOTWORD_BEAM)
         asked = requests
         if chosen.bidirectional:
             asked = requests + [replace(one, source=right_to_left(one.source)) for one in requests]
@@ -502,6 +514,7 @@ class Decoder:
         *,
         prefix: str | Sequence[str] | None = "",
         exclude: constraints.Phrases = None,
+        hotwords: constraints.Phrases = None,
         ensemble: Sequence[GenerativeModel] = (),
         **settings: Any,
     ) -> Iterator[str]:
@@ -520,8 +533,9 @@ class Decoder:
             return
         (start,) = constraints.prefixes_of(prefix, 1, self.model.target_tokens)
         (banned,) = constraints.excluded(exclude, 1, self.model.target_tokens)
+        (tree,) = self._hotwords(hotwords, 1)
         seed, states = self.model._seed(chosen.seed, source), self.model._states(encoded)
-        request = Request(encoded, seed, start, (), banned, states)
+        request = Request(encoded, seed, start, (), banned, states, tree)
         # The coverage penalty only matters at the end: no need to compute attention.
         task = self.task(replace(chosen, coverage_penalty=0.0), ensemble, contexts=contexts)
         following, text = None, IncrementalText(self.model, source, encoded)
@@ -600,6 +614,15 @@ class Decoder:
         )
 
     # ------------------------------------------------------------------------- implementation
+
+    def _hotwords(self, phrases: constraints.Phrases, count: int) -> list[HotwordTree | None]:
+        """The hotwords of each source. Raises ModelError."""
+        found = constraints.hotwords_of(phrases, count, self.model.target_tokens)
+        if any(found) and self.model.engine:
+            raise ModelError(
+                f"{self.model.engine.name} does not support hotwords; leave them out, or the engine"
+            )
+        return found
 
     def _contexts(
         self, call: Call, own: CallContext | None, ensemble: Sequence[GenerativeModel]

@@ -13,6 +13,7 @@ import typer
 
 from transduce.cores import count_cores
 from transduce.decoding_settings import SETTINGS, Setting
+from transduce.errors import DataError
 
 if TYPE_CHECKING:
     from transduce.tasks import Model
@@ -115,10 +116,26 @@ class DecodingOptions:
 
     def collected(self, values: dict[str, Any]) -> dict[str, Any]:
         return {
-            one.name: values[one.name]
+            one.name: _with_lines(one.name, values[one.name]) if one.lines else values[one.name]
             for one in self.settings
             if values[one.name] != one.default and values[one.name] is not None
         }
+
+
+def _with_lines(name: str, values: list[str]) -> list[str]:
+    """The values of a setting, those of files among them. Raises DataError."""
+    found: list[str] = []
+    for value in values:
+        path = Path(value)
+        if not path.is_file():
+            found.append(value)
+            continue
+        try:
+            text = path.read_text("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"--{name} {path} cannot be read as text in UTF-8: {error}") from None
+        found += [line.strip() for line in text.splitlines() if line.strip()]
+    return found
 
 
 def _setting_option(setting: Setting) -> inspect.Parameter:
@@ -135,6 +152,8 @@ def _setting_option(setting: Setting) -> inspect.Parameter:
     if setting.repeatable:
         kind, default = list[Path] | None if setting.model else list[str] | None, None
     help = setting.about()
+    if setting.lines:
+        help = f"{help.removesuffix('.')}; or a file with one on each line."
     help = f"{help.removesuffix('.')}; repeatable." if setting.repeatable else help
     help += " Default: as in the recipe." if setting.in_recipe else ""
     return option(setting.name, Annotated[kind, typer.Option(*flags, help=help, **more)], default)

@@ -1,7 +1,9 @@
-"""Unicode normalisation forms: é as one character (NFC), or as e and ´ (NFD)."""
+"""Unicode normalisation forms: é as one character (NFC), or as e and ´ (NFD); and scripts without
+spaces."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
@@ -10,6 +12,9 @@ from unicodedata import combining, is_normalized, normalize
 Form = Literal["NFC", "NFD"]
 FORMS: tuple[Form, ...] = ("NFC", "NFD")
 ENOUGH = 10_000  # texts that are enough to tell the form
+# Scripts that are written without spaces between words: Thai, Lao, Burmese, Khmer, Chinese and
+# Japanese characters.
+UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 
 
 def composed(text: str) -> str:

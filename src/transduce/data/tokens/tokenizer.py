@@ -40,6 +40,7 @@ from transduce.data.tokens.learn import (
     splitter,
 )
 from transduce.data.tokens.sentencepiece import Charsmap
+from transduce.data.tokens.word_edges import WordEdges
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
 
@@ -282,6 +283,12 @@ class Tokens:
             size = len(self)
             return [self._pieces[i] if i < size else copied[i - size] for i in map(int, ids)]
         return list(map(self._pieces.__getitem__, ids))
+
+    @cached_property
+    def word_edges(self) -> WordEdges:
+        """Which tokens begin a word, and which end inside one."""
+        pieces, whole = self.pieces(range(len(self))), self.level in ("word", "symbol", "label")
+        return WordEdges.of(pieces, whole, (*self.tags.values(), *self.added))
 
     def halves(self) -> NDArray[np.int32]:
         """[V, 2]: the two tokens that BPE merged into each token, or -1."""

@@ -23,13 +23,14 @@ from transduce.decoding.constraints.constraint import (
     OpenEnd,
     Prefix,
 )
+from transduce.decoding.constraints.hotwords import Hotwords, HotwordTree
 from transduce.decoding.constraints.include import Include
 from transduce.decoding.cpu.pool import CpuSearch, decode_batch, has_search_in_c
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.continuous_batching import Job, Pools, Search
-from transduce.decoding.search.hypothesis import Hypothesis
+from transduce.decoding.search.hypothesis import Hypothesis, penalty
 from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.search.stepper import Stepper
 from transduce.decoding.settings import Settings
@@ -60,6 +61,7 @@ class Request:
     exclude: Sequence[Sequence[int]] = ()
     states: int | None = None
     """For audio, its number of encoder states; None: one for each token, and one for END."""
+    hotwords: HotwordTree | None = None
 
     @property
     def length(self) -> int:
@@ -74,7 +76,7 @@ class Request:
     @property
     def plain(self) -> bool:
         """Whether it has no constraints."""
-        return not (self.prefix or self.include or self.exclude)
+        return not (self.prefix or self.include or self.exclude or self.hotwords)
 
     @property
     def included(self) -> int:
@@ -141,6 +143,8 @@ class BatchDecoder:
     """Worker processes, on a CPU."""
     fast: FastSearch | None = None
     """The CUDA graph search for requests without constraints, if available."""
+    hotword_beam: int = 1
+    """The smallest beam of requests with hotwords."""
     prompted: bool = False
     """Whether sources are prompts of a language model; those of a batch have equal lengths."""
     endless: bool = False
@@ -273,6 +277,8 @@ class BatchDecoder:
 
     def _hypotheses(self, request: Request) -> int:
         hypotheses = self.settings.hypotheses
+        if request.hotwords is not None and not self.settings.draws:
+            hypotheses = max(hypotheses, self.hotword_beam)
         # Dynamic beam allocation: a bank for each number of phrase tokens, of one or more each.
         return hypotheses if self.settings.draws else max(hypotheses, 1 + request.included)
 
@@ -364,7 +370,23 @@ class BatchDecoder:
             observer,
             settings.patience,
         )
+        found = self._without_bonus(found, requests)
         return found if settings.groups == 1 else self._filled_up(found, requests, observer)
+
+    def _without_bonus(
+        self, found: list[list[Hypothesis]], requests: Sequence[Request]
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses of a beam in their order, with the scores that the model gives them: search
+        has added the bonus of hotwords."""
+        power = self.settings.length_penalty or 0.0
+        for request, hypotheses in zip(requests, found, strict=True):
+            if request.hotwords is None:
+                continue
+            for one in hypotheses:
+                bonus = self.settings.hotword_bonus * request.hotwords.matched(one.tokens)
+                one.log_probability -= bonus
+                one.score -= bonus / float(penalty(len(one.tokens) + 1, power))
+        return found
 
     def _filled_up(
         self,
@@ -413,6 +435,9 @@ class BatchDecoder:
             constraints.append(Include([request.include for request in requests], limits_B, device))
         if any(request.prefix for request in requests):
             constraints.append(Prefix([request.prefix for request in requests], device))
+        if any(request.hotwords is not None for request in requests):
+            trees = [request.hotwords for request in requests]
+            constraints.append(Hotwords(trees, settings.hotword_bonus, device))
         if self.prompted:
             constraints.append(OpenEnd(self.endless))
         if settings.coverage_penalty:

@@ -2,7 +2,8 @@
 
 A constraint has one row for each hypothesis, as a decoder's state has, and is reordered with it. It
 bans tokens and never changes the probability of the others, so a hypothesis found under any
-constraints has the log-probability that the model assigns to it. All work is on whole tensors.
+constraints has the log-probability that the model assigns to it; the bonus of hotwords
+(hotwords.py) is for search alone. All work is on whole tensors.
 
 R rows (hypotheses of all sources), P phrases, L the longest of them, S source, T written so far.
 """
@@ -38,6 +39,10 @@ class Constraint:
         """The penalty of a hypothesis that ends at this step, row by row: at most zero, or search
         would stop too early."""
         return None
+
+    def with_bonus(self, scores_RV: Tensor, written_RT: Tensor) -> Tensor:
+        """The scores of the next tokens by which search chooses, once in every step."""
+        return scores_RV
 
 
 class Constraints:
@@ -80,6 +85,12 @@ class Constraints:
         obey(log_probs_RV, early=False, last_R=last_R)  # MinLength is among the constraints
         if self.open and last_R is not None:
             cut(log_probs_RV, last_R)
+        return log_probs_RV
+
+    def with_bonus(self, log_probs_RV: Tensor, written_RT: Tensor) -> Tensor:
+        """What search chooses by: the log-probabilities, and the bonus of hotwords."""
+        for part in self.constraints:
+            log_probs_RV = part.with_bonus(log_probs_RV, written_RT)
         return log_probs_RV
 
     def closing(self) -> Tensor:

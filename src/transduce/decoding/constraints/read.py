@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+from transduce.data.tokens.tokenizer import SPACE, UNKNOWN, Tokens
+from transduce.decoding.constraints.hotwords import HotwordTree
 from transduce.decoding.constraints.segmentations import Segmentations
 from transduce.decoding_settings import Phrases as Phrases
-from transduce.errors import ModelError
+from transduce.errors import ModelError, warn_once
 
 MAX_TOKENS = 1000  # tokens of a prefix or a phrase
+MAX_HOTWORD_TOKENS = 100
 
 
 def prefixes_of(prefix: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
@@ -61,12 +63,69 @@ def excluded(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[int
     ]
 
 
+def hotwords_of(phrases: Phrases, count: int, tokens: Tokens) -> list[HotwordTree | None]:
+    """The hotwords of each source; sources with the same ones share a tree.
+
+    Phrases that the vocabulary cannot write are left out, with a warning.
+    """
+    if phrases is None:
+        return [None] * count
+    listed = _phrases("hotwords", phrases, count)
+    spellings = _spellings(list(dict.fromkeys(p for of_one in listed for p in of_one)), tokens)
+    trees: dict[tuple[str, ...], HotwordTree | None] = {}
+    for of_one in map(tuple, listed):
+        if of_one not in trees:
+            ids = [one for phrase in of_one for one in spellings[phrase]]
+            trees[of_one] = HotwordTree(ids, tokens.word_edges) if ids else None
+    return [trees[tuple(of_one)] for of_one in listed]
+
+
+def _spellings(phrases: list[str], tokens: Tokens) -> dict[str, list[list[int]]]:
+    """The token sequences of each phrase: as it is given and with its first letter in upper case,
+    as at the beginning of a sentence; where the vocabulary has no such letters, in lower or upper
+    case. With subwords each after a space and without one."""
+    found: dict[str, list[list[int]]] = {}
+    for phrase in phrases:
+        text = " ".join(phrase.split())
+        for forms in ([text, text[:1].upper() + text[1:]], [text.lower(), text.upper()]):
+            if found.get(phrase):
+                break
+            found[phrase] = [
+                ids for form in dict.fromkeys(forms) for ids in _cut(form, tokens) if ids
+            ]
+        if not found[phrase]:
+            warn_once(
+                f"the hotword {phrase[:40]!r} has letters that the model's vocabulary does not "
+                f"have; it is left out"
+            )
+        if max(map(len, found[phrase]), default=0) > MAX_HOTWORD_TOKENS:
+            raise ModelError(
+                f"the hotword {phrase[:40]!r}… has more than {MAX_HOTWORD_TOKENS} tokens; shorten "
+                f"it"
+            )
+    return found
+
+
+def _cut(text: str, tokens: Tokens) -> list[list[int]]:
+    """A phrase as tokens, with subwords in two ways; none where it has unknown tokens."""
+    cut = tokens.encode_batch([text], prefixed=False)
+    if tokens.level == "subword":
+        (first,) = tokens.pieces(cut[0][:1]) or [""]
+        if first.startswith(SPACE):
+            cut += tokens.encode_lines([(text, False)])
+        else:
+            cut += tokens.encode_batch([f" {text}"], prefixed=False)
+    # A space alone is no part of the phrase: it may begin after any.
+    bare = [ids[1:] if tokens.pieces(ids[:1]) == [SPACE] else ids for ids in cut]
+    return [ids for ids in bare if ids and UNKNOWN not in ids]
+
+
 def of_one_source(settings: Mapping[str, Any], place: int) -> dict[str, Any]:
     """Settings of a run over several sources, as those of a run over one of them alone."""
     found = dict(settings)
     if isinstance(prefix := found.get("prefix"), Sequence) and not isinstance(prefix, str):
         found["prefix"] = [prefix[place]]
-    for name in ("include", "exclude"):
+    for name in ("include", "exclude", "hotwords"):
         phrases = found.get(name) or ()
         if not isinstance(phrases, str) and not all(isinstance(entry, str) for entry in phrases):
             found[name] = [phrases[place]]

@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEG_INF, Constraint, Constraints
+from transduce.decoding.constraints.hotwords import Hotwords
 from transduce.decoding.constraints.include import Include
 from transduce.decoding.search.hypothesis import (
     Hypothesis,
@@ -87,6 +88,9 @@ def beam(
     takes the place of one that matters, and the result is the same.
 
     Rows that the observer has cancelled leave the batch, without hypotheses.
+
+    With hotwords, scores and log-probabilities here have their bonus, and a score may rise: that of
+    an open hypothesis by the bonus of the longest phrase, as far as stopping is concerned.
     """
     device, batch, longest = source_BS.device, len(source_BS), int(limits_B.max())
     shortest = int(limits_B.min())
@@ -94,6 +98,7 @@ def beam(
     size = max(-(-size // groups), nbest_of_group)
     shaped = Constraints(constraints)
     include = next((part for part in constraints if isinstance(part, Include)), None)
+    hotwords = next((part for part in constraints if isinstance(part, Hotwords)), None)
 
     # From here on a row is one group of one source. It begins with a single hypothesis.
     rows_B = torch.arange(batch * groups, device=device)
@@ -109,6 +114,7 @@ def beam(
     found = Ended(*(part.clone() for part in ended))
     penalties = penalty(torch.arange(1, longest + 2), length_penalty).tolist()
     at_limit_B = penalty(limits_B, length_penalty)
+    ahead_B = None if hotwords is None else hotwords.ahead_B[rows_B // groups]
     first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
     prunes = device.type == "cpu" and groups == 1 and include is None and not shaped.closes
     ended_B = torch.zeros(len(rows_B), device=device)  # how many hypotheses have ended
@@ -126,6 +132,7 @@ def beam(
         if shaped.constraints:
             written_RT = _chosen(written_RT, live_R)
         log_probs_RV = shaped.permitted(log_probs_RV, written_RT, last_R, state)
+        log_probs_RV = shaped.with_bonus(log_probs_RV, written_RT)
 
         # Twice as many candidates as stay open, best first: half of them may end.
         if include is None and groups == 1:
@@ -143,14 +150,21 @@ def beam(
         open_BN, parent_BN, tokens_BN = (part_BC[:, :size] for part_BC in made)
         open_BNT = extended(open_BNT, parent_BN, step, tokens_BN)
         mildest_B = at_limit_B.clamp(min=penalties[step + 1])
-        done_B = is_done(ended, open_BN, mildest_B, last_B, ended_B, maximum)
+        possible_BN = open_BN
+        if ahead_B is not None:  # what is above zero is divided by the smallest penalty ahead
+            possible_BN = open_BN + ahead_B[:, None]
+            least_B = at_limit_B.clamp(max=penalties[step + 1])
+            risen_BN = possible_BN * (mildest_B / least_B)[:, None]
+            possible_BN = torch.where(possible_BN > 0, risen_BN, possible_BN)
+        done_B = is_done(ended, possible_BN, mildest_B, last_B, ended_B, maximum)
         gone_B = None if observer is None else observer.gone(rows_B // groups)
         if gone_B is not None:
             done_B |= gone_B
             ended = ended._replace(score_BN=ended.score_BN.masked_fill(gone_B[:, None], NEG_INF))
         open_BN = open_BN.masked_fill(done_B[:, None], NEG_INF)
         if prunes:
-            open_BN.masked_fill_(open_BN / mildest_B[:, None] <= ended.score_BN[:, -1:], NEG_INF)
+            lost_BN = possible_BN / mildest_B[:, None] <= ended.score_BN[:, -1:]
+            open_BN.masked_fill_(lost_BN, NEG_INF)
 
         # The groups of a source stay together: all leave the batch, or none.
         waiting_B = ~done_B
@@ -167,6 +181,7 @@ def beam(
             rows_B, limits_B, at_limit_B = rows_B[row_B], limits_B[row_B], at_limit_B[row_B]
             open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
             ended, ended_B = Ended(*(part[row_B] for part in ended)), ended_B[row_B]
+            ahead_B = None if ahead_B is None else ahead_B[row_B]
             parent_BN, first_B1 = parent_BN[row_B], row_B[:, None] * N
         index_R = (first_B1 + parent_BN).flatten()
         first_B1 = place_B1[: len(rows_B)]

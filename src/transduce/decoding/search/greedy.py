@@ -174,7 +174,10 @@ def follow(
         last_R = at_limit(step, limits_R) if step + 1 >= shortest else None
         before_RT = written_RT[:, :step] if shaped.constraints else written_RT
         log_probs_RV = shaped.permitted(log_probs_RV, before_RT, last_R, state)
-        tokens_R, log_probs_R = choose(log_probs_RV, rows_R, step)
+        scores_RV = shaped.with_bonus(log_probs_RV, before_RT)
+        tokens_R, log_probs_R = choose(scores_RV, rows_R, step)
+        if scores_RV is not log_probs_RV:
+            log_probs_R = log_probs_RV.gather(1, tokens_R[:, None]).squeeze(1)
         if left < len(rows_R):
             tokens_R = tokens_R.masked_fill(~open_R, PAD)
             log_probs_R = log_probs_R.masked_fill(~open_R, 0.0)

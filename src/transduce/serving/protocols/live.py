@@ -19,6 +19,7 @@ from transduce.serving import api
 from transduce.serving.body import parse_object
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.jobs import check_list
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.stream import pcm16
 from transduce.serving.settings import ServiceSettings
@@ -27,7 +28,7 @@ from transduce.tasks.live import Transcript
 PREFIXES = ("/api/live",)
 RATE = 16_000
 WHOLE = re.compile(r"\d{1,9}", re.ASCII)
-CHUNK = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
+NUMBER = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
 
 error = api.error
 
@@ -40,7 +41,8 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
 
 
 class OwnConversation(Conversation):
-    """One connection to /api/live?model=NAME&rate=16000&chunk_ms=320."""
+    """One connection to /api/live?model=NAME&rate=16000&chunk_ms=320&hotwords=Quilter, where
+    hotwords may be there several times."""
 
     restarts = False
 
@@ -52,10 +54,17 @@ class OwnConversation(Conversation):
             raise BadRequest(f"rate is {rate[:40]!r}; it must be a whole number, as 16000")
         settings: dict[str, Any] = {}
         if (chunk := asked.get("chunk_ms")) is not None:
-            if not CHUNK.fullmatch(chunk):
+            if not NUMBER.fullmatch(chunk):
                 raise BadRequest(f"chunk_ms is {chunk[:40]!r}; it must be a number, as 320")
             self.live.limits.check("live_chunk_ms", float(chunk), f"chunk_ms is {chunk}")
             settings["chunk_ms"] = float(chunk)
+        if hotwords := asked.getlist("hotwords"):
+            check_list("hotwords", hotwords, self.live.limits)
+            settings["hotwords"] = hotwords
+        if (bonus := asked.get("hotword_bonus")) is not None:
+            if not NUMBER.fullmatch(bonus):
+                raise BadRequest(f"hotword_bonus is {bonus[:40]!r}; it must be a number, as 1.5")
+            settings["hotword_bonus"] = float(bonus)
         await self.open_stream(served, int(rate), **settings)
         await self.send({"type": "ready", "model": served.name, "rate": int(rate)})
 

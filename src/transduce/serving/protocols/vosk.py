@@ -3,6 +3,9 @@
 Text {"config": {"sample_rate": 16000}}, then binary PCM16; a reply is {"partial": text} or, at the
 end of an utterance, {"result": [{"conf", "end", "start", "word"}], "text": text}. {"eof": 1} gets
 the last result and ends the connection; {"reset": 1} gets it and goes on.
+
+Vosk's phrase_list is a grammar: nothing else is recognised. Here its phrases are hotwords: they are
+more likely to be, and all else still may.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from transduce.serving import api
 from transduce.serving.body import parse_object
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.jobs import check_list
 from transduce.serving.live.conversation import Conversation
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.live.stream import pcm16
@@ -25,6 +29,7 @@ from transduce.tasks.live.session import MAX_RATE, MIN_RATE
 
 PREFIXES = ("/vosk",)
 RATE = 8_000  # that of vosk-server where the client names none
+OTHERS = "[unk]"  # in a phrase_list: all other words
 
 error = api.error
 
@@ -44,6 +49,7 @@ class VoskConversation(Conversation):
         super().__init__(websocket, live)
         self._model: str | None = websocket.query_params.get("model")
         self._rate, self._words, self._alternatives = RATE, True, False
+        self._hotwords: list[str] = []
         self._partial, self._over = "", 0.0
         """The text of the utterance, and the seconds of audio before the stream."""
 
@@ -65,7 +71,9 @@ class VoskConversation(Conversation):
             raise BadRequest(f"{len(data)} bytes are not whole samples of 16 bits")
         if self.stream is None:
             self._over = self.seconds_before
-            await self.open_stream(self.live.find(self._model), self._rate, spoken=False)
+            served, hotwords = self.live.find(self._model), self._hotwords
+            settings = {"hotwords": hotwords} if hotwords else {}
+            await self.open_stream(served, self._rate, spoken=False, **settings)
         assert self.stream is not None
         await self.send_samples(pcm16(data))
         await self.stream.settled()
@@ -104,6 +112,12 @@ class VoskConversation(Conversation):
             )
         if self.stream is not None and rate != self._rate:
             raise BadRequest("sample_rate can only be set before the audio; send reset first")
+        if (phrases := config.get("phrase_list")) is not None:
+            check_list("phrase_list", phrases, self.live.limits)
+            hotwords = [one for one in phrases if one.strip() and one != OTHERS]
+            if self.stream is not None and hotwords != self._hotwords:
+                raise BadRequest("phrase_list can only be set before the audio; send reset first")
+            self._hotwords = hotwords
         model = config.get("model", self._model)
         self.live.find(None if model is None else str(model))
         self._rate, self._model = int(rate), None if model is None else str(model)

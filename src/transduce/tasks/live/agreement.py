@@ -9,12 +9,12 @@ all of it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from transduce.data.audio.silence import MIN_MARGIN
+from transduce.data.text.unicode import UNSPACED
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.tasks.audio_input import AudioInput, AudioSegment
@@ -25,9 +25,6 @@ from transduce.tasks.live.settings import Endpointing
 EVERY = 0.5  # seconds of new audio after which an utterance is recognised again,
 EVERY_WINDOW = 1.0  # and where the encoder reads 30 s however short the audio
 SHORTEST = 0.1  # seconds of audio that are worth a look
-# Scripts that are written without spaces between words: Thai, Lao, Burmese, Khmer, Chinese and
-# Japanese characters.
-UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 
 
 class Model(Protocol):

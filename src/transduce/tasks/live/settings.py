@@ -3,10 +3,13 @@ streaming encoder."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from transduce.decoding.constraints.hotwords import HOTWORD_BEAM
 from transduce.decoding.settings import check_number
+from transduce.decoding_settings import default
 from transduce.errors import ModelError
 from transduce.recipe import Chunk, Recipe
 from transduce.recipe.model import no_multiple
@@ -64,12 +67,14 @@ class StreamingSettings:
     """Weight of CTC against the decoder at the end of an utterance; 1: the decoder is not used."""
     language_model: LanguageModel | None = None
     lm_weight: float = 0.3
+    hotwords: Sequence[str] = ()
+    hotword_bonus: float = default("hotword_bonus")
     skip_blank: float = 0.999
     """Frames whose blank is more probable than this are not searched; 1: all are."""
     endpointing: Endpointing = field(default_factory=Endpointing)
 
     def __post_init__(self) -> None:
-        for name in ("chunk_ms", "beam", "ctc_weight", "lm_weight"):
+        for name in ("chunk_ms", "beam", "ctc_weight", "lm_weight", "hotword_bonus"):
             check_number(name, getattr(self, name))
         blank = self.skip_blank
         if not isinstance(blank, int | float) or not 0 <= blank <= 1:
@@ -95,6 +100,8 @@ class StreamingSettings:
             "beam": recipe.decode.beam,
             "ctc_weight": recipe.decode.ctc_weight,
         }
+        if given.get("hotwords"):
+            values["beam"] = max(recipe.decode.beam, HOTWORD_BEAM)
         values |= {name: given[name] for name in known if given.get(name) is not None}
         usual = {"longest": min(Endpointing().longest, longest)}
         chosen = {name: given[name] for name in rules if given.get(name) is not None}

@@ -24,7 +24,7 @@ from transduce.nn.ctc.prefix_beam import Prefixes, PrefixSearch
 from transduce.tasks.audio_input import AudioInput
 from transduce.tasks.live.session import LiveRecogniser, LiveSession, Transcript
 from transduce.tasks.live.settings import StreamingSettings, chunk_states
-from transduce.tasks.live.utterance import Finals, Fusion, Utterance, best_hypotheses
+from transduce.tasks.live.utterance import Finals, Utterance, added_scores, best_hypotheses
 from transduce.tasks.model import inference
 
 SILENCE = 0.8  # probability of the blank from which on a state counts as silence, as in WeNet
@@ -113,10 +113,8 @@ class StreamingRecogniser(LiveRecogniser):
             skip=settings.skip_blank if settings.skip_blank < 1 else None,
             banned=(BEGIN, END),
         )
-        self.fusion = None
-        if settings.language_model is not None:
-            self.fusion = Fusion(model, settings.language_model, settings.lm_weight)
-        self.finals = Finals(network, model.target_tokens, settings.ctc_weight, self.fusion)
+        self.added = added_scores(model, settings)
+        self.finals = Finals(network, model.target_tokens, settings.ctc_weight)
         self.state_seconds = state_ms / 1000
         self._first_second = network.front.seconds_of(0)
         longest = settings.endpointing.longest
@@ -195,7 +193,7 @@ class StreamingRecogniser(LiveRecogniser):
             self._prefixes.select(rows_B),
             log_probs_BTV,
             torch.tensor(counts),
-            None if self.fusion is None else self.fusion.scores,
+            self.added,
         )
         self._prefixes.put(rows_B, prefixes)
         loud = _last_loud(log_probs_BTV[..., PAD], counts)
@@ -244,8 +242,7 @@ class StreamingRecogniser(LiveRecogniser):
         return inference(self.model, *([] if language is None else [language]))
 
     def _start(self, count: int) -> Prefixes:
-        language = None if self.fusion is None else self.fusion.scores
-        return self.search.start(count, language, self.model.device)
+        return self.search.start(count, self.added, self.model.device)
 
     def _restart(self, slots: list[int]) -> None:
         assert self._prefixes is not None

@@ -13,22 +13,28 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
+from transduce.decoding.constraints.hotwords import OUTSIDE, HotwordScores, HotwordTree, Place
+from transduce.decoding.constraints.read import hotwords_of
 from transduce.decoding.output import TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.decoding.speech.rescore import attention_scores
 from transduce.decoding.speech.timing import TokenTiming, words_of
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.align_batch import Emissions, Spans, align_batch
-from transduce.nn.ctc.prefix_beam import Prefixes
+from transduce.nn.ctc.prefix_beam import Language, Prefixes
 from transduce.tasks.compatibility import check_language_model
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.live.session import Transcript
+from transduce.tasks.live.settings import StreamingSettings
 from transduce.tasks.model import Model
+
+KNOWN_PREFIXES = 10_000  # hypotheses whose place among the hotwords is remembered
 
 
 class Fusion:
     """log p of the next token by a language model, times a weight; it reads every new hypothesis
-    from its beginning, or the last of it where that is longer than the context window."""
+    from its beginning, or the last of it where that is longer than the context window. The end of
+    an utterance is free of it, where the model does not know any."""
 
     def __init__(self, model: Model, language: LanguageModel, weight: float) -> None:
         check_language_model(model, language)
@@ -46,11 +52,53 @@ class Fusion:
         features_RTD = self.network(torch.cat((begin_R1, read_RU), dim=1))
         row_R = torch.arange(len(lengths_R), device=tokens_RU.device)
         logits_RV = self.network.head(features_RTD[row_R, kept_R])
-        return self.weight * torch.log_softmax(logits_RV.float(), dim=-1)
+        scores_RV = self.weight * torch.log_softmax(logits_RV.float(), dim=-1)
+        if self.endless:
+            scores_RV[:, END] = 0.0
+        return scores_RV
 
-    def end(self, next_NV: Tensor) -> Tensor:
-        """The score of the end of each hypothesis, of the scores of its next token."""
-        return torch.zeros_like(next_NV[..., 0]) if self.endless else next_NV[..., END]
+
+class LiveHotwords:
+    """The bonus of hotwords for the next token of hypotheses that CTC finds."""
+
+    def __init__(self, tree: HotwordTree, bonus: float, device: torch.device) -> None:
+        self._scores = HotwordScores([tree], bonus, device)
+        self._places: dict[tuple[int, ...], Place] = {}
+
+    def scores(self, tokens_RU: Tensor, lengths_R: Tensor) -> Tensor:
+        """Of each token [R, V] after prefixes tokens_RU, of which lengths_R tokens count."""
+        rows = zip(tokens_RU.tolist(), lengths_R.tolist(), strict=True)
+        return self._scores.added([self._place(tuple(row[:length])) for row, length in rows])
+
+    def _place(self, prefix: tuple[int, ...]) -> Place:
+        if not prefix:
+            return 0, OUTSIDE
+        if prefix not in self._places:
+            if len(self._places) >= KNOWN_PREFIXES:
+                self._places.clear()
+            before = self._places.get(prefix[:-1])
+            if before is None:  # only of the first prefixes after it was cleared
+                before = 0, OUTSIDE
+                for token in prefix[:-1]:
+                    before = self._scores.after(before, token)
+            self._places[prefix] = self._scores.after(before, prefix[-1])
+        return self._places[prefix]
+
+
+def added_scores(model: Model, settings: StreamingSettings) -> Language | None:
+    """What is added to the scores of CTC: by a language model, and by hotwords; None: nothing.
+    Raises ModelError."""
+    found: list[Language] = []
+    if settings.language_model is not None:
+        found.append(Fusion(model, settings.language_model, settings.lm_weight).scores)
+    (tree,) = hotwords_of(settings.hotwords or None, 1, model.target_tokens)
+    if tree is not None:
+        found.append(LiveHotwords(tree, settings.hotword_bonus, model.device).scores)
+    if len(found) < 2:
+        return found[0] if found else None
+    return lambda tokens_RU, lengths_R: (
+        found[0](tokens_RU, lengths_R) + found[1](tokens_RU, lengths_R)
+    )
 
 
 Seconds = Callable[["Utterance", float], float]
@@ -168,9 +216,8 @@ class Finals:
         network: SpeechEncoderDecoder,
         tokens: Tokens,
         ctc_weight: float,
-        fusion: Fusion | None,
     ) -> None:
-        self.network, self.tokens, self.weight, self.fusion = network, tokens, ctc_weight, fusion
+        self.network, self.tokens, self.weight = network, tokens, ctc_weight
 
     def of(
         self, utterances: Sequence[Utterance], prefixes: Prefixes, seconds: Seconds
@@ -179,8 +226,8 @@ class Finals:
         states = [torch.cat(utterance.chunks) for utterance in utterances]
         lists = _nbest(prefixes)
         language_BN = prefixes.language_BN
-        if self.fusion is not None:
-            language_BN = language_BN + self.fusion.end(prefixes.next_BNV)
+        if prefixes.next_BNV.shape[2]:
+            language_BN = language_BN + prefixes.next_BNV[..., END]
         ctc, language = prefixes.ctc_BN.tolist(), language_BN.tolist()
         attention = None
         if self.weight < 1:

@@ -247,3 +247,16 @@ def test_all_models_of_a_call_read_in_its_chunks() -> None:
     with pytest.raises(ModelError, match="model 2 of the ensemble was not"):
         model().run([samples], ensemble=[other], **asked)
     model().run([samples], rerank=other, **asked)  # a second pass over the whole
+
+
+def test_hotwords_are_heard_rather_than_what_sounds_alike() -> None:
+    without = fed(model().live(RATE, beam=8), spoken(), 1000)
+    assert finals(without) == TEXTS
+    found = fed(
+        model().live(RATE, beam=8, hotwords=["cc", "abcc"], hotword_bonus=8.0), spoken(), 1000
+    )
+    assert finals(found) != TEXTS
+    assert "abcc" in " ".join(finals(found))
+    # A phrase that is not finished has no bonus.
+    unfinished = model().live(RATE, beam=8, hotwords=["abcd dcbaabcdabcd"], hotword_bonus=2.0)
+    assert finals(fed(unfinished, spoken(), 1000)) == TEXTS

@@ -48,7 +48,7 @@ def test_the_decoder_has_its_share_in_the_choice(
     monkeypatch.setattr(network, "ctc_log_probs_of", lambda states_SD: log_probs_BSV[0])
     spoken = Utterance(2, 8000)
     spoken.add(torch.zeros(4, 16), 1)
-    (final,) = Finals(network, MODEL.target_tokens, weight, None).of([spoken], prefixes, seconds)
+    (final,) = Finals(network, MODEL.target_tokens, weight).of([spoken], prefixes, seconds)
     assert (final.text, final.final, final.utterance, final.stable) == (text, True, 2, 2)
     (word,) = final.words
     assert (word.start, word.end) == pytest.approx((2.0, 2.12))

@@ -53,7 +53,6 @@ def test_scores_are_those_of_the_language_model() -> None:
         for token in (END, 5):
             (expected,) = language.log_probabilities([[*seen, token]])
             assert float(scores_RV[row, token]) == pytest.approx(0.5 * expected[-1], abs=1e-5)
-    assert torch.equal(fusion.end(scores_RV), scores_RV[:, END])
 
 
 def test_it_has_a_say_in_the_transcript() -> None:

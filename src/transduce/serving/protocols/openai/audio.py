@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -40,7 +41,9 @@ IGNORED = "x-ignored-parameters"
 CHUNKS = "chunking_strategy"
 STRATEGIES = ("auto", "server_vad")  # the same here: long audio is cut at silences
 KNOWN = HARMLESS | {"model", "language", "response_format", "temperature", "stream"}
-KNOWN |= {TIMES, INCLUDE, "prompt", CHUNKS}
+HOTWORDS = "hotwords[]"  # ours: the client's extra_body={"hotwords": [...]} sends this name
+KNOWN |= {TIMES, INCLUDE, "prompt", CHUNKS, HOTWORDS, "hotwords"}
+LIST_WORDS = 4  # a prompt whose parts between commas have so many words at most is a list of names
 
 
 class Audio:
@@ -69,8 +72,13 @@ class Audio:
             if isinstance(recorded, DataError):
                 raise ParameterError(str(recorded), "file")
             settings = _settings(asked) | _tags(served, asked)
+            hotwords = [*_wanted(asked, "hotwords"), *_wanted(asked, HOTWORDS)]
             if isinstance(served.model, WhisperModel):
                 settings |= _prompted(served.model, asked, task)
+            elif not hotwords:
+                hotwords = listed_names(asked.get("prompt", ""))
+            if hotwords:
+                settings["hotwords"] = hotwords
             if asked.flag("stream"):
                 events = self._events(served, recorded, settings)
                 # The file is needed until the end of the stream.
@@ -80,7 +88,7 @@ class Audio:
             if output.failed:
                 raise ParameterError(recorded.named(output.warning), "file")
             response = _response(served, output, asked, task, recorded.seconds)
-            if asked.get("prompt") and not isinstance(served.model, WhisperModel):
+            if not isinstance(served.model, WhisperModel) and asked.get("prompt") and not hotwords:
                 response.headers[IGNORED] = "prompt"  # a hint that this model cannot take
             return response
 
@@ -110,7 +118,15 @@ async def _with_file(events: AsyncIterator[bytes], files: AsyncExitStack) -> Asy
 
 def _fields(form: Form) -> dict[str, Any]:
     found: dict[str, Any] = dict(form.fields)
-    return found | {name: form.all(name) for name in (TIMES, INCLUDE) if name in found}
+    lists = (TIMES, INCLUDE, HOTWORDS, "hotwords")
+    return found | {name: form.all(name) for name in lists if name in found}
+
+
+def listed_names(prompt: str) -> list[str]:
+    """The names that a prompt lists, as in "Quilter, Ann Brown"; none where it is running text."""
+    parts = [part.strip(" .") for part in re.split("[,;\n]", prompt)]
+    names = [part for part in parts if part]
+    return [] if any(len(one.split()) > LIST_WORDS for one in names) else names
 
 
 def _check(served: Served, asked: Parameters, task: str, limits: Limits) -> str:

@@ -17,6 +17,7 @@ from transduce.serving.live.engine import LiveEngine
 from transduce.serving.live.g711 import A_LAW, MU_LAW, decode
 from transduce.serving.live.stream import pcm16
 from transduce.serving.models import Served
+from transduce.serving.protocols.openai.audio import listed_names
 from transduce.serving.protocols.parameters import ParameterError
 from transduce.whisper import WhisperModel
 
@@ -124,8 +125,12 @@ class Configuration:
     def check(self, live: LiveEngine) -> Served:
         """The model. Raises ServiceError where it cannot do what is asked."""
         served = live.find(self.model)
-        if self.prompt and not isinstance(served.model, WhisperModel):
-            raise ParameterError(f"{served.name} takes no prompt", "prompt")
+        listed = isinstance(served.model, WhisperModel) or listed_names(self.prompt)
+        if self.prompt and not listed:
+            raise ParameterError(
+                f"{served.name} takes no prompt but a list of names, as in Quilter, Ann Brown",
+                "prompt",
+            )
         if isinstance(served.model, WhisperModel) and self.language:
             known = served.model.prompt_tokens.languages
             if self.language not in known:
@@ -141,6 +146,8 @@ class Configuration:
         if isinstance(served.model, WhisperModel):
             found |= {"language": self.language} if self.language else {}
             found |= {"prompt": self.prompt} if self.prompt else {}
+        elif self.prompt:
+            found["hotwords"] = listed_names(self.prompt)
         return found
 
     @property
