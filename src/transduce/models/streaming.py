@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from transduce.models.encoders import ConformerEncoder, TransformerEncoder
-from transduce.models.speech import SpeechEncoderDecoder
+from transduce.models.speech import SpeechNetwork
 from transduce.nn.conformer import ConformerBlock
 from transduce.nn.positions import ExplicitPositions, Learned
 from transduce.nn.speech.subsampling import REACH
@@ -47,7 +47,7 @@ class ChunkShape:
         return min(self.states, max(0, (samples - self.seen) // self.step + 1))
 
 
-def is_streaming(network: SpeechEncoderDecoder) -> bool:
+def is_streaming(network: SpeechNetwork) -> bool:
     """Whether a network was built to read audio in chunks."""
     return getattr(network.encoder, "chunk_sizes", None) is not None
 
@@ -58,7 +58,7 @@ class EncoderStreams:
     Call it within torch.inference_mode, as the caches are kept from call to call.
     """
 
-    def __init__(self, network: SpeechEncoderDecoder, states: int) -> None:
+    def __init__(self, network: SpeechNetwork, states: int) -> None:
         """states: of one chunk."""
         encoder, front = network.encoder, network.front
         assert isinstance(encoder, ConformerEncoder | TransformerEncoder)

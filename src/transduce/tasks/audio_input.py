@@ -36,7 +36,7 @@ from transduce.decoding.output import Output
 from transduce.decoding.run_lens import Labels
 from transduce.errors import DataError, ModelError
 from transduce.models.call_context import Call, CallContext
-from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend, SpeechLabelNetwork
+from transduce.models.speech import SpeechFrontend, SpeechLabelNetwork, SpeechNetwork
 from transduce.nn.speech.feature_norm import Statistics
 from transduce.recipe import Audio
 from transduce.tasks.model import Model
@@ -128,7 +128,7 @@ class AudioInput:
     @property
     def front(self) -> SpeechFrontend:
         network = self.model.network
-        assert isinstance(network, SpeechEncoderDecoder | SpeechLabelNetwork)
+        assert isinstance(network, SpeechNetwork | SpeechLabelNetwork)
         return network.front
 
     @property

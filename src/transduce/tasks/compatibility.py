@@ -19,6 +19,8 @@ def check_ensemble_member(first: Model, other: Model, number: int) -> None:
             f"model {number} of the ensemble is of task: {other.recipe.task}, the first of "
             f"task: {first.recipe.task}; use models of the same task"
         )
+    if other.recipe.model.transducer is not None or first.recipe.model.transducer is not None:
+        raise ModelError("transducers (model.transducer) are not averaged; leave out the ensemble")
     for side, ours, theirs in (
         ("source", first.source_tokens, other.source_tokens),
         ("target", first.target_tokens, other.target_tokens),

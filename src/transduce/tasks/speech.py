@@ -24,6 +24,7 @@ from transduce.decoding.search.stepper import ContextStepper, Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.decoding.speech.timing import (
+    TokenTiming,
     attention_diagonality,
     attention_warning,
     skipped_warning,
@@ -46,7 +47,7 @@ from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.live.agreement import AgreementRecogniser
 from transduce.tasks.live.session import LiveRecogniser, LiveSession
 from transduce.tasks.live.settings import StreamingSettings, chunk_states
-from transduce.tasks.live.streaming import StreamingRecogniser
+from transduce.tasks.live.streaming import CtcRecogniser
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import PartObserver, RunObserver, SourceFeed, TokenStep
 
@@ -66,6 +67,9 @@ class SpeechModel(Transducer):
 
     against_loops: ClassVar[str] = "try no_repeat_ngram (--no-repeat-ngram)"
     """What to do about outputs that repeat themselves."""
+
+    scorer: ClassVar[str] = "attention"
+    """What gives the probabilities of tokens, besides CTC; by this name among `Output.parts`."""
 
     network: SpeechEncoderDecoder
 
@@ -251,7 +255,7 @@ class SpeechModel(Transducer):
         """
         if is_streaming(self.network) and self.has_same_ctc:
             chosen = StreamingSettings.of(self.recipe, self.recordings.longest, settings)
-            return StreamingRecogniser(self.recordings, chosen)
+            return CtcRecogniser(self.recordings, chosen)
         self.settings(chunk_ms=settings.get("chunk_ms"))
         return AgreementRecogniser(self, **settings)
 
@@ -262,25 +266,19 @@ class SpeechModel(Transducer):
         known = [one.name for one in fields(Settings)]
         settings = self.settings(**{name: asked[name] for name in known if name in asked})
         share = settings.ctc_weight or 0.0
+        context = self.context_of(replace(call, chunk_ms=settings.chunk_ms))
         with inference(self):
-            timings = time_tokens(
-                self.network,
-                [cast("list[int]", segment.wave) for segment in segments],
-                [output.ids for output in outputs],
-                ctc=self.has_same_ctc,
-                follows=self.transcribes,
-                context=self.context_of(replace(call, chunk_ms=settings.chunk_ms)),
-            )
+            timings = self._timings(segments, outputs, context)
         language_model = asked.get("language_model")
         timed = []
         for segment, output, timing in zip(segments, outputs, timings, strict=True):
-            parts = {"attention": sum(timing.attention)}
+            parts = {self.scorer: sum(timing.attention)}
             if timing.ctc is not None:
                 parts["ctc"] = timing.ctc
             if isinstance(language_model, LanguageModel):
                 text = [*output.ids, *([] if language_model.endless else [END])]
                 parts["language_model"] = float(language_model.log_probabilities([text])[0].sum())
-            own = (1 - share) * parts["attention"] + share * parts.get("ctc", 0.0)
+            own = (1 - share) * parts[self.scorer] + share * parts.get("ctc", 0.0)
             if "language_model" in parts and language_model.endless and settings.lm_weight:
                 # It does not add its log-probability: it moves that of tokens that go on.
                 added = output.log_probability - own
@@ -304,6 +302,19 @@ class SpeechModel(Transducer):
                 )
             )
         return timed
+
+    def _timings(
+        self, segments: Sequence[AudioSegment], outputs: Sequence[Output], context: CallContext
+    ) -> list[TokenTiming]:
+        """When each token of the outputs was heard, and how probable it is."""
+        return time_tokens(
+            self.network,
+            [cast("list[int]", segment.wave) for segment in segments],
+            [output.ids for output in outputs],
+            ctc=self.has_same_ctc,
+            follows=self.transcribes,
+            context=context,
+        )
 
     def diagonal(self, sources: Encoded, maximum: int = DIAGONAL_SAMPLE) -> float | None:
         """Diagonality: how monotonically attention moves along the audio, at most 1.

@@ -31,6 +31,7 @@ from transduce.tasks.folder import (
 )
 from transduce.tasks.model import Change, Origin
 from transduce.tasks.model_size import check_weights
+from transduce.tasks.speech_transducer import SpeechTransducerModel
 
 __all__ = [
     "Model",
@@ -57,7 +58,7 @@ def kind_of(recipe: Recipe) -> type[Model]:
             return AudioClassifier
         if recipe.audio.prompt is not None:
             return cast("type[Model]", import_module(WHISPER).WhisperModel)
-        return SpeechModel
+        return SpeechModel if recipe.model.transducer is None else SpeechTransducerModel
     return Model.tasks[recipe.task]
 
 

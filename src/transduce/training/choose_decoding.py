@@ -112,7 +112,7 @@ def choose_decoding(
             f"Decoding as in the recipe: {len(items)} validation pairs are too few to choose by."
         )
         return
-    ctc = recipe.audio is not None and bool(recipe.model.ctc_weight)
+    ctc = recipe.model.transducer is None and bool(recipe.model.ctc_weight)
     seconds, began = seconds_for(recipe), time.monotonic()
     model.run([item.source for item in items[:MIN_ROWS]])
     rows = rows_for(seconds, (time.monotonic() - began) / MIN_ROWS, ctc)

@@ -54,8 +54,7 @@ class _Loss(torch.autograd.Function):
         log_probs_BSPV = logits_BSPV.to(exact).log_softmax(dim=-1)
         lattice = Lattice.of(log_probs_BSPV, lengths_B, targets_BU, labels_B, blank)
         before_BSP, after_BSP, total_B = both_sums(lattice)
-        B, S, P = before_BSP.shape
-        row_B = torch.arange(B, device=total_B.device)
+        row_B = torch.arange(len(total_B), device=total_B.device)
         end = row_B, lattice.lengths_B - 1, lattice.labels_B
         # β where a blank leads to: the next state; after the last one, everything is said.
         next_BSP = torch.full_like(after_BSP, NEG_INF)

@@ -22,6 +22,7 @@ from transduce.nn.ctc.prefix_beam import MULTIPLIER
 from transduce.nn.transducer.lattice import NEG_INF
 
 CAPACITY = 32  # labels: tensors have room for multiples of it, so that they seldom grow
+NO_LIMIT = 2**31
 MAX_SYMBOLS = 10  # labels at one state: a network that is not trained might never go on
 
 Bonus = Callable[[Tensor, Tensor], Tensor]
@@ -65,6 +66,8 @@ class Hypotheses:
     """Its state, tensors [B, N, …]."""
     frames_B: Tensor
     """Frames so far."""
+    limit_B: Tensor
+    """The most labels of a hypothesis."""
 
     @property
     def score_BN(self) -> Tensor:
@@ -146,8 +149,8 @@ class TransducerSearch:
     banned: tuple[int, ...] = ()
     """Labels that are never emitted."""
 
-    def start(self, B: int, device: torch.device) -> Hypotheses:
-        """Empty hypotheses, before the first frame."""
+    def start(self, B: int, device: torch.device, limit_B: Tensor | None = None) -> Hypotheses:
+        """Empty hypotheses, before the first frame. limit_B: the most labels of each sequence."""
         N = self.beam
         features_RD, state = self.network.first_features(B * N, device)
         log_prob_BN = torch.full((B, N), NEG_INF, dtype=torch.float64, device=device)
@@ -163,6 +166,7 @@ class TransducerSearch:
             features_RD.unflatten(0, (B, N)),
             [x_R.unflatten(0, (B, N)) for x_R in state],
             whole_BN[:, 0].clone(),
+            torch.full((B,), NO_LIMIT, device=device) if limit_B is None else limit_B.to(device),
         )
 
     def advance(
@@ -206,7 +210,7 @@ class TransducerSearch:
             if number == self.max_symbols:
                 scores_BV = torch.full_like(log_probs_BV, NEG_INF)
             else:
-                scores_BV = self._labels_only(log_probs_BV)
+                scores_BV = self._labels_only(log_probs_BV[:, None], some)[:, 0]
                 if bonus is not None:
                     scores_BV = scores_BV + some.bonuses(bonus)[:, 0]
             score_B, label_B = scores_BV.max(dim=1)
@@ -246,7 +250,7 @@ class TransducerSearch:
             rounds.append(ended)
             if number == self.max_symbols:
                 break
-            labels_BNV = self._labels_only(log_probs_BNV)
+            labels_BNV = self._labels_only(log_probs_BNV, grown)
             scores_BNV = grown.score_BN[..., None] + labels_BNV
             gains_BNV = None if bonus is None else grown.bonuses(bonus)
             if gains_BNV is not None:
@@ -274,10 +278,12 @@ class TransducerSearch:
     def _log_probs(self, states_BD: Tensor, hypotheses: Hypotheses) -> Tensor:
         return self.network.log_probs(states_BD[:, None], hypotheses.features_BND).double()
 
-    def _labels_only(self, log_probs_BV: Tensor) -> Tensor:
-        labels_BV = log_probs_BV.clone()
-        labels_BV[..., [self.blank, *self.banned]] = NEG_INF
-        return labels_BV
+    def _labels_only(self, log_probs_BNV: Tensor, hypotheses: Hypotheses) -> Tensor:
+        """The log-probabilities of labels that may be emitted; −∞ of others."""
+        full_BN = hypotheses.lengths_BN >= hypotheses.limit_B[:, None]
+        labels_BNV = log_probs_BNV.masked_fill(full_BN[..., None], NEG_INF)
+        labels_BNV[..., [self.blank, *self.banned]] = NEG_INF
+        return labels_BNV
 
 
 def _merged(rounds: Sequence[Hypotheses]) -> Hypotheses:
@@ -304,13 +310,13 @@ def _joined(several: Sequence[Hypotheses], dim: int = 0) -> Hypotheses:
         one.widen(widest)
     names = [one.name for one in fields(Hypotheses) if one.name != "state"]
     values = {name: [getattr(one, name) for one in several] for name in names}
-    frames = values.pop("frames_B")
+    of_sequences = {name: values.pop(name) for name in ("frames_B", "limit_B")}
     return Hypotheses(
         **{name: torch.cat(tensors, dim) for name, tensors in values.items()},
         state=[
             torch.cat(parts, dim) for parts in zip(*(one.state for one in several), strict=True)
         ],
-        frames_B=frames[0] if dim else torch.cat(frames),
+        **{name: x[0] if dim else torch.cat(x) for name, x in of_sequences.items()},
     )
 
 

@@ -1,16 +1,17 @@
 """Live recognition with a streaming encoder: chunk by chunk, each computed once.
 
-Every chunk of audio is encoded with the caches of the chunks before it, CTC prefix beam search
-goes on over its frames, and a partial transcript is given where the text has changed. At the end
-of an utterance the decoder rescores the best hypotheses, and CTC gives the times of the words. The
-next utterance begins anew, so that positions count from its beginning, as in training.
+Every chunk of audio is encoded with the caches of the chunks before it, search goes on over its
+states, and a partial transcript is given where the text has changed. With CTC that is prefix beam
+search; at the end of an utterance the decoder rescores the best hypotheses, and CTC gives the times
+of the words. Transducers are in transducer.py. The next utterance begins anew, so that positions
+count from its beginning, as in training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -18,9 +19,10 @@ from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.models.speech import SpeechEncoderDecoder
+from transduce.models.speech import SpeechEncoderDecoder, SpeechNetwork
 from transduce.models.streaming import EncoderStreams
 from transduce.nn.ctc.prefix_beam import Prefixes, PrefixSearch
+from transduce.nn.transducer.search import Hypotheses
 from transduce.tasks.audio_input import AudioInput
 from transduce.tasks.live.session import LiveRecogniser, LiveSession, Transcript
 from transduce.tasks.live.settings import StreamingSettings, chunk_states
@@ -93,35 +95,45 @@ class _Chunk:
     transcripts: list[Transcript] = field(default_factory=list)
 
 
-class StreamingRecogniser(LiveRecogniser):
-    """A model with a streaming encoder, and CTC over its output tokens."""
+Beams = TypeVar("Beams", Prefixes, Hypotheses)
+
+
+class StreamingRecogniser(LiveRecogniser, Generic[Beams]):
+    """A model with a streaming encoder; subclasses say how its states are searched."""
 
     def __init__(self, recordings: AudioInput, settings: StreamingSettings) -> None:
         """recordings: of the model."""
         model, network = recordings.model, recordings.model.network
-        assert isinstance(network, SpeechEncoderDecoder)
+        assert isinstance(network, SpeechNetwork)
         self.recordings = recordings
         state_ms = recordings.settings.state_ms
         states = chunk_states(settings.chunk_ms, state_ms)
-        self.model, self.network, self.settings = model, network, settings
+        self.model, self.settings = model, settings
         self.rate = recordings.settings.sample_rate
         self.streams = EncoderStreams(network, states)
-        self.search = PrefixSearch(
-            settings.beam,
-            PAD,
-            candidates=CANDIDATES,
-            skip=settings.skip_blank if settings.skip_blank < 1 else None,
-            banned=(BEGIN, END),
-        )
         self.added = added_scores(model, settings)
-        self.finals = Finals(network, model.target_tokens, settings.ctc_weight)
         self.state_seconds = state_ms / 1000
         self._first_second = network.front.seconds_of(0)
         longest = settings.endpointing.longest
         if self.streams.max_states is not None:
             longest = min(longest, (self.streams.max_states - states) * self.state_seconds)
         self.longest = longest
-        self._prefixes: Prefixes | None = None
+        self._beams: Beams | None = None
+        """The hypotheses of each slot."""
+
+    # ------------------------------------------------------------------------------- search
+
+    def _start(self, count: int) -> Beams:
+        """Hypotheses before the first state."""
+        raise NotImplementedError
+
+    def _search(self, beams: Beams, states_BTD: Tensor, counts_B: Tensor) -> tuple[Beams, Tensor]:
+        """The hypotheses after more states, counts_B of each row, and ln p_BT of the blank."""
+        raise NotImplementedError
+
+    def _finals(self, utterances: Sequence[Utterance], beams: Beams) -> list[Transcript]:
+        """The transcripts of utterances that are over."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------------------- sessions
 
@@ -133,12 +145,12 @@ class StreamingRecogniser(LiveRecogniser):
         with self._inference():
             slot = self.streams.open()
             slots = len(self.streams.seen)
-            if self._prefixes is None or len(self._prefixes.label_BN) < slots:
+            if self._beams is None or len(self._beams.frames_B) < slots:
                 grown = self._start(slots)
-                if self._prefixes is not None:
-                    every = torch.arange(len(self._prefixes.label_BN), device=self.model.device)
-                    grown.put(every, self._prefixes)
-                self._prefixes = grown
+                if self._beams is not None:
+                    every = torch.arange(len(self._beams.frames_B), device=self.model.device)
+                    grown.put(every, self._beams)
+                self._beams = grown
             self._restart([slot])
         return slot
 
@@ -146,7 +158,7 @@ class StreamingRecogniser(LiveRecogniser):
         """Free what a session had."""
         self.streams.close(session.slot)
         if not self.streams.seen:
-            self._prefixes = None
+            self._beams = None
 
     def is_ready(self, session: LiveSession) -> bool:
         assert isinstance(session, StreamingSession)
@@ -186,18 +198,12 @@ class StreamingRecogniser(LiveRecogniser):
         slots = [session.slot for session in sessions]
         samples = torch.from_numpy(samples_BW).to(self.model.device)
         states_BTD, counts = self.streams.encode(slots, samples, lengths_B, self._tags(sessions))
-        log_probs_BTV = self.network.ctc_log_probs_of(states_BTD)
         rows_B = torch.tensor(slots, device=states_BTD.device)
-        assert self._prefixes is not None
-        prefixes = self.search.advance(
-            self._prefixes.select(rows_B),
-            log_probs_BTV,
-            torch.tensor(counts),
-            self.added,
-        )
-        self._prefixes.put(rows_B, prefixes)
-        loud = _last_loud(log_probs_BTV[..., PAD], counts)
-        best = best_hypotheses(prefixes)
+        assert self._beams is not None
+        beams, blank_BT = self._search(self._beams.select(rows_B), states_BTD, torch.tensor(counts))
+        self._beams.put(rows_B, beams)
+        loud = _last_loud(blank_BT, counts)
+        best = best_hypotheses(beams)
         kept = shape.step * round(OVERLAP / self.state_seconds)
         for row, (chunk, count) in enumerate(zip(chunks, counts, strict=True)):
             session, utterance = chunk.session, chunk.session.utterance
@@ -219,11 +225,10 @@ class StreamingRecogniser(LiveRecogniser):
             return
         spoken = [chunk for chunk in chunks if chunk.session.utterance.shown is not None]
         if spoken:
-            assert self._prefixes is not None
+            assert self._beams is not None
             slots = [chunk.session.slot for chunk in spoken]
-            prefixes = self._prefixes.select(torch.tensor(slots, device=self.model.device))
-            utterances = [chunk.session.utterance for chunk in spoken]
-            found = self.finals.of(utterances, prefixes, self._seconds)
+            beams = self._beams.select(torch.tensor(slots, device=self.model.device))
+            found = self._finals([chunk.session.utterance for chunk in spoken], beams)
             for chunk, final in zip(spoken, found, strict=True):
                 chunk.transcripts.append(final)
         for chunk in chunks:
@@ -241,15 +246,12 @@ class StreamingRecogniser(LiveRecogniser):
         language = self.settings.language_model
         return inference(self.model, *([] if language is None else [language]))
 
-    def _start(self, count: int) -> Prefixes:
-        return self.search.start(count, self.added, self.model.device)
-
     def _restart(self, slots: list[int]) -> None:
-        assert self._prefixes is not None
+        assert self._beams is not None
         for slot in slots:
             self.streams.restart(slot)
         rows_B = torch.tensor(slots, device=self.model.device)
-        self._prefixes.put(rows_B, self._start(len(slots)))
+        self._beams.put(rows_B, self._start(len(slots)))
 
     def _tags(self, sessions: Sequence[StreamingSession]) -> Tensor | None:
         known = list(self.model.source_tokens.tags)
@@ -261,6 +263,38 @@ class StreamingRecogniser(LiveRecogniser):
     def _seconds(self, utterance: Utterance, state: float) -> float:
         """The time of a state of an utterance in its session."""
         return utterance.start / self.rate + self._first_second + state * self.state_seconds
+
+
+class CtcRecogniser(StreamingRecogniser[Prefixes]):
+    """CTC over the output tokens, whose best hypotheses the decoder rescores at the end."""
+
+    def __init__(self, recordings: AudioInput, settings: StreamingSettings) -> None:
+        super().__init__(recordings, settings)
+        network = self.model.network
+        assert isinstance(network, SpeechEncoderDecoder)
+        self.network = network
+        self.search = PrefixSearch(
+            settings.beam,
+            PAD,
+            candidates=CANDIDATES,
+            skip=settings.skip_blank if settings.skip_blank < 1 else None,
+            banned=(BEGIN, END),
+        )
+        tokens = self.model.target_tokens
+        self.finals = Finals(network, tokens, settings.ctc_weight)
+
+    def _start(self, count: int) -> Prefixes:
+        return self.search.start(count, self.added, self.model.device)
+
+    def _search(
+        self, beams: Prefixes, states_BTD: Tensor, counts_B: Tensor
+    ) -> tuple[Prefixes, Tensor]:
+        log_probs_BTV = self.network.ctc_log_probs_of(states_BTD)
+        found = self.search.advance(beams, log_probs_BTV, counts_B, self.added)
+        return found, log_probs_BTV[..., PAD]
+
+    def _finals(self, utterances: Sequence[Utterance], beams: Prefixes) -> list[Transcript]:
+        return self.finals.of(utterances, beams, self._seconds)
 
 
 def _last_loud(blank_BT: Tensor, counts: list[int]) -> list[int]:

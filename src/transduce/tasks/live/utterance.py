@@ -22,6 +22,7 @@ from transduce.decoding.speech.timing import TokenTiming, words_of
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.align_batch import Emissions, Spans, align_batch
 from transduce.nn.ctc.prefix_beam import Language, Prefixes
+from transduce.nn.transducer.search import Hypotheses
 from transduce.tasks.compatibility import check_language_model
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.live.session import Transcript
@@ -116,7 +117,7 @@ class BestHypothesis(NamedTuple):
     """So many of its tokens are also the first of all other hypotheses."""
 
 
-def best_hypotheses(prefixes: Prefixes) -> list[BestHypothesis]:
+def best_hypotheses(prefixes: Prefixes | Hypotheses) -> list[BestHypothesis]:
     """The best hypothesis of each row."""
     lengths_BN = prefixes.lengths_BN
     place_U = torch.arange(prefixes.marks_BNU2.shape[2], device=lengths_BN.device)
@@ -125,7 +126,7 @@ def best_hypotheses(prefixes: Prefixes) -> list[BestHypothesis]:
     same_BNU &= (place_U < lengths_BN[:, :1])[:, None]
     agreed_BN = same_BNU.int().cumprod(dim=2).sum(dim=2)
     # Those that do not exist disagree with nobody.
-    dead_BN = prefixes.ctc_BN == -torch.inf
+    dead_BN = prefixes.score_BN == -torch.inf
     agreed_B = torch.where(dead_BN, lengths_BN[:, :1], agreed_BN).amin(dim=1)
     maximum = int(lengths_BN[:, 0].max())
     marks = prefixes.marks_BNU2[:, 0, :maximum].tolist()
@@ -174,6 +175,12 @@ class Utterance:
         agreed = _settled(tokens.decode(best.ids[: best.agreed]), tokens.form is not None)
         self.stable = max(self.stable, _same_characters(agreed, self.text))
         self.shown = self.text
+        return self.of_best(best, tokens, seconds, final=False)
+
+    def of_best(
+        self, best: BestHypothesis, tokens: Tokens, seconds: Seconds, final: bool
+    ) -> Transcript:
+        """The best hypothesis as a transcript, with words where their tokens were heard."""
         words = [
             TimedWord(
                 tokens.decode(best.ids[start:end]).strip(),
@@ -186,7 +193,8 @@ class Utterance:
         confidence = geometric_mean(
             float(np.log(np.maximum(best.probabilities, 1e-9)).sum()), len(best.ids)
         )
-        return self._transcript(self.text, False, words, self.stable, confidence, seconds)
+        stable = len(self.text) if final else self.stable
+        return self._transcript(self.text, final, words, stable, confidence, seconds)
 
     def final(
         self, text: str, words: list[TimedWord], confidence: float, seconds: Seconds

@@ -147,15 +147,15 @@ def test_an_hour_of_silence_needs_no_more_memory_than_a_second() -> None:
     sizes = []
     for _ in range(3):
         assert session.feed(quiet) == []
-        assert recogniser._prefixes is not None
-        capacity = recogniser._prefixes.marks_BNU2.numel()
+        assert recogniser._beams is not None
+        capacity = recogniser._beams.marks_BNU2.numel()
         sizes.append((recogniser.streams.bytes, capacity))
         assert len(session.samples) < 2**17
         assert len(session.utterance.chunks) <= 8  # of five seconds
     assert len(set(sizes)) == 1
     session.close()
     assert recogniser.streams.bytes == 0
-    assert recogniser._prefixes is None
+    assert recogniser._beams is None
 
 
 def test_a_session_that_ends_does_not_leak_into_the_next() -> None:

@@ -1,0 +1,236 @@
+"""Transducers (RNN-T) of speech: transcripts that are written while the audio is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, cast
+
+import torch
+
+from transduce.data.audio.corpus import Wave
+from transduce.data.cache.tokenised import Encoded
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokens
+from transduce.decoding.batch.decode import CANCELLED, Request
+from transduce.decoding.constraints import read as constraints
+from transduce.decoding.constraints.constraint import NEG_INF
+from transduce.decoding.output import Output
+from transduce.decoding.run_lens import RunLens
+from transduce.decoding.search.hypothesis import Hypothesis
+from transduce.decoding.settings import Settings
+from transduce.decoding.speech.timing import TokenTiming
+from transduce.decoding.speech.transducer import Recordings, search_batch, time_by_transducer
+from transduce.errors import ModelError
+from transduce.models.build import Vocabulary, build_transducer
+from transduce.models.call_context import NO_CONTEXT, Call, CallContext
+from transduce.models.streaming import is_streaming
+from transduce.models.transducer import SpeechTransducer
+from transduce.nn.transducer.search import TransducerSearch
+from transduce.recipe import Recipe
+from transduce.tasks.audio_input import AudioSegment
+from transduce.tasks.compatibility import check_finite
+from transduce.tasks.generate import GenerativeModel, IncrementalText
+from transduce.tasks.language_model import LanguageModel
+from transduce.tasks.live.agreement import AgreementRecogniser
+from transduce.tasks.live.session import LiveRecogniser
+from transduce.tasks.live.settings import StreamingSettings
+from transduce.tasks.live.transducer import TransducerRecogniser
+from transduce.tasks.live.utterance import Fusion
+from transduce.tasks.model import inference
+from transduce.tasks.observer import NO_OUTPUT, RunObserver, TokenStep
+from transduce.tasks.speech import DIAGONAL_SAMPLE, SpeechModel
+
+STREAMED = 25  # encoder states after which `stream` gives what is new: a second
+REFUSED = (
+    "attention",
+    "prefix",
+    "include",
+    "exclude",
+    "ensemble",
+    "rerank",
+    "sample",
+    "mbr",
+    "no_repeat_ngram",
+    "min_length",
+    "coverage_penalty",
+    "ctc_weight",
+)
+"""Settings of `run` that a transducer has not: all of them are off where they are falsy."""
+
+
+class SpeechTransducerModel(SpeechModel):
+    """A transducer of speech, as `transduce.load` returns it for a recipe with `model.transducer`.
+
+    It is used as other speech models are. Live, with greedy search, a transcript only grows: what
+    was shown is never taken back.
+    """
+
+    network: SpeechTransducer  # type: ignore[assignment]
+    scorer = "transducer"
+
+    @classmethod
+    def build(  # type: ignore[override]
+        cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens
+    ) -> SpeechTransducer:
+        assert recipe.audio is not None
+        vocabulary = Vocabulary(len(source_tokens), len(target_tokens))
+        return build_transducer(recipe.model, recipe.audio, vocabulary, len(source_tokens.tags))
+
+    # ------------------------------------------------------------------------------- use
+
+    def live_recogniser(self, **settings: Any) -> LiveRecogniser:
+        """Live recognition: with model.encoder.chunk, every chunk of audio is heard once.
+
+        Greedy search, unless a `beam` is asked for: transcripts then only grow. Otherwise as
+        `SpeechModel.live_recogniser`.
+        """
+        if not is_streaming(self.network):
+            self.settings(chunk_ms=settings.get("chunk_ms"))
+            return AgreementRecogniser(self, **settings)
+        if settings.get("ctc_weight"):
+            self._refuse("ctc_weight")
+        given = {"beam": 1, **settings, "ctc_weight": 0.0}
+        chosen = StreamingSettings.of(self.recipe, self.recordings.longest, given)
+        return TransducerRecogniser(self.recordings, chosen)
+
+    def lens(self, *patterns: str, heads: Sequence[int] | None = None, top: int = 0) -> RunLens:
+        raise ModelError(
+            "a transducer has no attention to the audio to look at; "
+            "transduce.inspection.speech_figure.draw_speech_attention draws when it emits each "
+            "token, and transduce run --format textgrid writes it"
+        )
+
+    def diagonal(self, sources: Encoded, maximum: int = DIAGONAL_SAMPLE) -> float | None:
+        """None: it has no attention that could stray."""
+        return None
+
+    # ------------------------------------------------------------------------------- search
+
+    def _run(
+        self,
+        sources: Sequence[str],
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        language_model: GenerativeModel | None = None,
+        observer: RunObserver | None = None,
+        **asked: Any,
+    ) -> list[Output]:
+        settings = self._transducer_settings(asked)
+        fusion = self._fusion(language_model, settings)
+        watch = RunObserver() if observer is None else observer
+        context = own or self.context_of(replace(call, chunk_ms=settings.chunk_ms))
+        waves, _ = self._encode(list(sources))
+        self._check_packed()
+        network = cast(SpeechTransducer, self._search_network)
+        search = self._search(network, settings)
+        recordings = Recordings(network, cast("list[Wave]", waves), context)
+        bounds = self._bounds(settings, [self], context)
+        requests = [Request(wave, states=self._states(wave)) for wave in waves]
+        limits = [bounds.limit(request, 0) for request in requests]
+        outputs = [Output("", NEG_INF, warning=CANCELLED) for _ in sources]
+        others = [] if language_model is None else [language_model]
+        for indices in recordings.batches():
+            gone = watch.cancelled()
+            indices = [index for index in indices if index not in gone]
+            if not indices:
+                continue
+            with inference(self, *others):
+                found = search_batch(
+                    network,
+                    recordings.encode(indices),
+                    search,
+                    [limits[index] - 1 for index in indices],  # without END
+                    settings.length_penalty or 0.0,
+                    exact=settings.scores or search.beam > 1,
+                    bonus=None if fusion is None else fusion.scores,
+                    ends=fusion is not None and not fusion.endless,
+                )
+            for index, hypotheses in zip(indices, found, strict=True):
+                if not hypotheses:
+                    check_finite([self])
+                    outputs[index] = Output("", NEG_INF, warning=NO_OUTPUT)
+                    continue
+                outputs[index] = self._output(sources[index], [], hypotheses[: settings.nbest])
+                outputs[index].note_length(limits[index])
+                if index in watch.watched:
+                    self._show(watch, index, sources[index], hypotheses[0])
+        return outputs
+
+    def _show(self, observer: RunObserver, index: int, source: str, best: Hypothesis) -> None:
+        """Tell an observer the tokens of a transcript, once it is there."""
+        text = IncrementalText(self, source, [])
+        for token in best.tokens:
+            piece = self._pieces_of_head([token])[0]
+            observer.token(index, TokenStep(text.add(token), piece, 0.0))
+        end = self._pieces_of_head([END])[0]
+        observer.token(index, TokenStep(text.rest(), end, best.log_probability, last=True))
+
+    def _stream(
+        self, source: str, call: Call, own: CallContext | None = None, **asked: Any
+    ) -> Iterator[str]:
+        settings = self._transducer_settings({"beam": 1, **asked})
+        if settings.hypotheses > 1:
+            raise ModelError("stream needs a single hypothesis; set beam and nbest to 1")
+        context = own or self.context_of(replace(call, chunk_ms=settings.chunk_ms))
+        (wave,), _ = self._encode([source])
+        search = self._search(self.network, settings)
+        with inference(self):
+            memory = Recordings(self.network, [cast(Wave, wave)], context).encode([0])
+            found = search.start(1, self.device)
+        text, written = IncrementalText(self, source, []), 0
+        for first in range(0, memory.states_BSD.shape[1], STREAMED):
+            # The caller's code between two pieces must not run in inference mode.
+            with inference(self):
+                some_BSD = memory.states_BSD[:, first : first + STREAMED]
+                found, _ = search.advance(found, some_BSD, torch.tensor([some_BSD.shape[1]]))
+                tokens = found.tokens_BNU[0, 0, : int(found.lengths_BN[0, 0])].tolist()
+            for token in tokens[written:]:
+                if new := text.add(token):
+                    yield new
+            written = len(tokens)
+        if new := text.rest():
+            yield new
+
+    def _search(self, network: SpeechTransducer, settings: Settings) -> TransducerSearch:
+        allowed = constraints.allowed(settings.only, self.target_tokens)
+        banned = {BEGIN, END, *self.target_tokens.tags.values()}
+        if not settings.unknown:
+            banned.add(UNKNOWN)
+        if allowed is not None:
+            banned |= set(range(len(self.target_tokens))) - {PAD, *allowed}
+        return TransducerSearch(network, settings.hypotheses, PAD, banned=tuple(sorted(banned)))
+
+    def _transducer_settings(self, asked: dict[str, Any]) -> Settings:
+        """The settings of a run. Raises ModelError for those that a transducer has not."""
+        for name in REFUSED:
+            if asked.pop(name, None):
+                self._refuse(name)
+        if asked.get("groups", 1) > 1:
+            self._refuse("groups")
+        return self.settings(**asked)
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise ModelError(f"{name} is not for a transducer (model.transducer); leave it out")
+
+    def _fusion(self, language: GenerativeModel | None, settings: Settings) -> Fusion | None:
+        if language is None:
+            return None
+        if not isinstance(language, LanguageModel):
+            raise ModelError("language_model must be a model of task: language_modeling")
+        return Fusion(self, language, settings.lm_weight)
+
+    # ------------------------------------------------------------------------------- scores
+
+    def _log_probabilities(
+        self, sources: Any, targets: Any, context: CallContext = NO_CONTEXT
+    ) -> list[list[float]]:
+        with inference(self):
+            timings = time_by_transducer(Recordings(self.network, sources, context), targets)
+        return [timing.attention for timing in timings]
+
+    def _timings(
+        self, segments: Sequence[AudioSegment], outputs: Sequence[Output], context: CallContext
+    ) -> list[TokenTiming]:
+        recordings = Recordings(self.network, [segment.wave for segment in segments], context)
+        return time_by_transducer(recordings, [output.ids for output in outputs])
