@@ -10,16 +10,20 @@ of search.
 # Without `from __future__ import annotations`: annotations of this length, as texts, would have to
 # be compiled at each start, and the command line needs them to answer --help.
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypedDict, Union, get_args, get_origin
 
 Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
 """Phrases for every source, or a list with the phrases of each source."""
+Terms = Mapping[str, str | Sequence[str]] | str | PathLike[str] | None
+"""A glossary: the translation, or several, of each term; or a file of them."""
 
 KINDS = {
     "all": "all models that write text",
+    "text": "models from text to text",
     "multilingual": "multilingual models",
     "speech": "speech models",
     "chunks": "speech models with model.encoder.chunk",
@@ -61,6 +65,8 @@ class Setting:
     """Its option, if that is not made of its name; None: the command line has none."""
     request: bool = True
     """Whether requests to the server have it."""
+    json_type: Any = None
+    """The type of its value in a request, where that is not its type."""
     name: str = ""
     type: Any = None
     """The annotation of its keyword."""
@@ -168,6 +174,18 @@ class RunKeywords(TypedDict, total=False):
             "scores that are shown are without.",
             minimum=0,
             maximum=100,
+        ),
+    ]
+
+    glossary: Annotated[
+        Terms,
+        Setting(
+            None,
+            "Translations to use for terms, where a source has them: a file with a term, a tab and "
+            "its translation a line.",
+            kind="text",
+            search=False,
+            json_type=dict[str, str | list[str]] | None,  # clients may not name our files
         ),
     ]
 

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -19,12 +20,13 @@ from transduce.tasks.model import Model
 
 skip_without("deepl")
 deepl = optional.package("deepl")
-KEY = "leaf"
+api_data = optional.package("deepl.api_data")
+KEY, OTHER_KEY = "leaf", "root"
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with served(keys=[KEY]) as address:
+    with served(keys=[KEY, OTHER_KEY]) as address:
         yield address
 
 
@@ -115,13 +117,133 @@ def test_a_key_in_the_form_of_older_clients(url: str, model: Model) -> None:
         assert found == status
 
 
-def test_documents_and_glossaries(client: Any) -> None:
-    assert client.list_glossaries() == []
-    assert client.get_glossary_languages() == []
-    with pytest.raises(deepl.DeepLException, match="keeps no glossaries"):
-        client.create_glossary("tea", "EN", "DE", {"tea": "Tee"})
+def test_documents(client: Any) -> None:
     with pytest.raises(deepl.DeepLException, match="/translate_file"):
         client.translate_document_upload(io.BytesIO(b"tea"), filename="a.txt", **ASKED)
+
+
+def test_a_glossary_of_one_pair(client: Any, model: Model) -> None:
+    pairs = {(one.source_lang, one.target_lang) for one in client.get_glossary_languages()}
+    assert pairs == {("en", "de"), ("de", "en")}
+    terms = {"cup": "zuko", "iroh": "of", "tea cup": "uncle"}
+    made = client.create_glossary("My tea", "EN", "DE", terms)
+    assert (made.name, made.ready, made.entry_count) == ("My tea", True, 3)
+    assert (made.source_lang, made.target_lang) == ("EN", "DE")
+    assert [one.glossary_id for one in client.list_glossaries()] == [made.glossary_id]
+    assert client.get_glossary(made.glossary_id).creation_time == made.creation_time
+    assert client.get_glossary_entries(made) == terms
+
+    texts = ["a cup of tea", "made tea", "a <b>cup</b> of tea\niroh"]
+    found = client.translate_text_with_glossary(texts, made)
+    assert "zuko" in found[0].text.lower()
+    assert found[1].text == model("made tea")  # no term, so nothing is required
+    cup, iroh = found[2].text.split("\n")
+    assert "zuko" in cup.lower()
+    assert "of" in iroh.lower()
+    marked = client.translate_text(
+        "a <b>cup</b> of tea", glossary=made.glossary_id, tag_handling="xml", **ASKED
+    )
+    assert "zuko" in re.sub("</?b>", "", marked.text).lower()
+    assert marked.text.count("<b>") == 1
+
+    other = deepl.DeepLClient(OTHER_KEY, server_url=client._server_url)
+    assert other.list_glossaries() == []
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        other.get_glossary(made.glossary_id)
+    with pytest.raises(deepl.DeepLException, match="there is no glossary"):
+        other.translate_text("tea", glossary=made.glossary_id, **ASKED)
+    other.close()
+    with pytest.raises(deepl.DeepLException, match="is not for DE to EN; it has EN-DE"):
+        client.translate_text(
+            "tea", glossary=made.glossary_id, source_lang="DE", target_lang="EN-GB"
+        )
+    client.delete_glossary(made)
+    for call in (client.get_glossary, client.get_glossary_entries, client.delete_glossary):
+        with pytest.raises(deepl.GlossaryNotFoundException):
+            call(made.glossary_id)
+
+
+def test_a_glossary_of_several_pairs(client: Any) -> None:
+    def of(source: str, target: str, entries: dict[str, str]) -> Any:
+        return api_data.MultilingualGlossaryDictionaryEntries(source, target, entries)
+
+    made = client.create_multilingual_glossary(
+        "both", [of("EN", "DE", {"cup": "zuko"}), of("DE", "EN", {"tee": "uncle"})]
+    )
+    assert [one.entry_count for one in made.dictionaries] == [1, 1]
+    assert client.list_glossaries() == []  # version 2 has those of one pair
+    english = {"source_lang": "DE", "target_lang": "EN-GB"}
+    assert "uncle" in client.translate_text("tee", glossary=made, **english).text.lower()
+    client.update_multilingual_glossary_dictionary(made, of("EN", "DE", {"tea": "iroh"}))
+    found = client.translate_text("cup tea", glossary=made.glossary_id, **ASKED).text.lower()
+    assert "zuko" in found
+    assert "iroh" in found
+    client.update_multilingual_glossary_name(made, "two")
+    client.replace_multilingual_glossary_dictionary(made, of("EN", "DE", {"cup": "made"}))
+    entries = client.get_multilingual_glossary_entries(made, "EN", "DE")
+    assert entries.dictionaries[0].entries == "cup\tmade"
+    more = client.create_glossary("more", "EN", "DE", {"cup": "of", "tea": "uncle"})
+    several = {"glossary_ids": [made, more.glossary_id], **ASKED}
+    found = client.translate_text("cup tea", **several).text.lower()
+    assert "made" in found  # the first that has a term decides
+    assert "uncle" in found
+    client.delete_multilingual_glossary_dictionary(made, source_lang="DE", target_lang="EN")
+    (listed,) = [one for one in client.list_multilingual_glossaries() if one.name == "two"]
+    assert [(one.source_lang, one.entry_count) for one in listed.dictionaries] == [("EN", 1)]
+    with pytest.raises(deepl.GlossaryNotFoundException, match="nothing for DE to EN"):
+        client.get_multilingual_glossary_entries(made, "DE", "EN")
+    client.delete_multilingual_glossary(made)
+    client.delete_glossary(more)
+    assert client.list_multilingual_glossaries() == []
+
+
+def test_glossaries_that_cannot_be_kept() -> None:
+    few = {"glossaries": 2, "glossary_entries": 3, "glossary_characters": 60}
+    with served(**few) as url:
+        client = deepl.DeepLClient("any", server_url=url)
+        for entries, words in (
+            ("tea\tcup\ntea\tof", "is there twice"),
+            ("tea", ":1: 1 column instead of two"),
+            ("tea\tcup\tof", ":1: 3 columns instead of two"),
+            ("\n\n", "entries is empty"),
+            ("tea\tStra\u00dfe", "not in this model's vocabulary"),
+            ("te\x00a\tcup", "control character"),
+            ("t" * 1001 + "\tcup", "1,001 characters"),
+            ("".join(f"a{n}\ttea\n" for n in range(4)), "at most 3 entries"),
+        ):
+            with pytest.raises(deepl.DeepLException, match="Bad request") as caught:
+                client._create_glossary("bad", "EN", "DE", "tsv", entries)
+            assert words in str(caught.value)
+        with pytest.raises(deepl.DeepLException, match="no model here translates"):
+            client.create_glossary("bad", "EN", "FR", {"tea": "cup"})
+        with pytest.raises(deepl.DeepLException, match="name must have 1 to 1024"):
+            client.create_glossary("n" * 1025, "EN", "DE", {"tea": "cup"})
+        first = client.create_glossary_from_csv("a", "EN", "DE", '"tea, iroh",cup,en,de\n')
+        assert client.get_glossary_entries(first) == {"tea, iroh": "cup"}
+        with pytest.raises(deepl.QuotaExceededException, match="no room"):
+            client.create_glossary("long", "EN", "DE", {"t" * 50: "cup"})
+        client.create_glossary("b", "EN", "DE", {"tea": "cup"})
+        with pytest.raises(deepl.QuotaExceededException, match="2 glossaries already"):
+            client.create_glossary("c", "EN", "DE", {"tea": "cup"})
+        with pytest.raises(deepl.DeepLException, match="needs source_lang"):
+            client.translate_text(
+                "tea", target_lang="DE", extra_body_parameters={"glossary_id": first.glossary_id}
+            )
+        client.close()
+
+
+def test_many_clients_make_glossaries_at_the_same_time(client: Any) -> None:
+    def make(number: int) -> bool:
+        own = deepl.DeepLClient(KEY, server_url=client._server_url)
+        made = own.create_glossary(f"number {number}", "EN", "DE", {"cup": "zuko"})
+        found = own.translate_text("a cup", glossary=made, **ASKED).text
+        own.delete_glossary(made)
+        own.close()
+        return "zuko" in found.lower()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(make, range(24)))
+    assert client.list_glossaries() == []
 
 
 def test_languages(client: Any) -> None:
@@ -145,7 +267,6 @@ def test_the_form_of_older_clients(url: str, model: Model) -> None:
     [
         ({"target_lang": "FR"}, "there are de-en, en-de"),
         ({"formality": "more"}, "formality"),
-        ({"glossary": "8a2b3c"}, "glossary_id"),
         ({"custom_instructions": ["be brief"]}, "custom_instructions"),
         ({"splitting_tags": ["p"], "tag_handling": "html"}, "tag_handling=xml"),
         ({"ignore_tags": ["p"]}, "tag_handling=html or xml"),

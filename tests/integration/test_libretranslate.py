@@ -50,6 +50,34 @@ def refused(url: str, body: Any) -> tuple[int, Any, Any]:
     return caught.value.code, json.load(caught.value), caught.value.headers
 
 
+def test_a_glossary_in_a_field_of_our_own(url: str, model: Model) -> None:
+    pair = {"source": "en", "target": "de"}
+    asked = {"q": ["a cup", "tea"], "glossary": {"cup": ["zuko", "uncle"]}, **pair}
+    cup, tea = post(f"{url}/translate", asked)["translatedText"]
+    assert "zuko" in cup.lower() or "uncle" in cup.lower()
+    assert tea == model("tea")
+    form = urlencode({"q": "cup", "glossary": '{"cup": "zuko"}', **pair}).encode()
+    with urlopen(f"{url}/translate", form) as answer:
+        assert "zuko" in json.load(answer)["translatedText"].lower()
+    for terms, words in (
+        ("cup", "must be an object"),
+        ({"cup": 5}, "is not text"),
+        ({"cup": "Stra\u00dfe"}, "not in this model's vocabulary"),
+    ):
+        status, error, _ = refused(f"{url}/translate", {"q": "tea", "glossary": terms, **pair})
+        assert status == 400
+        assert words in error["error"]
+
+
+def test_terms_of_a_long_text_are_required_by_its_sentences(url: str) -> None:
+    sentences = ["zuko made a cup.", "a cup of tea!"] * 30
+    terms = {"zuko": "iroh made", "cup": "uncle"}
+    asked = {"q": " ".join(sentences), "source": "en", "target": "de", "glossary": terms}
+    found = post(f"{url}/translate", asked)["translatedText"].lower()
+    assert "iroh made" in found
+    assert "uncle" in found
+
+
 def test_libretranslatepy(url: str, model: Model) -> None:
     client = pytest.importorskip("libretranslatepy").LibreTranslateAPI(url)
     assert client.translate("a cup of tea", "en", "de") == model("a cup of tea") != ""

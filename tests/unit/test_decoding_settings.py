@@ -61,7 +61,8 @@ def test_every_setting_says_what_it_is_for() -> None:
     for name, setting in SETTINGS.items():
         assert setting.help.endswith("."), name
         assert setting.kind in KINDS, name
-        others = ("tags", "prefix", "include", "exclude", "hotwords", "only", "observer")
+        others = ("tags", "prefix", "include", "exclude", "hotwords", "glossary", "only")
+        others += ("observer",)
         assert (setting.plain_type is None) == (setting.model or name in others), name
 
 

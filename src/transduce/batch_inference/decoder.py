@@ -103,7 +103,7 @@ def open_decoder(model: Path, settings: Settings, device: str) -> Decoder:
     main.freeze()
     folders = {name: getattr(settings, name) for name in ("ensemble", "rerank", "language_model")}
     named = {name: folder for name, folder in folders.items() if folder}
-    given = settings.decode | load_others(named, place, settings.precision)
+    given = load_others(settings.decode | named, place, settings.precision)
     if isinstance(main, AudioInputModel):
         given |= {"tags": settings.tags} if settings.tags else {}
     elif main.engine:

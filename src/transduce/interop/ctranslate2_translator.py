@@ -281,7 +281,9 @@ def _refuse(settings: Settings, requests: Sequence[Request]) -> None:
             "CTranslate2 has no diverse beam search: leave out the groups, or the engine"
         )
     if any(request.include for request in requests):
-        raise ModelError("CTranslate2 has no required phrases: leave those out, or the engine")
+        raise ModelError(
+            "CTranslate2 has no required phrases: leave out include and glossary, or the engine"
+        )
 
 
 def _has_specials(tokens: list[int]) -> bool:

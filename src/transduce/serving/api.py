@@ -105,9 +105,9 @@ async def _run(
     served = find(engine, asked.model, task)
     request.scope["state"]["model"] = served.name
     if form is None and asked.stream:
-        steps = engine.stream(
-            served, asked.one_input(), alternatives=asked.alternatives, **asked.settings
-        )
+        source = asked.one_input()
+        settings = await engine.with_glossary(served, [source], asked.settings)
+        steps = engine.stream(served, source, alternatives=asked.alternatives, **settings)
         return await EventStream.of(_events(served, steps), _failed_event)
     if form is None:
         outputs = await engine.run(served, asked.all_inputs(), **asked.settings)

@@ -10,7 +10,9 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
+from transduce.decoding.constraints.glossary import with_glossary
 from transduce.decoding.output import Output, Score
+from transduce.errors import TransduceError
 from transduce.serving.batch import Batch
 from transduce.serving.errors import (
     BadRequest,
@@ -106,7 +108,31 @@ class Engine:
         Texts are strings, audio is Recorded. Raises BadRequest, TooLarge, Overloaded, Timeout and
         Unready. Cancelling it frees its place.
         """
+        settings = await self.with_glossary(served, inputs, settings)
         return await self._whole(self.submit(served, inputs, settings)) if inputs else []
+
+    async def with_glossary(
+        self, served: Served, inputs: Sequence[Any], settings: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Settings in which a glossary has become phrases that the output of each input must have.
+        Raises BadRequest and TooLarge."""
+        terms = settings.get("glossary")
+        if terms is None:
+            return settings
+        if served.takes_audio or served.task != "transduce":
+            raise BadRequest(f"the model {served.name} takes no glossary; leave it out")
+        limits = self.limits
+        limits.check("glossary_entries", len(terms), f"glossary has {len(terms):,} terms")
+        limits.check("texts", len(inputs), f"the request has {len(inputs):,} inputs")
+        for text in inputs:
+            limits.check("characters", len(text), f"an input has {len(text):,} characters")
+        include, tokens = settings.get("include"), served.model.target_tokens
+        try:
+            found = await self.threads.run(with_glossary, include, terms, inputs, tokens)
+        except TransduceError as error:
+            raise BadRequest(str(error)) from None
+        others = {name: value for name, value in settings.items() if name != "glossary"}
+        return {**others, "include": found}
 
     async def score(
         self, served: Served, sources: Sequence[str], targets: Sequence[str], attention: bool = True
@@ -134,6 +160,7 @@ class Engine:
                 f"the input has {len(input):,} characters; the maximum for a look inside the "
                 f"model is {self.limits.inspected_characters:,}"
             )
+        settings = await self.with_glossary(served, [input], settings)
         found = await self._whole(self.submit(served, [input], settings, call=INSPECT))
         page: dict[str, Any] = found[0].page
         return page

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from weakref import WeakValueDictionary
 
+from transduce.decoding.constraints.read import AnyOf
 from transduce.decoding.output import Output, Score
 from transduce.decoding.settings import Settings
 from transduce.errors import TransduceError
@@ -298,12 +299,17 @@ def constraints_of(
 
 def check_list(name: str, texts: Any, limits: Limits, limit: str = "phrases") -> int:
     """The characters of the texts of a setting together. Raises BadRequest and TooLarge."""
-    if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, list | tuple) or not all(isinstance(t, str | AnyOf) for t in texts):
         raise BadRequest(f"{name} must be text, or a list of texts")
     limits.check(limit, len(texts), f"{name} has {len(texts):,} entries")
-    total = sum(map(len, texts))
+    total = sum(len(longest_wording(one)) for one in texts)
     limits.check("characters", total, f"{name} has {total:,} characters")
     return total
+
+
+def longest_wording(phrase: str | AnyOf) -> str:
+    """Of a phrase that an output must have."""
+    return max(phrase.wordings, key=len) if isinstance(phrase, AnyOf) else phrase
 
 
 class Plans:

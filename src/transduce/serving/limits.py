@@ -83,6 +83,9 @@ class Limits:
     included_characters: int = _limit(
         200, "--max-included", "Characters of all phrases that one output must have."
     )
+    glossary_entries: int = _limit(
+        10_000, "--max-glossary-entries", "Terms of a glossary, of all its language pairs.", 1
+    )
     combined: int = _limit(16, "--max-models", "Models that one request combines.", 1)
     stops: int = _limit(4, "--max-stops", "Stop sequences.", 0)
     stop_characters: int = _limit(
@@ -139,6 +142,15 @@ class Limits:
     )
     results_seconds: float = _limit(
         30 * 60.0, "--max-results-seconds", "Seconds for which a translated file is kept.", 0.01
+    )
+
+    glossaries: int = _limit(
+        1000, "--max-glossaries", "Glossaries that are kept for one API key (DeepL)."
+    )
+    glossary_characters: int = _limit(
+        20_000_000,
+        "--max-glossary-characters",
+        "Characters of all glossaries that are kept (DeepL).",
     )
 
     # ----------------------------------------------------------------------- live speech

@@ -72,7 +72,7 @@ def _json_type(kind: Any) -> Any:
 
 
 def _field(setting: Setting) -> tuple[str, Any, Any]:
-    kind = _json_type(setting.type)
+    kind = setting.json_type or _json_type(setting.type)
     if setting.model:  # by name
         kind = list[str] if setting.repeatable else str | None
     return setting.name, kind | UnsetType, UNSET

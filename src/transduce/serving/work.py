@@ -9,7 +9,7 @@ from typing import Any
 
 from transduce.serving.batch import Batch
 from transduce.serving.errors import BadRequest
-from transduce.serving.jobs import Plan, Result
+from transduce.serving.jobs import Plan, Result, longest_wording
 from transduce.serving.limits import Limits
 from transduce.serving.recordings import Recorded
 from transduce.tasks.model import Model
@@ -56,7 +56,10 @@ class WorkEstimate:
                 sizes = [size + self.tokens(text, limits) for size, text in pairs]
         widths = [plan.width] * count
         if "include" in constraints:  # a place of the beam for each of their tokens
-            phrases = (sum(self.tokens(one, limits) for one in of) for of in constraints["include"])
+            phrases = (
+                sum(self.tokens(longest_wording(one), limits) for one in of)
+                for of in constraints["include"]
+            )
             widths = [max(plan.width, more) for more in phrases]
         return [max(size, plan.minimum) * width for size, width in zip(sizes, widths, strict=True)]
 

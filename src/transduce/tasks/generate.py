@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transduce.data.text.tags import without_tags
 from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.bidirectional import right_to_left
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
@@ -31,6 +32,7 @@ from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEG_INF
+from transduce.decoding.constraints.glossary import Glossary, with_glossary
 from transduce.decoding.constraints.hotwords import HOTWORD_BEAM, HotwordTree
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output, Score
@@ -40,7 +42,7 @@ from transduce.decoding.search.observer import ChosenToken, SearchObserver
 from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.decoding.source_limit import TRUNCATED
-from transduce.decoding_settings import RunKeywords
+from transduce.decoding_settings import RunKeywords, Terms
 from transduce.errors import ModelError, warn
 from transduce.models import TrainableNetwork
 from transduce.models.call_context import NO_CONTEXT, Call, CallContext
@@ -98,11 +100,12 @@ class GenerativeModel(Model):
                 attention to the source); prefix (text that outputs begin with, for all sources or a
                 list with one for each); include and exclude (phrases that outputs must or must not
                 contain; a list of lists is one list for each source); hotwords (phrases, such as
-                names, that outputs are likelier to contain, given likewise); ensemble (further
-                models, whose probabilities are averaged with this one's); rerank (a second model
-                that rescores the n-best list); language_model (for shallow fusion); observer (is
-                called with the tokens as they are chosen, and may cancel sources); and of an
-                imported model with a token for each language source_language and
+                names, that outputs are likelier to contain, given likewise); glossary
+                (translations of terms, or a file of them, for the sources that have these terms);
+                ensemble (further models, whose probabilities are averaged with this one's); rerank
+                (a second model that rescores the n-best list); language_model (for shallow fusion);
+                observer (is called with the tokens as they are chosen, and may cancel sources); and
+                of an imported model with a token for each language source_language and
                 target_language.
         """
         return self._run(sources, Call(), **asked)
@@ -345,6 +348,7 @@ class Decoder:
         include: constraints.Phrases = None,
         exclude: constraints.Phrases = None,
         hotwords: constraints.Phrases = None,
+        glossary: Terms | Glossary = None,
         ensemble: Sequence[GenerativeModel] = (),
         rerank: GenerativeModel | None = None,
         language_model: GenerativeModel | None = None,
@@ -361,6 +365,8 @@ class Decoder:
         call = replace(call, chunk_ms=chosen.chunk_ms)
         contexts = self._contexts(call, own, ensemble)
         encoded, warnings = self.model._encode(sources, ensemble)
+        if glossary is not None:
+            include = self._with_glossary(include, glossary, sources)
         starts = constraints.prefixes_of(prefix, len(sources), self.model.target_tokens)
         phrases = constraints.included(include, len(sources), self.model.target_tokens)
         banned = constraints.excluded(exclude, len(sources), self.model.target_tokens)
@@ -377,7 +383,8 @@ class Decoder:
             raise ModelError("mbr and rerank cannot be combined; leave one out")
         if chosen.groups > 1 and any(phrases):
             raise ModelError(
-                "include and groups (diverse beam search) cannot be combined; drop one"
+                "include, or glossary, and groups (diverse beam search) cannot be combined; drop "
+                "one"
             )
         if chosen.bidirectional:
             given = {
@@ -636,6 +643,15 @@ class Decoder:
                     f"{number} of the ensemble was not; omit it"
                 )
         return [own or self.model.context_of(call), *(other.context_of(call) for other in ensemble)]
+
+    def _with_glossary(
+        self, include: constraints.Phrases, glossary: Terms | Glossary, sources: Sequence[str]
+    ) -> constraints.Phrases:
+        if self.model.recipe.audio is not None or not self.model.needs_source:
+            raise ModelError("a glossary is for models from text to text; leave it out")
+        tags = self.model.source_tokens.tags
+        texts = [without_tags(source, tags)[1] for source in sources]
+        return with_glossary(include, glossary, texts, self.model.target_tokens)
 
     def _with_language_model(
         self, own: Stepper, language: GenerativeModel, settings: Settings

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
+from transduce.decoding.constraints.glossary import Glossary
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
 from transduce.hardware import pick_device
@@ -181,9 +182,11 @@ def load(
 
 
 def load_others(settings: Mapping[str, Any], device: str, precision: str) -> dict[str, Any]:
-    """Decoding settings with the models whose folders they have. The scores of a reranker are in
-    float32, whatever the precision of search."""
+    """Decoding settings with the models whose folders they have, and the glossary of a file. The
+    scores of a reranker are in float32, whatever the precision of search."""
     found = dict(settings)
+    if (terms := found.get("glossary")) is not None:
+        found["glossary"] = Glossary.of(terms)
     if others := found.get("ensemble"):
         found["ensemble"] = [load(one, device, precision).freeze() for one in others]
     if (other := found.get("language_model")) is not None:

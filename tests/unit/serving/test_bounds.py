@@ -39,6 +39,7 @@ LIMITS = Limits(
     outputs=6,
     phrases=3,
     included_characters=10,
+    glossary_entries=2,
     combined=2,
     stops=2,
     stop_characters=5,
@@ -74,6 +75,7 @@ def idle_again(server: Running) -> None:
 
 
 RUN = {"model": "en-de", "input": "tea"}
+TEA = {"q": "tea", "source": "en", "target": "de"}
 COMPLETE = {"model": "tea", "prompt": "tea", "max_tokens": 2}
 CHAT = {"model": "en-de", "messages": [{"role": "user", "content": "tea"}]}
 
@@ -93,6 +95,10 @@ CHAT = {"model": "en-de", "messages": [{"role": "user", "content": "tea"}]}
         ("/api/run", RUN, "exclude", ["a"] * 3, ["a"] * 4),
         ("/api/run", RUN, "exclude", ["a" * 25] * 2, ["a" * 26] * 2),
         ("/api/run", RUN, "include", ["a" * 5] * 2, ["a" * 6] * 2),
+        ("/api/run", RUN, "glossary", {"tea": "a" * 10}, {"tea": "a" * 11}),
+        ("/api/run", RUN, "glossary", {"a": "a", "b": "a"}, {"a": "a", "b": "a", "c": "a"}),
+        ("/api/look", RUN, "glossary", {"tea": "a" * 10}, {"tea": "a" * 11}),
+        ("/api/run", {**RUN, "stream": True}, "glossary", {"tea": "a"}, {"tea": "a" * 11}),
         ("/api/run", RUN, "only", ["tea"] * 3, ["tea"] * 4),
         ("/api/run", RUN, "only", ["a" * 25] * 2, ["a" * 26] * 2),
         ("/api/run", RUN, "prefix", "a" * 20, "a" * 51),
@@ -102,6 +108,8 @@ CHAT = {"model": "en-de", "messages": [{"role": "user", "content": "tea"}]}
         ("/api/look", {}, "input", "a" * 20, "a" * 21),
         ("/translate", {"source": "en", "target": "de"}, "q", ["a"] * 5, ["a"] * 6),
         ("/translate", {"source": "en", "target": "de"}, "q", "a" * 50, "a" * 51),
+        ("/translate", TEA, "glossary", {"tea": "a" * 10}, {"tea": "a" * 11}),
+        ("/translate", TEA, "glossary", {"a": "a", "b": "a"}, {"a": "a", "b": "a", "c": "a"}),
         ("/translate", {"q": "a", "source": "en", "target": "de"}, "alternatives", 0, 1),
         ("/v2/translate", {"source_lang": "EN", "target_lang": "DE"}, "text", ["a"] * 5, ["a"] * 6),
         ("/v1/completions", COMPLETE, "prompt", ["a"] * 5, ["a"] * 6),

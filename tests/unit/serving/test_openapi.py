@@ -48,6 +48,8 @@ def test_a_field_has_the_type_of_its_setting(name: str) -> None:
     setting = SETTINGS[name]
     if setting.model:
         right, wrong = ('["a"]', '"a"') if setting.repeatable else ('"a"', "1")
+    elif setting.json_type is not None:
+        right, wrong = '{"a": "b", "c": ["d"]}', '"terms.tsv"'
     elif setting.plain_type is None:
         right, wrong = '["a"]', "1"
     else:

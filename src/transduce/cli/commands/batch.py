@@ -93,6 +93,7 @@ def batch(
     from transduce.batch_inference.job import FEWEST_LINES, Settings, open_job
     from transduce.batch_inference.rows import GROUP_LINES
     from transduce.cli.input import check_tags
+    from transduce.decoding.constraints.glossary import Glossary
     from transduce.errors import DataError
     from transduce.hardware import keep_loaded, pick_device
 
@@ -104,6 +105,9 @@ def batch(
     task, tasks = parse_task(shard) if shard is not None else (0, 1)
     decode = dict(settings)
     tags = decode.pop("tags", [])
+    if "glossary" in decode:  # its content, which a job that goes on still has
+        entries = Glossary.of(decode["glossary"]).entries
+        decode["glossary"] = {term: list(translations) for term, translations in entries.items()}
     ensemble = [str(one.absolute()) for one in decode.pop("ensemble", [])]
     others = {
         name: str(decode.pop(name).absolute())

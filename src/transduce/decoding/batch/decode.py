@@ -57,7 +57,8 @@ class Request:
     source: Sequence[int]
     seed: int = 0
     prefix: Sequence[int] = ()
-    include: Sequence[Sequence[int]] = ()
+    include: Sequence[Sequence[Sequence[int]]] = ()
+    """The wordings of each required phrase, one of which is enough."""
     exclude: Sequence[Sequence[int]] = ()
     states: int | None = None
     """For audio, its number of encoder states; None: one for each token, and one for END."""
@@ -80,8 +81,8 @@ class Request:
 
     @property
     def included(self) -> int:
-        """The total number of tokens of the required phrases."""
-        return sum(map(len, self.include))
+        """The number of tokens of the required phrases together, each in its shortest wording."""
+        return sum(min(map(len, phrase)) for phrase in self.include)
 
     def min_tokens(self, minimum: int) -> int:
         """The minimum number of tokens of an output, without END."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from transduce.data.tokens.tokenizer import SPACE, UNKNOWN, Tokens
@@ -13,6 +14,13 @@ from transduce.errors import ModelError, warn_once
 
 MAX_TOKENS = 1000  # tokens of a prefix or a phrase
 MAX_HOTWORD_TOKENS = 100
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """A required phrase with several wordings, one of which is enough."""
+
+    wordings: tuple[str, ...]
 
 
 def prefixes_of(prefix: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
@@ -29,16 +37,23 @@ def prefixes_of(prefix: str | Sequence[str] | None, count: int, tokens: Tokens) 
     return [known[text] for text in texts]
 
 
-def included(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
-    """Required phrases: those that each output must contain."""
+def included(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[list[int]]]]:
+    """Required phrases: those that each output must contain, each with its wordings.
+
+    Wordings of AnyOf that the vocabulary cannot write are left out, as long as one is left.
+    """
     if phrases is None:
         return [[]] * count
     listed = _phrases("include", phrases, count)
-    known = _encoded("include", listed, tokens)
-    for of_one in listed:
-        for phrase in of_one:
-            _check_known("include", phrase, known[phrase])
-    return [[known[phrase] for phrase in dict.fromkeys(of_one)] for of_one in listed]
+    texts = [[text for phrase in of_one for text in _wordings(phrase)] for of_one in listed]
+    known = _encoded("include", texts, tokens)
+    found: dict[str | AnyOf, list[list[int]]] = {}
+    for phrase in dict.fromkeys(phrase for of_one in listed for phrase in of_one):
+        wordings = [known[text] for text in _wordings(phrase)]
+        written = [ids for ids in wordings if UNKNOWN not in ids]
+        _check_known("include", _wordings(phrase)[0], written[0] if written else wordings[0])
+        found[phrase] = list(map(list, dict.fromkeys(map(tuple, written))))
+    return [[found[phrase] for phrase in dict.fromkeys(of_one)] for of_one in listed]
 
 
 def excluded(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
@@ -48,7 +63,7 @@ def excluded(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[int
     """
     if phrases is None:
         return [[]] * count
-    listed = _phrases("exclude", phrases, count)
+    listed = [[str(phrase) for phrase in of] for of in _phrases("exclude", phrases, count)]
     known = {
         phrase: [ids]
         for phrase, ids in _encoded("exclude", listed, tokens).items()
@@ -158,21 +173,24 @@ def _encoded(name: str, listed: list[list[str]], tokens: Tokens) -> dict[str, li
     return known
 
 
-def _phrases(
-    name: str, phrases: str | Sequence[str] | Sequence[Sequence[str]], count: int
-) -> list[list[str]]:
-    entries = [phrases] if isinstance(phrases, str) else list(phrases)
-    if all(isinstance(entry, str) for entry in entries):
-        listed = [[str(entry) for entry in entries]] * count
+def _phrases(name: str, phrases: Phrases, count: int) -> list[list[str | AnyOf]]:
+    entries = [phrases] if isinstance(phrases, str | AnyOf) else list(phrases or ())
+    if all(isinstance(entry, str | AnyOf) for entry in entries):
+        listed: list[list[Any]] = [entries] * count
     else:
-        listed = [[entry] if isinstance(entry, str) else list(entry or ()) for entry in entries]
+        listed = [
+            [entry] if isinstance(entry, str | AnyOf) else list(entry or ()) for entry in entries
+        ]
         _check_count(name, listed, count)
-    for of_one in listed:
-        for phrase in of_one:
-            _check_text(name, phrase)
-            if not phrase.strip():
-                raise ModelError(f"{name} has an empty phrase; leave it out")
+    for text in (text for of_one in listed for phrase in of_one for text in _wordings(phrase)):
+        _check_text(name, text)
+        if not text.strip():
+            raise ModelError(f"{name} has an empty phrase; leave it out")
     return listed
+
+
+def _wordings(phrase: str | AnyOf) -> Sequence[str]:
+    return phrase.wordings if isinstance(phrase, AnyOf) else (phrase,)
 
 
 def _check_count(name: str, entries: Sequence[object], count: int) -> None:

@@ -58,7 +58,8 @@ def search_batch(
     """The hypotheses of each recording of a batch, best first.
 
     limits: the most tokens of each. exact: they are scored over all of their alignments, and
-    ordered by that; otherwise over those that search has found. ends: whether the bonus has a score of END, which no label is.
+    ordered by that; otherwise over those that search has found. ends:
+    whether the bonus has a score of END, which no label is.
     """
     states_BSD, lengths_B = memory.states_BSD, memory.lengths_B
     start = search.start(len(states_BSD), states_BSD.device, torch.tensor(limits))

@@ -181,7 +181,10 @@ class Forwarding(ServiceState):
             name = next(fitting, None)
         if name is None or name not in self.models or task not in (None, self.models[name]):
             return None
-        return (name, inputs, asked.settings) if inputs and not asked.stream else None
+        # The terms of a glossary are looked for in threads of the engine's process.
+        if not inputs or asked.stream or "glossary" in asked.settings:
+            return None
+        return name, inputs, asked.settings
 
     async def _run(
         self,

@@ -1,4 +1,4 @@
-"""DeepL's protocol, version 2: translation of texts, languages, usage."""
+"""DeepL's protocol: translation of texts, with glossaries; languages, usage."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, ServiceError
 from transduce.serving.languages import name_of
 from transduce.serving.protocols.answers import json_response
+from transduce.serving.protocols.deepl_glossaries import Glossaries
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_any
 from transduce.serving.protocols.translation import Translator
 from transduce.serving.settings import ServiceSettings
@@ -43,6 +44,8 @@ KNOWN = frozenset(
         "outline_detection",
         "splitting_tags",
         "formality",
+        "glossary_id",
+        "glossary_ids",
         "model_type",
         "tag_handling_version",
     ]
@@ -66,31 +69,34 @@ def error(found: ServiceError, request_id: str) -> Response:
 
 
 def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
-    own = DeepL(engine)
+    translator = Translator(engine)
+    glossaries = Glossaries(translator, settings)
+    own = DeepL(translator, glossaries)
     return [
         Route("/v2/translate", own.translate, methods=["POST"]),
         Route("/v2/languages", own.languages, methods=["GET", "POST"]),
         Route("/v2/usage", own.usage, methods=["GET", "POST"]),
         Route("/v2/document", own.documents, methods=["POST"]),
-        Route("/v2/glossaries", own.glossaries, methods=["GET", "POST"]),
-        Route("/v3/glossaries", own.glossaries, methods=["GET", "POST"]),
-        Route("/v2/glossary-language-pairs", own.glossary_pairs, methods=["GET"]),
+        *glossaries.routes(),
     ]
 
 
 class DeepL:
     """The handlers of the protocol."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.translator = Translator(engine)
+    def __init__(self, translator: Translator, glossaries: Glossaries) -> None:
+        self.translator, self.glossaries = translator, glossaries
         self.characters = 0
         """Translated since the server was started."""
 
     async def translate(self, request: Request) -> Response:
-        asked = await read_any(request, ("text", *TAGS))
+        asked = await read_any(request, ("text", "glossary_ids", *TAGS))
         texts, target = asked.texts("text"), asked.text("target_lang")
         source = asked.text("source_lang", "") or None
-        detected, found = await self.translator.translate_texts(texts, _cut(asked), source, target)
+        glossary = await self.glossaries.of_translation(request, asked, source, target)
+        detected, found = await self.translator.translate_texts(
+            texts, _cut(asked), source, target, glossary=glossary
+        )
         self.characters += sum(map(len, texts))
         return json_response(
             {
@@ -124,14 +130,6 @@ class DeepL:
         raise BadRequest(
             "documents are not translated by this protocol; send the file to /translate_file"
         )
-
-    async def glossaries(self, request: Request) -> Response:
-        if request.method == "POST":
-            raise BadRequest("this server keeps no glossaries; translate without one")
-        return json_response({"glossaries": []})
-
-    async def glossary_pairs(self, request: Request) -> Response:
-        return json_response({"supported_languages": []})
 
     async def usage(self, request: Request) -> Response:
         """Of this server since it was started; there is no quota."""

@@ -9,7 +9,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from transduce import __version__
-from transduce.serving.body import receive_form
+from transduce.decoding.constraints.glossary import Glossary
+from transduce.errors import DataError
+from transduce.serving.body import parse_object, receive_form
 from transduce.serving.documents import html_segments, text_segments
 from transduce.serving.engine import Engine
 from transduce.serving.errors import ServiceError
@@ -79,8 +81,9 @@ class LibreTranslate:
         )
         if not asked.typed:  # forms have line ends of their own
             texts = [text.replace("\r\n", "\n") for text in texts]
+        glossary = await read_glossary(asked, self.engine)
         detected, versions = await self.translator.translate_texts(
-            texts, cut, None if source == AUTO else source, target, 1 + alternatives
+            texts, cut, None if source == AUTO else source, target, 1 + alternatives, glossary
         )
         listed = isinstance(asked["q"], list)
         answer = {"translatedText": _like_q([found[0] for found in versions], listed)}
@@ -161,6 +164,23 @@ class LibreTranslate:
         return json_response(specification())
 
 
+async def read_glossary(asked: Parameters, engine: Engine) -> Glossary | None:
+    """The glossary of a request, an object in JSON; of a form, the JSON as text. LibreTranslate has
+    no such field. Raises ParameterError and TooLarge."""
+    terms = asked.get("glossary")
+    if isinstance(terms, str) and not asked.typed:
+        terms = parse_object(terms, engine.limits, "glossary")
+    if terms is None:
+        return None
+    if not isinstance(terms, dict):
+        raise ParameterError("glossary must be an object of terms and translations", "glossary")
+    engine.limits.check("glossary_entries", len(terms), f"glossary has {len(terms):,} terms")
+    try:
+        return await engine.threads.run(Glossary, terms)
+    except DataError as error:
+        raise ParameterError(str(error), "glossary") from None
+
+
 def _like_q(values: list[Any], listed: bool) -> Any:
     """A list for a list; one value for a text."""
     return values if listed else values[0]
@@ -182,6 +202,7 @@ ENDPOINTS: dict[str, tuple[str, str, tuple[Field, ...]]] = {
             ("target", True, "code of the target language"),
             ("format", False, "text or html"),
             ("alternatives", False, "how many further translations"),
+            ("glossary", False, "as JSON: the translations of terms"),
             KEY,
         ),
     ),

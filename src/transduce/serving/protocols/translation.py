@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from typing import Any, TypeVar
 
 from transduce.data.tokens.tokenizer import Tokens
+from transduce.decoding.constraints.glossary import Glossary
+from transduce.decoding.constraints.read import AnyOf
 from transduce.decoding.output import Output
+from transduce.errors import DataError
 from transduce.models.lens import attentions, is_to_source
 from transduce.serving.documents import Segments
 from transduce.serving.documents.alignment import Alignment, alignment_of
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
+from transduce.serving.jobs import longest_wording
 from transduce.serving.languages import Detected, Detector, base_of, choose_detector
+from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.threads import check_wanted
 from transduce.tasks.transduce import Transducer
@@ -80,21 +85,28 @@ class Translator:
         source: str | None,
         target: str,
         nbest: int = 1,
+        glossary: Glossary | None = None,
     ) -> tuple[list[Detected], list[list[str]]]:
         """The same as `translate` for texts, of which `cut` makes documents. Raises TooLarge."""
         self.check_texts(texts)
         if source is not None and self.is_same(source, target):
             return [Detected(source, 1.0)] * len(texts), [[text] for text in texts]
         documents = await apply(self.engine, cut, texts, sum(map(len, texts)))
-        return await self.translate(documents, source, target, nbest)
+        return await self.translate(documents, source, target, nbest, glossary)
 
     async def translate(
-        self, documents: Sequence[Segments], source: str | None, target: str, nbest: int = 1
+        self,
+        documents: Sequence[Segments],
+        source: str | None,
+        target: str,
+        nbest: int = 1,
+        glossary: Glossary | None = None,
     ) -> tuple[list[Detected], list[list[str]]]:
         """The source language of each document, and its translations, the best first.
 
         source: None detects it. Documents of one language go to its model together. Raises
-        BadRequest for a pair that no model translates.
+        BadRequest for a pair that no model translates, and for a glossary that the model cannot
+        use.
         """
         if source is None:
             sources = await apply(
@@ -114,19 +126,30 @@ class Translator:
                     f"{self._pairs()}"
                 )
             places = [n for n, one in enumerate(sources) if one.language == language]
-            some = await self._by(served, [documents[n] for n in places], nbest)
+            some = await self._by(served, [documents[n] for n in places], nbest, glossary)
             found |= dict(zip(places, some, strict=True))
         return sources, [found[n] for n in range(len(documents))]
 
     async def _by(
-        self, served: Served, documents: Sequence[Segments], nbest: int
+        self,
+        served: Served,
+        documents: Sequence[Segments],
+        nbest: int,
+        glossary: Glossary | None,
     ) -> list[list[str]]:
         """Each document in up to `nbest` versions: the first has the best hypothesis of each
         segment, the second the second best, and so on."""
         texts = list(dict.fromkeys(text for one in documents for text in one.texts))
-        parts = await apply(
-            self.engine, lambda text: fitting(served, text), texts, sum(map(len, texts))
-        )
+        terms = None if glossary is None else await self._checked(served, glossary)
+
+        def cut(text: str) -> list[str]:
+            parts = fitting(served, text, terms)
+            if terms is not None:
+                for part in parts:
+                    terms.phrases(part)  # which are looked up when they are needed
+            return parts
+
+        parts = await apply(self.engine, cut, texts, sum(map(len, texts)))
         parts_of = dict(zip(texts, parts, strict=True))
         marked = {
             text
@@ -135,7 +158,7 @@ class Translator:
             for text, tags in zip(one.texts, one.tags, strict=True)
             if tags and len(parts_of[text]) == 1
         }
-        outputs = await self._run(served, parts_of.values(), marked, nbest)
+        outputs = await self._run(served, parts_of.values(), marked, nbest, terms)
         hypotheses = {text: _different_texts(output) for text, output in outputs.items()}
 
         def version(text: str, number: int) -> str | Alignment:
@@ -154,8 +177,21 @@ class Translator:
         size = nbest * sum(one.size for one in documents)
         return await apply(self.engine, joined, documents, size)
 
+    async def _checked(self, served: Served, glossary: Glossary) -> TermsOfTexts:
+        """A glossary that the model can use. Raises BadRequest."""
+        try:
+            await self.engine.threads.run(glossary.check, served.model.target_tokens)
+        except DataError as error:
+            raise BadRequest(str(error)) from None
+        return TermsOfTexts(glossary, self.engine.limits)
+
     async def _run(
-        self, served: Served, texts: Iterable[list[str]], marked: Collection[str], nbest: int
+        self,
+        served: Served,
+        texts: Iterable[list[str]],
+        marked: Collection[str],
+        nbest: int,
+        terms: TermsOfTexts | None,
     ) -> dict[str, Output]:
         """The output of each text, once; with attention for those with inline markup."""
         settings: dict[str, Any] = {}
@@ -164,11 +200,18 @@ class Translator:
         found: dict[str, Output] = {}
         unique = dict.fromkeys(part for parts in texts for part in parts)
         attentive = marked if served.name in self._attentive else ()
-        for attention in (False, True):
-            some = [t for t in unique if (t in attentive) == attention]
+        constrained = {} if terms is None else {t: p for t in unique if (p := terms.phrases(t))}
+        for attention, required in product((False, True), repeat=2):
+            some = [
+                t
+                for t in unique
+                if (t in attentive) == attention and (t in constrained) == required
+            ]
             for start in range(0, len(some), self.engine.limits.texts):
                 batch = some[start : start + self.engine.limits.texts]
-                asked = {**settings, "attention": True} if attention else settings
+                asked = {**settings, "attention": True} if attention else dict(settings)
+                if required:
+                    asked["include"] = [constrained[text] for text in batch]
                 outputs = await self.engine.run(served, batch, **asked)
                 found |= dict(zip(batch, outputs, strict=True))
         return found
@@ -224,11 +267,33 @@ def _different_texts(output: Output) -> list[str]:
     return list(dict.fromkeys([output.text, *(one.text for one in output.alternatives)]))
 
 
-def fitting(served: Served, text: str) -> list[str]:
+class TermsOfTexts:
+    """The phrases that a glossary requires of each text, looked for once."""
+
+    def __init__(self, glossary: Glossary, limits: Limits) -> None:
+        self.glossary, self.limits = glossary, limits
+        self._found: dict[str, list[AnyOf]] = {}
+
+    def phrases(self, text: str) -> list[AnyOf]:
+        if text not in self._found:
+            self._found[text] = self.glossary.phrases(text)
+        return self._found[text]
+
+    def are_too_many(self, text: str) -> bool:
+        """Whether one output could not have so much."""
+        total = sum(len(longest_wording(one)) for one in self.phrases(text))
+        return total > self.limits.included_characters
+
+
+def fitting(served: Served, text: str, terms: TermsOfTexts | None = None) -> list[str]:
     """A text in parts that the model was trained to read: whole, if it is short enough.
 
-    A longer one is cut at the ends of sentences, and a longer sentence between words.
+    A longer one is cut at the ends of sentences, and a longer sentence between words. One with more
+    terms of a glossary than an output can have is cut into its sentences.
     """
+    if terms is not None and terms.are_too_many(text):
+        sentences = cut_after(text, SENTENCE_END)
+        return [part for one in sentences for part in fitting(served, one)]
     tokens, longest = served.model.source_tokens, served.model.recipe.data.max_length
     if is_short(tokens, text, longest) or len(tokens.encode(text)) <= longest:
         return [text]

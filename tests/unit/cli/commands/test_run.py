@@ -70,6 +70,19 @@ def test_scores_nbest_and_json(transduce: Transduce, folder: Path) -> None:
     assert second["text"] == ""
 
 
+def test_run_takes_a_glossary(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("ab\tB A\nc\tC C\n", "utf-8")
+    plain = transduce("run", folder, "ab", "b", "abc").lines
+    lines = transduce("run", folder, "ab", "b", "abc", "--glossary", terms).lines
+    assert "B A" in lines[0]
+    assert lines[1:] == plain[1:]  # abc is another word
+    wrong = transduce("run", folder, "ab", "--glossary", tmp_path / "none.tsv")
+    assert "none.tsv cannot be read" in sentence(wrong)
+    terms.write_text("ab\tX\n", "utf-8")
+    assert "'X' has tokens" in sentence(transduce("run", folder, "ab", "--glossary", terms))
+
+
 def test_run_takes_wishes_for_all_and_by_line(
     transduce: Transduce, folder: Path, tmp_path: Path
 ) -> None:

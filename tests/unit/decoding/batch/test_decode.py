@@ -121,7 +121,11 @@ def test_where_memory_runs_out_batches_are_halved_and_only_the_impossible_is_giv
 
 def test_a_neighbours_phrases_do_not_widen_a_beam() -> None:
     model = Echo()
-    requests = [Request([4] * 3), Request([4] * 3, include=[[5, 6, 7], [8]]), Request([4] * 3)]
+    requests = [
+        Request([4] * 3),
+        Request([4] * 3, include=[[[5, 6, 7]], [[8], [5, 5, 5]]]),
+        Request([4] * 3),
+    ]
     task(model, beam=2, min_length=1).run(requests)
     assert [rows for rows, _ in model.shapes] == [2, 1]
     assert model.steps[:2] == [2, 4]  # hypotheses of a source begin as one
@@ -174,7 +178,7 @@ def bounds() -> Bounds:
 def test_limits_leave_room_for_what_was_asked(bounds: Bounds) -> None:
     assert bounds.limit(Request([4, 4]), 0) == 9
     assert bounds.limit(Request([4] * 30), 0) == 20
-    assert bounds.limit(Request([4], prefix=[5] * 9, include=[[6, 6]]), 0) == 15
+    assert bounds.limit(Request([4], prefix=[5] * 9, include=[[[6, 6]]]), 0) == 15
     assert bounds.limit(Request([4]), 12) == 16
     assert bounds.limit(Request([4], prefix=[5] * 19), 0) == 20
     assert Bounds(0.1, 0, 20).limit(Request([4]), 0) == 1
@@ -182,7 +186,7 @@ def test_limits_leave_room_for_what_was_asked(bounds: Bounds) -> None:
 
 def test_what_has_no_room_is_said_and_the_rest_goes_on() -> None:
     doing = task(Echo(), capacity=6)
-    fits, not_ = Request([4], prefix=[5] * 5), Request([4], prefix=[5] * 4, include=[[6, 6]])
+    fits, not_ = Request([4], prefix=[5] * 5), Request([4], prefix=[5] * 4, include=[[[6, 6]]])
     found = doing.run([fits, not_, Request([4])])
     assert [len(of_one) for of_one in found] == [1, 0, 1]
     assert found[0][0].tokens == [5] * 5

@@ -22,7 +22,11 @@ def test_one_for_all_or_one_for_each(tokens: Tokens) -> None:
     assert wishes.prefixes_of(None, 2, tokens) == [[], []]
     assert wishes.prefixes_of("dog", 2, tokens) == [dog, dog]
     assert wishes.prefixes_of(["the cat", ""], 2, tokens) == [cat, []]
-    for read in (wishes.included, wishes.excluded):
+
+    def included(*asked: Any) -> list[list[list[int]]]:
+        return [[one for (one,) in of] for of in wishes.included(*asked)]
+
+    for read in (included, wishes.excluded):
         assert read(None, 2, tokens) == [[], []]
         assert read([], 2, tokens) == [[], []]
         assert read("dog", 2, tokens) == [[dog], [dog]]
@@ -32,7 +36,16 @@ def test_one_for_all_or_one_for_each(tokens: Tokens) -> None:
 
 
 def test_a_phrase_asked_for_twice_is_one_phrase(tokens: Tokens) -> None:
-    assert wishes.included(["dog", "dog"], 1, tokens) == [[tokens.encode("dog")]]
+    assert wishes.included(["dog", "dog"], 1, tokens) == [[[tokens.encode("dog")]]]
+
+
+def test_a_phrase_may_have_several_wordings(tokens: Tokens) -> None:
+    pets = wishes.AnyOf(("zebra", "cat", "dog", "dog"))
+    assert wishes.included([["the", pets]], 1, tokens) == [
+        [[tokens.encode("the")], [tokens.encode("cat"), tokens.encode("dog")]]
+    ]
+    with pytest.raises(ModelError, match="zebra"):
+        wishes.included([[wishes.AnyOf(("zebra", "yak"))]], 1, tokens)
 
 
 def test_what_cannot_be_written_need_not_be_excluded(tokens: Tokens) -> None:
