@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from transduce.recipe.corpus import (
     Corpus,
@@ -209,8 +209,8 @@ class Data(Section):
     )
     streaming: bool = Field(
         False,
-        description="stream the training set from disk, for corpora larger than memory; each epoch "
-        "reads the files in another order and shuffles within shuffle_buffer",
+        description="stream the training set from disk, for corpora larger than memory: it is "
+        "indexed once, and each epoch reads its blocks in another order",
     )
     temperature: PositiveFloat = Field(
         1.0,
@@ -219,7 +219,13 @@ class Data(Section):
     )
     shuffle_buffer: PositiveInt = Field(
         200_000,
-        description="when streaming, number of pairs that are shuffled and bucketed at once",
+        description="when streaming, number of pairs that are shuffled and bucketed at once; they "
+        "come from 256 places of the corpus",
+    )
+    workers: NonNegativeInt = Field(
+        0,
+        description="when streaming, number of processes that read and tokenize beside the one "
+        "that trains; 0: a thread of it; the batches are the same",
     )
 
     @property
@@ -300,12 +306,5 @@ class Data(Section):
                 "temperature",
                 f"is {self.temperature:g}, but data.train is one corpus; give a list of corpora, "
                 f"or leave it out",
-            )
-        if self.mixes and self.streaming:
-            raise InvalidValue(
-                "streaming",
-                "is true, but weights and data.temperature need the sizes of the corpora; leave "
-                "one of them out (a corpus that is not streamed is memory-mapped, and may be "
-                "larger than memory)",
             )
         return self

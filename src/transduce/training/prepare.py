@@ -16,7 +16,7 @@ from transduce.data.audio.corpus import AudioCorpus, encode_recordings
 from transduce.data.batches.blocks import cut
 from transduce.data.batches.bucketing import Batches
 from transduce.data.batches.mixing import Mix, mix_of
-from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
+from transduce.data.batches.streaming_dataset import STREAMED, RankShard, StreamingDataset
 from transduce.data.cache.learned_tokens import learned_tokens
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
 from transduce.data.text.columns import LOOKED_AT
@@ -65,10 +65,10 @@ class Prepared:
 
     @property
     def extent(self) -> str:
-        """The size of the training corpus, in words; a stream is not counted."""
+        """The size of the training corpus, in words."""
         corpus = self.train.corpus
         if not isinstance(corpus, Encoded):
-            return ""
+            return f"{corpus.rows:,} {STREAMED}"
         return f"{len(corpus):,} pairs with {corpus.target_ids.size:,} target tokens"
 
 
@@ -125,7 +125,8 @@ def prepare(
     if data.streaming:
         shard = RankShard(ranks.rank, ranks.count, ranks.exchange)
         train = StreamingDataset(data.train, data, *tokens, shard, aligned, recipe.seed, copied)
-        print_line("Training pairs are streamed.")
+        ranks.in_turn(partial(train.open, print_line))
+        print_line(f"Training: {train.rows:,} rows, streamed.")
         counts = ReadingCounts()
         deque(islice(read_pairs(data.train, data.folder, counts), LOOKED_AT), maxlen=0)
         for sentence in counts.notes:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.batches.batch import Batch
+from transduce.data.batches.streaming_dataset import STREAMED
 from transduce.data.text.pairs import corpus_name
 from transduce.decoding.speech.timing import MIN_DIAGONALITY
 from transduce.errors import DivergedError
@@ -21,6 +22,12 @@ MANY_WARNINGS = 10.0  # percent of the recordings of a validation
 def changes(settings: Train, corpus: tuple[str, str], teacher: tuple[str, str]) -> list[str]:
     """What has changed since a run was stopped. corpus, teacher: before and now; empty: unknown."""
     found = []
+    if not corpus[0] and corpus[1].endswith(STREAMED):
+        found.append(
+            "warning: this run was begun by a version that read streams in another order: it goes "
+            "on at the same place of the epoch in the order of this version, so that some pairs of "
+            "this epoch come twice and some not at all."
+        )
     if corpus[0] not in (corpus[1], ""):
         found.append(
             f"warning: the training corpus had {corpus[0]} when this run was stopped and has "

@@ -99,8 +99,7 @@ class Batches:
         position = start or Position()
         while True:
             seen = position.pool > 0 or position.batch > 0
-            for pool, last in self._pools(position):
-                encoded, plan = self._plan(pool, position)
+            for encoded, plan, last in self._plans(position):
                 for number in range(position.batch, len(plan)):
                     seen = True
                     if number + 1 < len(plan):
@@ -116,16 +115,26 @@ class Batches:
             if not seen:
                 raise DataError("there is no pair to make a batch of")
 
-    def _pools(self, start: Position) -> Iterator[tuple[Encoded, bool]]:
-        if isinstance(self.corpus, StreamingDataset):
-            return prefetched(self.corpus.pools(start.pool, start.epoch))
-        return iter([(self.corpus, True)][start.pool :])
+    def _plans(self, start: Position) -> Iterator[tuple[Encoded, list[NDArray[np.int64]], bool]]:
+        """Each pool, how it is divided into batches, and whether it is the last; of a stream, made
+        while the one before is used."""
+        corpus, epoch = self.corpus, start.epoch
+        pools: Iterator[tuple[Encoded, bool]]
+        if isinstance(corpus, StreamingDataset):
+            pools = corpus.pools(start.pool, epoch)
+        else:
+            pools = iter([(corpus, True)][start.pool :])
+        plans = (
+            (*self._plan(pool, epoch, number), last)
+            for number, (pool, last) in enumerate(pools, start=start.pool)
+        )
+        return prefetched(plans) if isinstance(corpus, StreamingDataset) else plans
 
     def _plan(
-        self, encoded: Encoded, position: Position
+        self, encoded: Encoded, epoch: int, pool: int
     ) -> tuple[Encoded, list[NDArray[np.int64]]]:
         """The rows of a pool, and how they are divided into batches."""
-        entropy = [self.seed, position.epoch, position.pool]
+        entropy = [self.seed, epoch, pool]
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
         if self.vary is not None:
             encoded = self.vary(encoded, random)

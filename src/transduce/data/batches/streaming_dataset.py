@@ -1,41 +1,89 @@
-"""Streaming: a corpus larger than memory, read as needed with a shuffle buffer; ranks share the
-work.
+"""Streaming: a corpus larger than memory, read by position and shuffled as a whole; ranks and
+worker processes share the work.
+
+An epoch is a permutation of the blocks of the corpus; consecutive blocks of it are a pool, whose
+pairs are shuffled and bucketed together. Seed and epoch determine all of this, so a position is two
+numbers, epoch and pool, and going on from one reads nothing that comes before it.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice
+from itertools import chain, pairwise
+from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from transduce import recipe
+from transduce.data.batches.mixing import shares_of
 from transduce.data.cache.tokenised import Encoded, Report, encode_pairs
-from transduce.data.text.pairs import Pair, corpus_files, is_running, matched_files, read_pairs
+from transduce.data.index.corpus import CorpusIndex, index_corpus
+from transduce.data.index.files import Say
+from transduce.data.text.pairs import corpus_name, is_running
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.recipe import Corpus
+from transduce.errors import DataError
+from transduce.recipe import Corpus, Mixture
+from transduce.storage import default_cache_folder
 
-DRAWS = 1024  # random numbers drawn at a time
+PLACES = 256  # blocks of a pool: from so many places of the corpus
+MAX_BLOCK = 4096  # rows
+TASK = 8  # blocks that a worker process reads and tokenises at a time
+STREAMED = "streamed rows"
+AHEAD = 2  # pools that worker processes are given at a time
 
 
 @dataclass(frozen=True)
 class RankShard:
-    """Which part of each pool a rank tokenises, and how it gets the parts of the others."""
+    """Which part of each pool a rank reads, and how it gets the parts of the others."""
 
     rank: int = 0
     count: int = 1
     exchange: Callable[[bytes], list[bytes]] = lambda own: [own]
 
 
-class StreamingDataset:
-    """A corpus in pools of `data.shuffle_buffer` pairs, in a different order in every epoch.
+@dataclass(frozen=True)
+class Reader:
+    """Reads and tokenises blocks; the same in this process and in a worker process."""
 
-    All ranks read all of the text, which costs little; each tokenises its part of a pool and gets
-    the ids of the rest. So all have the same pools, and plan the same batches.
+    index: CorpusIndex
+    data: recipe.Data
+    source_tokens: Tokens
+    target_tokens: Tokens
+    aligned: bool
+    running: bool
+    copied: bool
+
+    def read(self, blocks: Sequence[int], first_number: int) -> tuple[Encoded, Report]:
+        report = Report()
+        pairs = chain.from_iterable(self.index.read(block, report.counts) for block in blocks)
+        encoded = encode_pairs(
+            pairs,
+            self.data,
+            self.source_tokens,
+            self.target_tokens,
+            report,
+            first_number,
+            self.aligned,
+            self.running,
+            self.copied,
+        )
+        return encoded, report
+
+
+class StreamingDataset:
+    """A corpus in pools of up to `data.shuffle_buffer` pairs, in another order in every epoch.
+
+    Each rank reads and tokenises its part of a pool and gets the ids of the rest. So all have the
+    same pools, and plan the same batches.
     """
 
     def __init__(
@@ -48,111 +96,214 @@ class StreamingDataset:
         aligned: bool = False,
         seed: int = 1,
         copied: bool = False,
+        cache_folder: Path | None = None,
     ) -> None:
         self.corpus = corpus
         self.seed = seed
         self.report = Report()
         self._data = data
         self._shard = shard or RankShard()
-        self._encode = partial(
-            encode_pairs,
-            data=data,
-            source_tokens=source_tokens,
-            target_tokens=target_tokens,
-            aligned=aligned,
-            running=is_running(corpus),
-            copied=copied,
-        )
+        self._how = (source_tokens, target_tokens, aligned, is_running(corpus), copied)
+        self._cache_folder = cache_folder
+        self._reader: Reader | None = None
+        self._workers: Executor | None = None
+
+    def open(self, say: Say = lambda sentence: None) -> None:
+        """Index the corpus, or find its index in the cache; `say` takes sentences about it.
+
+        Raises DataError where a file cannot be read.
+        """
+        cache = self._cache_folder or default_cache_folder()
+        block = max(1, min(MAX_BLOCK, self._data.shuffle_buffer // PLACES))
+        index = index_corpus(self.corpus, self._data.folder, block, cache, say)
+        self._reader = Reader(index, self._data, *self._how)
+        self._passes = self._shares(index)
+
+    @property
+    def reader(self) -> Reader:
+        if self._reader is None:
+            self.open()
+        assert self._reader is not None
+        return self._reader
+
+    @property
+    def rows(self) -> int:
+        """The rows of the corpus, before any is skipped."""
+        return int(self.reader.index.rows.sum())
+
+    def _shares(self, index: CorpusIndex) -> list[float]:
+        """How often the blocks of each corpus of a list are read in an epoch."""
+        sizes = np.bincount(index.parts, index.rows).tolist()
+        if not self._data.mixes:
+            return [1.0] * len(sizes)
+        if not isinstance(self.corpus, Mixture) or self.corpus.limit is not None:
+            raise DataError(
+                f"weights and data.temperature are for a list of corpora without a limit of its "
+                f"own, but {corpus_name(self.corpus)} is streamed as one; leave them out"
+            )
+        weights = [one.weight for one in self.corpus.of]
+        shares = shares_of(sizes, weights, self._data.temperature)
+        return [share * sum(sizes) / size for share, size in zip(shares, sizes, strict=True)]
+
+    def order(self, epoch: int) -> NDArray[np.int64]:
+        """The blocks of an epoch, in an order that seed and epoch determine.
+
+        Blocks of running text stay in order within their files, as what is cut from them spans
+        several lines.
+        """
+        index = self.reader.index
+        random = _random(self.seed, epoch)
+        if self.reader.running:
+            files = random.permutation(len(index.sections)).tolist()
+            spans = [np.arange(*index.starts[file : file + 2]) for file in files]
+            return np.concatenate(spans)
+        drawn = [
+            self._drawn(np.flatnonzero(index.parts == part), passes, part, epoch)
+            for part, passes in enumerate(self._passes)
+        ]
+        return random.permutation(np.concatenate(drawn))
+
+    def _drawn(
+        self, blocks: NDArray[np.int64], passes: float, part: int, epoch: int
+    ) -> NDArray[np.int64]:
+        """The blocks that an epoch reads of one corpus, which it passes through so many times.
+
+        An epoch goes on in each corpus where the one before has stopped: no block is read again
+        before all others were. Each pass has a permutation of its own.
+        """
+        begin, end = (int(number * passes * len(blocks)) for number in (epoch, epoch + 1))
+        found = [np.zeros(0, np.int64)]
+        while begin < end:
+            number, start = divmod(begin, len(blocks))
+            stop = min(len(blocks), start + end - begin)
+            order = blocks
+            if stop - start < len(blocks):
+                order = _random(self.seed, number, part, 1).permutation(blocks)
+            found.append(order[start:stop])
+            begin += stop - start
+        return np.concatenate(found)
 
     def pools(self, start: int, epoch: int = 0) -> Iterator[tuple[Encoded, bool]]:
         """Pools of an epoch from number `start` on, each with whether it is the last.
 
-        Pools are counted before overlong pairs are skipped, so that earlier pools can be skipped
-        without tokenising when resuming. Memory holds the pool in use, the one being made, and as
-        many pairs as text. `numbers` count the pairs in the order in which they come.
+        Pools are counted before overlong pairs are skipped. Memory holds the pool in use and those
+        being made. `numbers` count the rows in the order in which they come.
         """
-        size = self._data.shuffle_buffer
+        order = self.order(epoch)
+        firsts = np.concatenate([[0], np.cumsum(self.reader.index.rows[order])])
+        bounds = list(pairwise(_bounds(firsts, self._data.shuffle_buffer)))
         self.report = Report()
-        pairs = self._pairs(epoch)
-        for _ in islice(pairs, start * size):
-            pass
-        ahead = list(islice(pairs, 1))
-        number = start * size
-        while ahead:
-            encoded = self._pool(chain(ahead, islice(pairs, size - 1)), number)
-            ahead = list(islice(pairs, 1))
-            number += size
-            yield encoded, not ahead
+        tasks = (self._tasks(order, firsts, *pool) for pool in bounds[start:])
+        for number, parts in enumerate(self._read(tasks), start=start + 1):
+            for _, report in parts:
+                self.report.add(report)
+            own = joined([encoded for encoded, _ in parts])
+            yield self._exchanged(own), number == len(bounds)
 
-    def _pairs(self, epoch: int) -> Iterator[Pair]:
-        """The pairs of an epoch, in an order that seed and epoch determine.
-
-        Files are shuffled each time, and pairs go through a shuffle buffer of the size of a pool.
-        Lines of running text stay in order, as a block spans several.
-        """
-        random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
-        corpus = _files_shuffled(self.corpus, self._data.folder, random)
-        pairs = read_pairs(corpus, self._data.folder, self.report.counts)
-        return pairs if is_running(corpus) else _drawn(pairs, self._data.shuffle_buffer, random)
-
-    def _pool(self, pairs: Iterator[Pair], number: int) -> Encoded:
-        size, shard = self._data.shuffle_buffer, self._shard
-        begin, end = (size * rank // shard.count for rank in (shard.rank, shard.rank + 1))
-        own = self._encode(
-            islice(pairs, begin, end), report=self.report, first_number=number + begin
+    def _tasks(
+        self, order: NDArray[np.int64], firsts: NDArray[np.int64], begin: int, end: int
+    ) -> list[tuple[list[int], int]]:
+        """What this rank reads of a pool: some blocks at a time, and the number of their first
+        row."""
+        shard = self._shard
+        first, last = (
+            begin + (end - begin) * rank // shard.count for rank in (shard.rank, shard.rank + 1)
         )
-        if shard.count == 1:
+        places = range(first, last, TASK)
+        return [(order[at : min(at + TASK, last)].tolist(), int(firsts[at])) for at in places]
+
+    def _read(
+        self, pools: Iterable[list[tuple[list[int], int]]]
+    ) -> Iterator[list[tuple[Encoded, Report]]]:
+        """Each pool of tasks, read here or by worker processes; the result is the same."""
+        if not self._data.workers:
+            for tasks in pools:
+                yield [self.reader.read(*task) for task in tasks]
+            return
+        waiting: deque[list[Future[tuple[Encoded, Report]]]] = deque()
+        try:
+            for tasks in pools:
+                waiting.append([self._executor().submit(_read_there, *task) for task in tasks])
+                if len(waiting) == AHEAD:
+                    yield [task.result() for task in waiting.popleft()]
+            while waiting:
+                yield [task.result() for task in waiting.popleft()]
+        except BrokenProcessPool:
+            self._workers = None
+            raise DataError(
+                "a worker process that reads the training data died, perhaps for lack of memory; "
+                "set fewer data.workers, or 0"
+            ) from None
+        finally:
+            for task in chain.from_iterable(waiting):
+                task.cancel()
+
+    def _executor(self) -> Executor:
+        if self._workers is None:
+            # Not forked: threads of torch and of the tokenizers do not survive that.
+            source, target, *how = self._how
+            texts = (source.to_json(), None if target is source else target.to_json())
+            self._workers = ProcessPoolExecutor(
+                self._data.workers,
+                mp_context=get_context("spawn"),
+                initializer=_begin_worker,
+                initargs=(self.reader.index, self._data, texts, how),
+            )
+        return self._workers
+
+    def _exchanged(self, own: Encoded) -> Encoded:
+        if self._shard.count == 1:
             return own
-        deque(pairs, maxlen=0)  # other ranks tokenise the rest of the pool
-        return _joined([Encoded(**load(part)) for part in shard.exchange(save(vars(own)))])
+        return joined([Encoded(**load(part)) for part in self._shard.exchange(save(vars(own)))])
 
 
-def _files_shuffled(corpus: Corpus, folder: str | None, random: np.random.Generator) -> Corpus:
-    """The same corpus with its files in another order; one with a limit keeps its first pairs."""
-    changed: dict[str, object] = {}
-    if corpus.limit is not None:
-        return corpus
-    if isinstance(corpus, recipe.Mixture):
-        changed["of"] = [_files_shuffled(one, folder, random) for one in corpus.of]
-    elif isinstance(corpus, recipe.ParallelFiles):
-        matched = matched_files(corpus, folder)
-        order = random.permutation(len(matched)).tolist()
-        changed["source"] = [matched[place][0] for place in order]
-        changed["target"] = [matched[place][1] for place in order]
-    elif isinstance(corpus, recipe.Columns | recipe.Text):
-        files = corpus_files(corpus, folder)
-        key = "file" if isinstance(corpus, recipe.Columns) else "text"
-        changed[key] = [files[place] for place in random.permutation(len(files)).tolist()]
-    return corpus.model_copy(update=changed)
+_worker: list[Reader] = []
+"""In a worker process, what it reads with."""
 
 
-def _drawn(pairs: Iterator[Pair], size: int, random: np.random.Generator) -> Iterator[Pair]:
-    """Shuffle buffer: each pair is drawn at random from `size` waiting ones."""
-    waiting = list(islice(pairs, size))
-    while some := list(islice(pairs, DRAWS)):
-        places = random.integers(len(waiting), size=len(some)).tolist()
-        for place, pair in zip(places, some, strict=True):
-            yield waiting[place]
-            waiting[place] = pair
-    for place in random.permutation(len(waiting)).tolist():
-        yield waiting[place]
+def _begin_worker(
+    index: CorpusIndex, data: recipe.Data, texts: tuple[str, str | None], how: list[bool]
+) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+    source_tokens = Tokens.from_json(texts[0])
+    target_tokens = source_tokens if texts[1] is None else Tokens.from_json(texts[1])
+    _worker.append(Reader(index, data, source_tokens, target_tokens, *how))
 
 
-def _joined(parts: list[Encoded]) -> Encoded:
+def _read_there(blocks: Sequence[int], first_number: int) -> tuple[Encoded, Report]:
+    return _worker[0].read(blocks, first_number)
+
+
+def _random(*entropy: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+
+
+def _bounds(firsts: NDArray[np.int64], size: int) -> list[int]:
+    """Where pools begin in the order of blocks: each of as many whole blocks as fit, or of one."""
+    found, count = [0], len(firsts) - 1
+    while found[-1] < count:
+        fits = int(np.searchsorted(firsts, firsts[found[-1]] + size, side="right")) - 1
+        found.append(max(fits, found[-1] + 1))
+    return found
+
+
+def joined(parts: Sequence[Encoded]) -> Encoded:
     """Parts of a pool, concatenated."""
 
-    def flat(name: str) -> np.ndarray:
-        return np.concatenate([getattr(part, name) for part in parts])
+    def flat(name: str, kind: type[np.int32] | type[np.int64]) -> NDArray[np.int64]:
+        empty = np.zeros(0, kind)
+        return np.concatenate([empty, *(getattr(part, name) for part in parts)])
 
-    def offsets(name: str) -> np.ndarray:
+    def offsets(name: str) -> NDArray[np.int64]:
         lengths = [np.diff(getattr(part, name)) for part in parts]
-        return np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+        return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
 
     return Encoded(
-        source_ids=flat("source_ids"),
+        source_ids=flat("source_ids", np.int32).view(np.int32),
         source_offsets=offsets("source_offsets"),
-        target_ids=flat("target_ids"),
+        target_ids=flat("target_ids", np.int32).view(np.int32),
         target_offsets=offsets("target_offsets"),
-        lines=flat("lines"),
-        numbers=flat("numbers"),
+        lines=flat("lines", np.int64),
+        numbers=flat("numbers", np.int64),
     )

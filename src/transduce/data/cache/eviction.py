@@ -52,7 +52,9 @@ def _entries(folder: Path) -> list[tuple[float, int, list[Path]]]:
     """Last use, size and files of each corpus in the cache."""
     found = []
     for path in folder.glob("*"):
-        if path.suffix == ".safetensors" or path.name.endswith(".tokens.json"):
+        if path.suffix == ".blocks":  # a copy for streaming, with its index
+            paths = [path.with_suffix(".index.safetensors"), path]
+        elif path.suffix == ".safetensors" or path.name.endswith(".tokens.json"):
             paths = [path]
         elif path.suffix == ".samples":  # the JSON file is removed together with its samples
             paths = [path.with_suffix(".sounds.json"), path]

@@ -98,6 +98,19 @@ class Report:
     target_unknown: int = 0
     warnings: list[str] = field(default_factory=list)
 
+    def add(self, other: Report) -> None:
+        """Add what was counted in another part of the corpus."""
+        self.counts.add(other.counts)
+        self.max_length, self.overlong_done = other.max_length, other.overlong_done
+        for kind in ("overlong", "unaligned", "unreadable"):
+            setattr(self, kind, getattr(self, kind) + getattr(other, kind))
+            places = getattr(self, f"{kind}_examples")
+            places += getattr(other, f"{kind}_examples")[: EXAMPLES - len(places)]
+        for side in ("source", "target"):
+            for counted in (f"{side}_tokens", f"{side}_unknown"):
+                setattr(self, counted, getattr(self, counted) + getattr(other, counted))
+        self.warnings += other.warnings
+
     def sentences(self) -> list[str]:
         """A warning for each problem, for people."""
         found = self.counts.sentences()

@@ -7,12 +7,19 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from transduce.data.text.conll import COLUMNS, read_conll, read_sentences
-from transduce.data.text.files import locate, read_lines, suffix_of
-from transduce.data.text.parquet import check_parquet_column, load_pyarrow, opened_parquet
+from transduce.data.text.files import Span, locate, read_lines, suffix_of
+from transduce.data.text.parquet import (
+    RowGroup,
+    check_parquet_column,
+    load_pyarrow,
+    opened_parquet,
+)
 from transduce.errors import DataError
 from transduce.recipe import Column, Columns, Where
+from transduce.storage.positions import Version, check_version
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
 NUMBERED = (".tsv", ".csv")  # formats whose columns may be given by number
@@ -41,9 +48,15 @@ def format_of(name: str, file_format: str | None = None) -> str:
     return suffix
 
 
-def read_columns(name: str, folder: str | None, corpus: Columns, say: Say | None = None) -> Rows:
+def read_columns(
+    name: str,
+    folder: str | None,
+    corpus: Columns,
+    say: Say | None = None,
+    span: Span | RowGroup | None = None,
+) -> Rows:
     """Sources, targets and, where the corpus has them, tags, whatever the format of a file; of a
-    corpus with `where`, of these rows alone.
+    corpus with `where`, of these rows alone. span: a block of a TSV, JSONL or Parquet file.
 
     All columns of a row are read at once, so that one check decides whether there is a header.
     Raises DataError.
@@ -59,11 +72,21 @@ def read_columns(name: str, folder: str | None, corpus: Columns, say: Say | None
     if kind in NUMBERED:
         wanted = [corpus.source, corpus.target, *tags]
         return read_rows(
-            name, folder, wanted, corpus.format, corpus.header, say=say, where=corpus.where
+            name,
+            folder,
+            wanted,
+            corpus.format,
+            corpus.header,
+            say=say,
+            where=corpus.where,
+            span=span,
         )
     names = _names(name, corpus, "source", "target")
     # The targets of a classifier may be integers.
-    return read_rows(name, folder, names, corpus.format, integers=(names[1],), where=corpus.where)
+    integers = (names[1],)
+    return read_rows(
+        name, folder, names, corpus.format, integers=integers, where=corpus.where, span=span
+    )
 
 
 def read_rows(
@@ -77,24 +100,25 @@ def read_rows(
     say: Say | None = None,
     advice: tuple[str, str] = ADVICE,
     where: Where | None = None,
+    span: Span | RowGroup | None = None,
 ) -> Rows:
     """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too, and in
     the columns `integers` integers.
 
     file_format: where the name does not say it. header: whether TSV and CSV begin with one; None:
-    decided by their first lines, and `say` is told of it. where: of these rows alone.
+    decided by their first lines, and `say` is told of it. where: of these rows alone. span: a block
+    of a TSV, JSONL or Parquet file, in place of all of it.
     """
     if where is not None:
         more, counted = [*wanted, where.column], (*integers, str(where.column))
-        rows = read_rows(name, folder, more, file_format, header, numbers, counted, say, advice)
+        rows = read_rows(
+            name, folder, more, file_format, header, numbers, counted, say, advice, span=span
+        )
         return ((line, cells[:-1]) for line, cells in rows if cells[-1].strip() in where.values)
     kind = format_of(name, file_format)
     if kind in NUMBERED:
-        lines = read_lines(name, folder, table=True)
-        if kind == ".csv":
-            records = csv_records(lines, name)
-        else:
-            records = ((line, text.split("\t")) for line, text in enumerate(lines, start=1))
+        lines = span if isinstance(span, Span) else None
+        records = _records(name, folder, kind, lines)
         separator = "commas" if kind == ".csv" else "tabs"
         named = [column for column in wanted if isinstance(column, str)]
         if named and header is False:
@@ -102,15 +126,44 @@ def read_rows(
                 f"{name}: header: false says that there are no column names, but {named[0]} is "
                 f"one; give its number, or leave header out"
             )
-        names, records = without_header(name, records, True if named else header, say, advice)
+        told = True if named else header
+        if lines is None:
+            names, records = without_header(name, records, told, say, advice)
+        else:
+            names = _names_above(name, folder, told, lines.version)
+            if names is not None and lines.line == 1:
+                next(records)
         places = [
             column if isinstance(column, int) else _column(name, column, names or [])
             for column in wanted
         ]
         return _numbered_rows(name, records, places, separator)
     keys = [str(column) for column in wanted]
-    read = _jsonl_rows if kind == ".jsonl" else _parquet_rows
-    return read(name, folder, keys, numbers, integers)
+    if kind == ".jsonl":
+        lines = span if isinstance(span, Span) else None
+        return _jsonl_rows(name, folder, keys, numbers, integers, lines)
+    group = span if isinstance(span, RowGroup) else None
+    return _parquet_rows(name, folder, keys, numbers, integers, group)
+
+
+def _records(name: str, folder: str | None, kind: str, span: Span | None) -> Rows:
+    """The lines of a TSV or CSV file as cells; span: of TSV, these lines alone."""
+    lines = read_lines(name, folder, table=True, span=span)
+    if kind == ".csv":
+        return csv_records(lines, name)
+    first = 1 if span is None else span.line
+    return ((line, text.split("\t")) for line, text in enumerate(lines, start=first))
+
+
+@lru_cache(maxsize=1024)
+def _names_above(
+    name: str, folder: str | None, header: bool | None, version: Version
+) -> list[str] | None:
+    """The header of a TSV file of which a block is read; None where it has none.
+
+    version: so that what is remembered is of this version of the file.
+    """
+    return without_header(name, _records(name, folder, ".tsv", None), header)[0]
 
 
 def without_header(
@@ -167,9 +220,15 @@ def _numbered_rows(name: str, records: Rows, places: Sequence[int], separator: s
 
 
 def _jsonl_rows(
-    name: str, folder: str | None, keys: list[str], numbers: bool, integers: Sequence[str]
+    name: str,
+    folder: str | None,
+    keys: list[str],
+    numbers: bool,
+    integers: Sequence[str],
+    span: Span | None,
 ) -> Rows:
-    for line, text in enumerate(read_lines(name, folder, table=True), start=1):
+    lines = read_lines(name, folder, table=True, span=span)
+    for line, text in enumerate(lines, start=1 if span is None else span.line):
         if not text.strip():
             continue
         try:
@@ -201,16 +260,26 @@ def _jsonl_rows(
 
 
 def _parquet_rows(
-    name: str, folder: str | None, keys: list[str], numbers: bool, integers: Sequence[str]
+    name: str,
+    folder: str | None,
+    keys: list[str],
+    numbers: bool,
+    integers: Sequence[str],
+    group: RowGroup | None,
 ) -> Rows:
     pyarrow = load_pyarrow(name)
     line = 0
+    groups = None
+    if group is not None:
+        check_version(locate(name, folder), group.version)
+        line, groups = group.first, [group.number]
     try:
         with opened_parquet(str(locate(name, folder)), name) as file:
             for key in keys:
                 _column(name, key, file.schema_arrow.names)
                 check_parquet_column(file, key, name, numbers or key in integers, numbers)
-            for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
+            wanted = list(dict.fromkeys(keys))
+            for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=wanted):
                 columns = [batch.column(key).to_pylist() for key in keys]
                 for values in zip(*columns, strict=True):
                     line += 1

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import difflib
 import glob
+import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.errors import DataError
 from transduce.storage import expanded
+from transduce.storage.positions import Version, open_at
 
 LONGEST = 100_000  # characters of a line that are read; a longer one is not a useful pair
 BOM = b"\xef\xbb\xbf"  # some editors begin a file with it
 UTF16 = (b"\xff\xfe", b"\xfe\xff")  # how a file of UTF-16 begins
 NEAR = 1000  # bytes before the limit in which a space to cut at is searched
 MAX_BYTES = 1 << 26  # longest line of a table, which holds several columns
+
+
+@dataclass(frozen=True)
+class Span:
+    """A block of lines of a text file, to be read by position."""
+
+    start: int
+    """In bytes."""
+    end: int
+    line: int
+    """The number of its first line, from 1."""
+    lines: int
+    version: Version
+    copy: Path | None = None
+    """A copy of the file in separately compressed blocks; `start` and `end` are places in it."""
 
 
 def locate(name: str, folder: str | None) -> Path:
@@ -75,18 +94,23 @@ def _other_name(path: Path) -> str:
 
 
 def read_lines(
-    name: str, folder: str | None, breaks: bool = False, table: bool = False
+    name: str,
+    folder: str | None,
+    breaks: bool = False,
+    table: bool = False,
+    span: Span | None = None,
 ) -> Iterator[str]:
     r"""The lines of a text file without their ends, or with a \n for each. Raises DataError.
 
     An overlong line is cut a little after LONGEST characters. With `breaks` it comes in pieces,
-    without loss: some texts are one line. A line of a `table` comes whole, or is a DataError.
+    without loss: some texts are one line. A line of a `table` comes whole, or is a DataError. With
+    `span`, these lines alone.
     """
     line = 0
     try:
-        with open_compressed(locate(name, folder)) as file:
+        with _open(locate(name, folder), span) as file:
             # Read as binary: split at \n only, and decoding errors can name line and byte.
-            for line, raw in _raw_lines(file, name, breaks, table):
+            for line, raw in _raw_lines(file, name, breaks, table, span):
                 bare = raw[:-1] if raw.endswith(b"\n") else raw
                 bare = bare[:-1] if bare.endswith(b"\r") else bare
                 if line == 1:
@@ -118,11 +142,31 @@ def read_lines(
         raise DataError(f"{name} is empty; give a file with at least one line")
 
 
-def _raw_lines(file: BinaryIO, name: str, pieces: bool, table: bool) -> Iterator[tuple[int, bytes]]:
+def _open(path: Path, span: Span | None) -> BinaryIO:
+    """The decompressed bytes of a file; with `span`, from its start on."""
+    if span is None:
+        return open_compressed(path)
+    if span.copy is None:
+        return open_at(path, span.start, span.version)
+    with open_at(span.copy, span.start) as file:
+        packed = file.read(span.end - span.start)
+    try:
+        return BytesIO(zlib.decompress(packed))
+    except zlib.error as error:
+        raise DataError(
+            f"{span.copy}, a copy of {path} in the cache, is damaged ({error}); remove it, and it "
+            f"is made again"
+        ) from None
+
+
+def _raw_lines(
+    file: BinaryIO, name: str, pieces: bool, table: bool, span: Span | None
+) -> Iterator[tuple[int, bytes]]:
     """The bytes of each line and its number, in bounded memory."""
     maximum = MAX_BYTES if table else 4 * LONGEST + 2 * NEAR
-    line = 0
-    while raw := file.readline(maximum):
+    line = 0 if span is None else span.line - 1
+    last = None if span is None else line + span.lines
+    while line != last and (raw := file.readline(maximum)):
         line += 1
         ended = raw.endswith(b"\n") or len(raw) < maximum
         if ended:

@@ -48,6 +48,11 @@ def hub_rows(corpus: Hub) -> Iterator[tuple[str, str]]:
             yield pair[0], pair[1]
 
 
+def hub_version(corpus: Hub) -> str:
+    """What tells that a dataset on this machine is still the same; it is downloaded if need be."""
+    return str(getattr(_load(corpus), "_fingerprint", ""))
+
+
 def _load(corpus: Hub) -> Any:
     check_hub(corpus)
     import datasets

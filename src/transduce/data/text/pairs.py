@@ -5,17 +5,18 @@ hub.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.audio.read import place_of
 from transduce.data.text.columns import IdWatch, format_of, read_columns, read_rows
-from transduce.data.text.files import LONGEST, find_files, locate, read_lines
+from transduce.data.text.files import LONGEST, Span, find_files, locate, read_lines
 from transduce.data.text.hub import check_hub, hub_name, hub_rows
+from transduce.data.text.parquet import RowGroup
 from transduce.data.text.tags import split_tags, with_tags
 from transduce.data.text.unicode import composed
 from transduce.errors import DataError
@@ -82,6 +83,17 @@ class ReadingCounts:
         places = self.examples.setdefault(oddity, [])
         if len(places) < EXAMPLES:
             places.append(f"{file}:{line}")
+
+    def add(self, other: ReadingCounts) -> None:
+        """Add the counts of another part of the corpus."""
+        self.pairs += other.pairs
+        for oddity in ("empty_source", "empty_target", "odd_breaks", "too_long"):
+            setattr(self, oddity, getattr(self, oddity) + getattr(other, oddity))
+            places = self.examples.get(oddity, []) + other.examples.get(oddity, [])
+            if places:
+                self.examples[oddity] = places[:EXAMPLES]
+        for sentence in other.notes:
+            self.say(sentence)
 
     def say(self, sentence: str) -> None:
         """Keep a sentence, once."""
@@ -193,13 +205,14 @@ def read_pairs(
     corpus, folder = resolved(corpus, folder)
     if isinstance(corpus, Mixture):
         turns = _interleaved([read_pairs(one, folder, counts) for one in corpus.of])
-        turns = (_tagged(pair, own, pair.tags) for pair in turns) if own else turns
+        turns = (tagged(pair, own, pair.tags) for pair in turns) if own else turns
         yield from islice(turns, limit)
         return
     if isinstance(corpus, Text):
         pairs = _text_pairs(corpus, folder)
     elif isinstance(corpus, ParallelFiles):
-        pairs = _parallel_pairs(corpus, folder)
+        matched = matched_files(corpus, folder)
+        pairs = chain.from_iterable(_lines_in_step(names, folder) for names in matched)
     elif isinstance(corpus, Columns):
         pairs = _column_pairs(corpus, folder, counts)
     elif isinstance(corpus, Recordings):
@@ -208,10 +221,46 @@ def read_pairs(
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
         pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
+    yield from islice(_usable(pairs, corpus, own, counts), limit)
+
+
+@dataclass(frozen=True, slots=True)
+class FileBlock:
+    """A block of a file, or the same lines of a source and a target file, read by position."""
+
+    names: tuple[str, ...]
+    spans: tuple[Span | RowGroup, ...]
+
+
+def read_block(
+    corpus: ParallelFiles | Columns | Text,
+    folder: str | None,
+    block: FileBlock,
+    own: tuple[str, ...],
+    counts: ReadingCounts,
+) -> Iterator[Pair]:
+    """The pairs of a block of a corpus, as `read_pairs` reads them; its limit does not count.
+
+    own: the tags that all pairs of the corpus have.
+    """
+    name, span = block.names[0], block.spans[0]
+    if isinstance(corpus, Columns):
+        pairs = _table_pairs(corpus, name, folder, counts, span)
+    elif isinstance(corpus, ParallelFiles):
+        pairs = _lines_in_step(block.names, folder, block.spans)
+    else:
+        pairs = _text_file_pairs(corpus, name, folder, span)
+    return _usable(pairs, corpus, own, counts)
+
+
+def _usable(
+    pairs: Iterator[Pair], corpus: Corpus, own: tuple[str, ...], counts: ReadingCounts
+) -> Iterator[Pair]:
+    """The pairs of the asked part, without those with an empty side, with their tags; counted."""
     if isinstance(corpus, Columns | ParallelFiles) and corpus.split is not None:
         inside = in_part(corpus.split)
         pairs = (pair for pair in pairs if inside(pair.source))
-    read, has_sources, running = 0, not isinstance(corpus, Text), is_running(corpus)
+    has_sources, running = not isinstance(corpus, Text), is_running(corpus)
     for pair in pairs:
         if has_sources and not pair.source.strip():
             counts.note("empty_source", pair.file, pair.line)
@@ -225,10 +274,7 @@ def read_pairs(
         if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
             counts.note("odd_breaks", pair.file, pair.line)
         counts.pairs += 1
-        read += 1
-        yield _tagged(pair, (*own, *pair.tags), ()) if own or pair.tags else pair
-        if read == limit:
-            return
+        yield tagged(pair, (*own, *pair.tags), ()) if own or pair.tags else pair
 
 
 def in_part(part: str) -> Callable[[str], bool]:
@@ -248,7 +294,7 @@ def place_in_corpus(text: str) -> int:
     return int.from_bytes(blake2b(known, digest_size=8).digest(), "little")
 
 
-def _tagged(pair: Pair, tags: tuple[str, ...], others: tuple[str, ...]) -> Pair:
+def tagged(pair: Pair, tags: tuple[str, ...], others: tuple[str, ...]) -> Pair:
     """The pair with tags before its source, and before others that it begins with already."""
     # By hand: dataclasses.replace takes a fifth of the time that a corpus with tags is read in.
     return Pair(
@@ -397,32 +443,56 @@ def matched_files(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, 
     return list(zip(sources, targets, strict=True))
 
 
-def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]:
-    for source_name, target_name in matched_files(corpus, folder):
-        sources, targets = read_lines(source_name, folder), read_lines(target_name, folder)
-        for line, (source, target) in enumerate(zip_longest(sources, targets), start=1):
-            if source is None or target is None:
-                more = 1 + sum(1 for _ in (sources if target is None else targets))
-                counts = (line - 1 + more, line - 1)
-                of_source, of_target = counts if target is None else counts[::-1]
-                raise DataError(
-                    f"{source_name} has {of_source:,} lines and {target_name} has {of_target:,}; "
-                    "line n of one must belong to line n of the other, so make them equal"
-                )
-            yield Pair(source, target, source_name, line)
+def _lines_in_step(
+    names: Sequence[str],
+    folder: str | None,
+    spans: Sequence[Span | RowGroup | None] = (None, None),
+) -> Iterator[Pair]:
+    source_name, target_name = names
+    (sources, first), (targets, _) = (
+        _lines(name, folder, span) for name, span in zip(names, spans, strict=True)
+    )
+    for line, (source, target) in enumerate(zip_longest(sources, targets), start=first):
+        if source is None or target is None:
+            more = 1 + sum(1 for _ in (sources if target is None else targets))
+            counts = (line - 1 + more, line - 1)
+            raise uneven(source_name, target_name, *(counts if target is None else counts[::-1]))
+        yield Pair(source, target, source_name, line)
+
+
+def uneven(source_name: str, target_name: str, sources: int, targets: int) -> DataError:
+    return DataError(
+        f"{source_name} has {sources:,} lines and {target_name} has {targets:,}; "
+        "line n of one must belong to line n of the other, so make them equal"
+    )
+
+
+def _lines(
+    name: str, folder: str | None, span: Span | RowGroup | None, breaks: bool = False
+) -> tuple[Iterator[str], int]:
+    """The lines of a file, or of a block of it, and the number of the first."""
+    if not isinstance(span, Span):
+        return read_lines(name, folder, breaks), 1
+    return read_lines(name, folder, breaks, span=span), span.line
 
 
 def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
     for name in find_files(corpus.text, folder):
-        lines: Iterable[tuple[int, str]]
-        lines = enumerate(read_lines(name, folder, breaks=corpus.running), start=1)
-        if corpus.split is not None and corpus.running:
-            lines = _stretch(lines, _characters(name, folder), corpus.split)
-        elif corpus.split is not None:
-            inside = in_part(corpus.split)
-            lines = ((number, text) for number, text in lines if inside(text))
-        for line, text in lines:
-            yield Pair("", text, name, line)
+        yield from _text_file_pairs(corpus, name, folder)
+
+
+def _text_file_pairs(
+    corpus: Text, name: str, folder: str | None, span: Span | RowGroup | None = None
+) -> Iterator[Pair]:
+    texts, first = _lines(name, folder, span, breaks=corpus.running)
+    lines: Iterable[tuple[int, str]] = enumerate(texts, start=first)
+    if corpus.split is not None and corpus.running:
+        lines = _stretch(lines, _characters(name, folder), corpus.split)
+    elif corpus.split is not None:
+        inside = in_part(corpus.split)
+        lines = ((number, text) for number, text in lines if inside(text))
+    for line, text in lines:
+        yield Pair("", text, name, line)
 
 
 def _characters(name: str, folder: str | None) -> int:
@@ -453,17 +523,28 @@ def _column_pairs(corpus: Columns, folder: str | None, counts: ReadingCounts) ->
     for name in find_files(corpus.file, folder):
         ids = {"source": IdWatch(), "target": IdWatch()}
         try:
-            for line, (source, target, *tags) in read_columns(name, folder, corpus, counts.say):
-                found = _tags_in(tags[0], name, line) if tags else ()
-                ids["source"].add(source)
-                ids["target"].add(target)
-                yield Pair(source, target, name, line, found)
+            for pair in _table_pairs(corpus, name, folder, counts):
+                ids["source"].add(pair.source)
+                ids["target"].add(pair.target)
+                yield pair
         finally:  # also where a limit ends it
             for side in (side for side, watch in ids.items() if watch.found):
                 counts.say(
                     f"{name}: the {side} (column {getattr(corpus, side)}) is row numbers or ids, "
                     f"not text; choose another column with {side}: NAME, if it is not meant"
                 )
+
+
+def _table_pairs(
+    corpus: Columns,
+    name: str,
+    folder: str | None,
+    counts: ReadingCounts,
+    span: Span | RowGroup | None = None,
+) -> Iterator[Pair]:
+    for line, (source, target, *tags) in read_columns(name, folder, corpus, counts.say, span):
+        found = _tags_in(tags[0], name, line) if tags else ()
+        yield Pair(source, target, name, line, found)
 
 
 def _recording_pairs(

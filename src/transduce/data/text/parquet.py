@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from transduce.errors import DataError, load_package
+from transduce.storage.positions import Version
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a Parquet file, to be read by position."""
+
+    number: int
+    first: int
+    """Rows of the file before it."""
+    version: Version
 
 
 def load_pyarrow(why: str) -> Any:

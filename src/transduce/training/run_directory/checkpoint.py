@@ -310,6 +310,7 @@ FREE = (
     "metrics",
     "data.folder",
     "data.test",
+    "data.workers",
     "train.steps",
     "train.epochs",
     "train.minutes",

@@ -145,7 +145,6 @@ def test_a_corpus_that_gives_nothing_is_reported(tmp_path: Path) -> None:
         ("train: {file: a.tsv, weight: 2}", r"data\.train\.weight is 2, but weights are for a"),
         ("train: {file: a.tsv}\n  temperature: 5", r"data\.temperature is 5, but data\.train is"),
         ("train: [{file: a.tsv, weight: 0}]", r"weight is 0"),
-        ("train: [{file: a.tsv, weight: 2}]\n  streaming: true", r"data\.streaming is true, but"),
     ],
 )
 def test_mistakes_are_one_sentence(data: str, message: str) -> None:

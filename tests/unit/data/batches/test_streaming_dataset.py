@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import csv
+import gzip
+import json
+import lzma
+import os
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
 
+from one_by_one import one_by_one
+from slow_params import some_slow
 from transduce import recipe
-from transduce.data.batches.streaming_dataset import StreamingDataset, _drawn
-from transduce.data.text.pairs import Pair
+from transduce.data.batches import streaming_dataset
+from transduce.data.batches.bucketing import Batches, Position
+from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
+from transduce.data.index import files as index_files
+from transduce.data.index.corpus import CorpusIndex
+from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import Tokens
+from transduce.errors import DataError
 
 BYTES = Tokens.train(recipe.Tokens(level="byte"), [])
 LINES = 60
 
 
 def stream(
-    folder: Path, corpus: object, shuffle_buffer: int = 10, seed: int = 1
+    folder: Path,
+    corpus: object,
+    shuffle_buffer: int = 10,
+    seed: int = 1,
+    shard: RankShard | None = None,
+    **keys: object,
 ) -> StreamingDataset:
     values = {
         "folder": str(folder),
         "train": corpus,
-        "valid": corpus,
+        "valid": {"file": "valid.tsv"},
         "shuffle_buffer": shuffle_buffer,
+        **keys,
     }
     data = recipe.Data.model_validate(values)
-    return StreamingDataset(data.train, data, BYTES, BYTES, seed=seed)
+    return StreamingDataset(data.train, data, BYTES, BYTES, shard, seed=seed)
 
 
 def texts(stream: StreamingDataset, epoch: int) -> list[list[tuple[str, str]]]:
@@ -121,15 +144,258 @@ def test_running_text_stays_in_order_within_its_files(files: Path) -> None:
     assert len(starts) > 1
 
 
-@pytest.mark.parametrize("size", [1, 7, 400, 3000])
-def test_a_buffer_mixes_as_far_as_it_is_large(size: int) -> None:
-    pairs = [Pair("s", str(n), "file", n + 1) for n in range(2500)]
-    found = [int(pair.target) for pair in _drawn(iter(pairs), size, np.random.default_rng(1))]
-    assert sorted(found) == list(range(2500))
-    # No pair comes before it was read, or much more than some buffers later.
-    assert all(number < place + size + 1 for place, number in enumerate(found))
-    if size == 1:
-        assert found == list(range(2500))
-    else:
-        falls = sum(one > other for one, other in pairwise(found))
-        assert falls > 600
+# ------------------------------------------------------------------------ blocks of several rows
+
+
+@pytest.fixture
+def blocks_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of three rows where a pool has twelve."""
+    monkeypatch.setattr(streaming_dataset, "PLACES", 4)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """The same 100 pairs, some with an empty side, in files of each format."""
+    rows = [(f"source {n}" if n % 17 else "", f"{n} „target“") for n in range(100)]
+    (tmp_path / "a.en").write_text("".join(f"{source}\n" for source, _ in rows))
+    (tmp_path / "a.de").write_text("\n".join(target for _, target in rows))  # no last break
+    table = "".join(f"{source}\t{target}\n" for source, target in rows)
+    (tmp_path / "a.tsv").write_text(table)
+    (tmp_path / "named.tsv").write_text(f"source\ttarget\n{table}")
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(table.encode()))
+    (tmp_path / "a.tsv.xz").write_bytes(lzma.compress(table.encode()))
+    records = [{"source": source, "target": target} for source, target in rows]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        broken = [(source.replace(" ", "\n"), target) for source, target in rows]
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(broken)
+    words = "".join("".join(f"{word}\tX\n" for word in s.split()) + "\n" for s, _ in rows if s)
+    (tmp_path / "a.conll").write_text(words)
+    return tmp_path
+
+
+FORMATS = {
+    "parallel": {"source": "a.en", "target": "a.de"},
+    "tsv": {"file": "a.tsv"},
+    "header": {"file": "named.tsv"},
+    "names": {"file": "named.tsv", "source": "target", "target": "source"},
+    "gzip": {"file": "a.tsv.gz"},
+    "xz": {"file": "a.tsv.xz"},
+    "jsonl": {"file": "a.jsonl"},
+    "csv": {"file": "a.csv"},
+    "conll": {"file": "a.conll"},
+    "part": {"file": "a.tsv", "split": "20-70%"},
+    "where": {"file": "a.tsv", "where": {"column": 0, "value": ["source 3", "source 90"]}},
+    "tagged": {"file": "a.tsv", "tag": "de"},
+    "limited": {"source": "a.en", "target": "a.de", "limit": 33},
+    "several": {"of": [{"file": "a.tsv", "tag": "x"}, {"file": "a.jsonl", "limit": 9}]},
+}
+
+
+def read(stream: StreamingDataset, epoch: int) -> list[tuple[str, str, int]]:
+    """Source, target and line of each pair."""
+    return [
+        (
+            BYTES.decode(pool.source(row).tolist()),
+            BYTES.decode(pool.target(row).tolist()),
+            int(pool.lines[row]),
+        )
+        for pool, _ in stream.pools(0, epoch)
+        for row in range(len(pool))
+    ]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_blocks_hold_what_reading_from_the_start_does(
+    many: Path, form: str, blocks_of_rows: None
+) -> None:
+    one = stream(many, FORMATS[form], 12)
+    expected = [(p.source, p.target, p.line) for p in read_pairs(one.corpus, str(many))]
+    assert expected
+    for epoch in (0, 1):
+        found = read(one, epoch)
+        assert sorted(found) == sorted(expected)
+    assert read(one, 0) != read(one, 1) or len(expected) < 5
+    assert found == read(stream(many, FORMATS[form], 12), 1)  # by the index in the cache
+
+
+@pytest.mark.parametrize("group", [7, 60])
+def test_row_groups_of_parquet(
+    many: Path, group: int, blocks_of_rows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(index_files, "GROUP", 20)
+    rows = [json.loads(line) for line in (many / "a.jsonl").read_text().splitlines()]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), many / "a.parquet", row_group_size=group)
+    one = stream(many, {"file": "a.parquet"}, 12)
+    expected = [(p.source, p.target, p.line) for p in read_pairs(one.corpus, str(many))]
+    assert sorted(read(one, 3)) == sorted(expected)
+    assert bool(list((Path(os.environ["XDG_CACHE_HOME"]) / "transduce").glob("*.blocks"))) == (
+        group == 60  # too large to be read for a few rows: copied
+    )
+
+
+def test_a_pool_comes_from_everywhere(tmp_path: Path) -> None:
+    """Also of one sorted file: each pool has rows of all its tenths."""
+    (tmp_path / "a.tsv").write_text("".join(f"x\t{n}\n" for n in range(10_000)))
+    one = stream(tmp_path, {"file": "a.tsv"}, 1000)
+    for pool, last in one.pools(0):
+        if last:  # the rest
+            continue
+        tenths = Counter(int(line - 1) // 1000 for line in pool.lines)
+        assert len(tenths) == 10
+        assert max(tenths.values()) < 200
+
+
+# -------------------------------------------------------------------- the same order, anywhere
+
+
+MIXED = {
+    "of": [
+        {"file": "a.tsv", "weight": 2.5},
+        {"source": "a.en", "target": "a.de", "tag": "x"},
+        {"file": "a.tsv.gz", "weight": 0.3},
+    ]
+}
+
+
+def batches(many: Path, shard: RankShard | None = None, **keys: object) -> Batches:
+    one = stream(many, MIXED, 24, 7, shard, temperature=2.0, **keys)
+    return Batches(one, 300, 7)
+
+
+def plan(of: Batches, updates: int, rank: int = 0, count: int = 1) -> list[object]:
+    """The rows of each update, and where it ends."""
+    return [
+        ([(b.lines, b.target_BT.tolist()) for b in one.batches], one.tokens, one.position)
+        for one in islice(of.updates(6, None, rank, count), updates)
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_any_number_of_ranks_has_the_same_updates(
+    many: Path, blocks_of_rows: None, count: int
+) -> None:
+    """Threads stand for the processes."""
+    alone = plan(batches(many), 12)
+    assert alone[-1][2].epoch >= 1
+    meeting, parts = Barrier(count, timeout=100), [b""] * count
+
+    def share_of(rank: int) -> RankShard:
+        def exchange(own: bytes) -> list[bytes]:
+            parts[rank] = own
+            meeting.wait()
+            found = list(parts)
+            meeting.wait()
+            return found
+
+        return RankShard(rank, count, exchange)
+
+    def of_rank(rank: int) -> list[object]:
+        try:
+            return plan(batches(many, share_of(rank)), 12, rank, count)
+        finally:
+            meeting.abort()  # the others may be making pools ahead
+
+    with ThreadPoolExecutor(count) as threads:
+        shared = list(threads.map(of_rank, range(count)))
+    for number, (whole, tokens, position) in enumerate(alone):
+        for rank in range(count):
+            assert shared[rank][number] == (whole[rank::count], tokens, position)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("kind", some_slow(["threads", "processes"], ["threads"]))
+def test_any_number_of_workers_has_the_same_updates(
+    many: Path, blocks_of_rows: None, workers: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads stand for processes, which take seconds to start."""
+    found = batches(many, workers=workers)
+    if kind == "threads":
+        monkeypatch.setattr(streaming_dataset, "_worker", [found.corpus.reader])
+        monkeypatch.setattr(found.corpus, "_workers", ThreadPoolExecutor(workers))
+    assert plan(found, 12) == plan(batches(many), 12)
+    assert found.corpus.report.counts.empty_source > 0
+
+
+def test_resuming_at_every_update_goes_on_exactly(many: Path, blocks_of_rows: None) -> None:
+    whole = list(islice(one_by_one(batches(many)), 45))
+    assert whole[-1][1].epoch >= 1
+    for stop in range(len(whole) - 2):
+        kept = Position(**json.loads(json.dumps(asdict(whole[stop][1]))))
+        fresh = one_by_one(batches(many), kept)
+        for (batch, following), (again, after) in zip(whole[stop + 1 :][:2], fresh, strict=False):
+            assert (batch.lines, following) == (again.lines, after)
+            assert batch.target_BT.tolist() == again.target_BT.tolist()
+
+
+def test_resuming_reads_no_block_of_earlier_pools(
+    many: Path, blocks_of_rows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = stream(many, FORMATS["tsv"], 12)
+    last = len(list(one.pools(0, 5))) - 1
+    opened = []
+    reading = CorpusIndex.read
+
+    def counted(self: CorpusIndex, block: int, counts: object) -> object:
+        opened.append(block)
+        return reading(self, block, counts)
+
+    monkeypatch.setattr(CorpusIndex, "read", counted)
+    next(stream(many, FORMATS["tsv"], 12).pools(last - 1, 5))
+    assert 0 < len(opened) <= 4
+    assert last > 5
+
+
+# ------------------------------------------------------------------------------ mixing corpora
+
+
+def test_corpora_are_mixed_by_weight_each_with_its_own_position(
+    tmp_path: Path, blocks_of_rows: None
+) -> None:
+    for name, rows in (("small", 20), ("large", 200)):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"x\t{name}{n}\n" for n in range(rows)))
+    parts = [{"file": "small.tsv", "weight": 3.0}, {"file": "large.tsv"}]
+    one = stream(tmp_path, {"of": parts}, 8, temperature=1.0)  # blocks of two rows
+    seen = [order(one, epoch) for epoch in range(13)]
+    shares = [sum(text.startswith("small") for text in epoch) / len(epoch) for epoch in seen]
+    assert shares == pytest.approx([60 / 260] * 13, abs=0.02)
+    large = Counter(text for epoch in seen[:13] for text in epoch if text.startswith("large"))
+    # 200 rows of 260 go to it at 169 an epoch: after 13 epochs each was read 10 or 11 times.
+    assert set(large.values()) <= {10, 11, 12}
+    assert len(large) == 200
+    assert order(stream(tmp_path, {"of": parts}, 8, temperature=1.0), 9) == seen[9]
+
+
+# ----------------------------------------------------------------------- files that go wrong
+
+
+def test_a_file_that_changes_while_it_is_read_is_one_sentence(
+    many: Path, blocks_of_rows: None
+) -> None:
+    one = stream(many, FORMATS["tsv"], 12)
+    pools = one.pools(0)
+    next(pools)
+    with (many / "a.tsv").open("a") as file:
+        file.write("more\trows\n")
+    with pytest.raises(DataError, match=r"a\.tsv has changed since this run began to read it"):
+        list(pools)
+
+
+def test_files_of_different_lengths_are_found_before_training(many: Path) -> None:
+    (many / "a.de").write_text("one\ntwo\n")
+    with pytest.raises(DataError, match=r"a\.en has 100 lines and a\.de has 2"):
+        stream(many, FORMATS["parallel"]).open()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed otherwise there")
+@pytest.mark.slow
+def test_a_worker_that_dies_is_one_sentence(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = stream(many, FORMATS["tsv"], 12, workers=1)
+    pools = one.pools(0)
+    next(pools)
+    for process in one._executor()._processes.values():
+        process.kill()
+    with pytest.raises(DataError, match="a worker process that reads the training data died"):
+        list(pools)

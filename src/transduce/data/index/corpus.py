@@ -1,0 +1,202 @@
+"""The index of a corpus: its blocks, wherever their files lie, read one by one in any order.
+
+Parallel text, text, TSV, JSONL and Parquet are read from their files. What has no blocks of its own
+(CSV and CoNLL, whose records span lines; a dataset of the hub; a corpus with a limit; part of a
+running text; large row groups) is copied into the cache once, as JSON, a pair a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from transduce.data.cache.tokenised import content_key
+from transduce.data.index.files import (
+    FileIndex,
+    Say,
+    index_groups,
+    index_lines,
+    index_texts,
+    say_all,
+)
+from transduce.data.text.columns import format_of
+from transduce.data.text.files import Span, locate, read_lines
+from transduce.data.text.hub import hub_version
+from transduce.data.text.pairs import (
+    FileBlock,
+    Pair,
+    ReadingCounts,
+    corpus_files,
+    corpus_name,
+    matched_files,
+    read_block,
+    read_pairs,
+    resolved,
+    tagged,
+    uneven,
+)
+from transduce.recipe import Columns, Corpus, Hub, Mixture, ParallelFiles, Text
+from transduce.storage.positions import version_of
+
+LINED = (".tsv", ".jsonl")  # formats with a record a line
+
+
+@dataclass(frozen=True)
+class Section:
+    """A file of a corpus, or a source file and its target file, and how they are read."""
+
+    files: tuple[FileIndex, ...]
+    corpus: ParallelFiles | Columns | Text | None
+    """None: pairs as JSON, which are complete."""
+    folder: str | None
+    tags: tuple[str, ...]
+    """Of the corpus: they come before those of a row."""
+    outer: tuple[str, ...]
+    """Of the list of corpora that it is in."""
+    part: int
+    """Which corpus of a list it belongs to."""
+
+    def read(self, block: int, counts: ReadingCounts) -> Iterator[Pair]:
+        names = tuple(file.name for file in self.files)
+        spans = tuple(file.span(block) for file in self.files)
+        pairs: Iterator[Pair]
+        if self.corpus is None:
+            assert isinstance(spans[0], Span)
+            pairs = map(_pair, read_lines(names[0], None, table=True, span=spans[0]))
+        else:
+            place = FileBlock(names, spans)
+            pairs = read_block(self.corpus, self.folder, place, self.tags, counts)
+        if not self.outer:
+            return pairs
+        return (tagged(pair, self.outer, pair.tags) for pair in pairs)
+
+
+class CorpusIndex:
+    """The blocks of a corpus, numbered from 0."""
+
+    def __init__(self, sections: list[Section]) -> None:
+        self.sections = sections
+        counts = [len(section.files[0].rows) for section in sections]
+        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        """The first block of each section, and the number of all blocks."""
+        self.rows = np.concatenate([section.files[0].rows for section in sections])
+        """Rows of each block, before any is skipped."""
+        self.parts = np.repeat([section.part for section in sections], counts)
+        """The corpus of a list that each block belongs to."""
+
+    def read(self, block: int, counts: ReadingCounts) -> Iterator[Pair]:
+        """The pairs of a block. Raises DataError where its file has changed."""
+        section = int(np.searchsorted(self.starts, block, side="right")) - 1
+        return self.sections[section].read(block - int(self.starts[section]), counts)
+
+
+def index_corpus(
+    corpus: Corpus, folder: str | None, block: int, cache: Path, say: Say
+) -> CorpusIndex:
+    """The index of a corpus in blocks of so many rows (of Parquet, as its row groups are).
+
+    say: takes sentences about what is made, and made again.
+    """
+    make = partial(_sections, block=block, cache=cache, say=say)
+    found, place = resolved(corpus, folder)
+    own = _own_tags(corpus)
+    if isinstance(found, Mixture) and corpus.limit is None and found.limit is None:
+        numbered = enumerate(found.of)
+        sections = chain.from_iterable(make(one, place, own, part) for part, one in numbered)
+        return CorpusIndex(list(sections))
+    return CorpusIndex(make(corpus, folder, (), 0))
+
+
+def _own_tags(corpus: Corpus) -> tuple[str, ...]:
+    return tuple(filter(None, [getattr(corpus, "tag", None)]))
+
+
+def _sections(
+    corpus: Corpus,
+    folder: str | None,
+    outer: tuple[str, ...],
+    part: int,
+    block: int,
+    cache: Path,
+    say: Say,
+) -> list[Section]:
+    """The files of one corpus of a list."""
+    found, place = resolved(corpus, folder)
+    if files := _files(corpus, found, place, block, cache, say):
+        assert isinstance(found, ParallelFiles | Columns | Text)
+        return [Section(one, found, place, _own_tags(corpus), outer, part) for one in files]
+    counts = ReadingCounts()
+    copied = index_texts(
+        corpus_name(corpus),
+        _version(corpus, found, place, folder),
+        lambda: map(_text, read_pairs(corpus, folder, counts)),
+        block,
+        cache,
+        say,
+    )
+    say_all(say, counts.sentences())
+    return [Section((copied,), None, None, (), outer, part)]
+
+
+def _files(
+    corpus: Corpus, found: Corpus, folder: str | None, block: int, cache: Path, say: Say
+) -> list[tuple[FileIndex, ...]]:
+    """The indexes of the files of a corpus; none where it has no blocks of its own."""
+    if corpus.limit is not None or found.limit is not None:
+        return []
+
+    def lines(name: str) -> FileIndex:
+        return index_lines(name, folder, block, cache, say)
+
+    if isinstance(found, ParallelFiles):
+        both = [(lines(source), lines(target)) for source, target in matched_files(found, folder)]
+        for source, target in both:
+            counts = int(source.firsts[-1]), int(target.firsts[-1])
+            if counts[0] != counts[1]:
+                raise uneven(source.name, target.name, *counts)
+        return list(both)
+    names = corpus_files(found, folder)
+    if isinstance(found, Text):
+        whole = not (found.running and found.split is not None)
+        return [(lines(name),) for name in names] if whole else []
+    if not isinstance(found, Columns):
+        return []
+    formats = {format_of(name, found.format) for name in names}
+    if formats <= set(LINED):
+        return [(lines(name),) for name in names]
+    if formats == {".parquet"}:
+        groups = [index_groups(name, folder) for name in names]
+        return [(one,) for one in groups if one is not None] if all(groups) else []
+    return []
+
+
+def _version(corpus: Corpus, found: Corpus, folder: str | None, outer: str | None) -> str:
+    """What the pairs of a corpus depend on: its settings, and the versions of its files."""
+    settings = [corpus.model_dump(mode="json"), outer]
+    if isinstance(found, Hub):
+        return json.dumps([*settings, hub_version(found)])
+    parts = [resolved(one, folder) for one in found.of] if isinstance(found, Mixture) else []
+    of_files = parts or [(found, folder)]
+    if all(corpus_files(one, place) for one, place in of_files):
+        paths = [
+            locate(name, place) for one, place in of_files for name in corpus_files(one, place)
+        ]
+        versions = [(str(path.absolute()), vars(version_of(path))) for path in paths]
+        return json.dumps([*settings, versions])
+    return json.dumps([*settings, content_key(corpus, outer)])
+
+
+def _text(pair: Pair) -> str:
+    fields = [pair.source, pair.target, pair.file, pair.line, pair.tags]
+    return json.dumps(fields)
+
+
+def _pair(text: str) -> Pair:
+    source, target, file, line, tags = json.loads(text)
+    return Pair(source, target, file, line, tuple(tags))
