@@ -53,7 +53,8 @@ class WebPage {
     this.root = document.getElementById("look");
     this.source = make("textarea", { id: "source", rows: 2, spellcheck: "false", autocomplete: "off", oninput: () => this.typed() });
     this.source.value = about.examples[0] ?? "";
-    this.beam = choice("Beam", "beam", [1, 2, 4, 8].map((one) => [one, one === 1 ? "1 (greedy)" : String(one)]), about.beam, () => this.run());
+    const beams = [...new Set([1, 2, 4, 8, about.beam])].sort((a, b) => a - b);
+    this.beam = choice("Beam", "beam", beams.map((one) => [one, one === 1 ? "1 (greedy)" : String(one)]), about.beam, () => this.run());
     this.go = make("button", { type: "button", onclick: () => this.run() }, "Run");
     this.halt = make("button", { type: "button", disabled: true, onclick: () => this.engine.stop() }, "Stop");
     this.text = make("output", { id: "output", class: "text", for: "source", "aria-live": "polite" });

@@ -1,0 +1,75 @@
+"""A model in one HTML file, in a real browser: it says what Python says, and asks nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tiny_models import SOURCES, tiny
+from transduce.web.export import model_bytes, page
+from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser
+
+pytestmark = pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason=MISSING)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as one:
+        yield one
+
+
+def ask(browser: Browser, text: str) -> None:
+    browser.run(
+        "document.getElementById('source').value = arguments[0];"
+        "document.querySelector('.ask .controls button').click();",
+        text,
+    )
+
+
+def wait_for(browser: Browser, text: str) -> None:
+    browser.wait(f"return document.getElementById('output').textContent === {json.dumps(text)}", 20)
+
+
+def test_the_page_says_what_python_says(browser: Browser, tmp_path: Path) -> None:
+    model = tiny(banned=True)
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "</script><b>odd", model_bytes(model)), "utf-8")
+    browser.open(place)
+    browser.wait("return document.documentElement.dataset.ready")
+    for source in SOURCES:
+        [output] = model.run([source])
+        ask(browser, source)
+        wait_for(browser, output.text)
+    ask(browser, "iroh made tea")
+    [output] = model.run(["iroh made tea"], nbest=3)
+    wait_for(browser, output.text)
+    browser.click("#tab-nbest")
+    cells = "document.querySelectorAll('#view-nbest tbody td.wide')"
+    shown = browser.run(f"return [...{cells}].map((one) => one.textContent)")
+    assert shown == [one.text for one in output.alternatives]
+    browser.click("#tab-beam")
+    browser.click("#tab-glance")
+    maps = browser.run("return document.querySelectorAll('#view-glance .thumb').length")
+    assert maps == 2 * 2 + 2 * 2  # layers x heads: to the source, and within it
+    browser.choose("select[name=beam]", "1")
+    browser.wait_for(lambda: "greedy" in browser.text("[role=status]"), "greedy search")
+    assert browser.run("return document.querySelectorAll('b').length") == 0
+    assert browser.errors() == []
+    assert [one for one in browser.requests() if not one.startswith(("file:", "blob:"))] == []
+
+
+def test_a_run_can_be_stopped(browser: Browser, tmp_path: Path) -> None:
+    model = tiny(decode={"beam": 8, "max_ratio": 100, "max_extra": 1000}, banned=True)
+    model.network.head.bias.data[3] = -1e4  # END: it never ends by itself
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "endless", model_bytes(model)), "utf-8")
+    browser.open(place)
+    browser.wait("return !document.querySelector('.ask .controls button').disabled")
+    ask(browser, "a cup of tea made uncle iroh " * 8)
+    browser.wait("return !document.querySelectorAll('.ask .controls button')[1].disabled")
+    browser.run("document.querySelectorAll('.ask .controls button')[1].click()")
+    browser.wait_for(lambda: "Stopped" in browser.text("[role=status]"), "stopped")
+    assert browser.errors() == []
