@@ -332,8 +332,15 @@ class RunKeywords(TypedDict, total=False):
 
     # --------------------------------------------------------------------------- other models
     ensemble: Annotated[
-        Sequence[Any],
-        Setting((), "Another model of an ensemble.", search=False, model=True, repeatable=True),
+        Sequence[Any] | None,
+        Setting(
+            None,
+            "Another model of an ensemble, in place of those that the model's folder may have; "
+            "none: the model alone.",
+            search=False,
+            model=True,
+            repeatable=True,
+        ),
     ]
     geometric: Annotated[
         bool,

@@ -162,7 +162,7 @@ def _recordings(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _load_speech_model(folder: Path, device: str) -> SpeechModel:
-    model = load(folder, str(pick_device(device)))
+    model = load(folder, str(pick_device(device)), members=False)
     if not isinstance(model, SpeechModel):
         raise ModelError(f"{folder} is not a speech model: align needs a speech model with CTC")
     return model

@@ -99,7 +99,7 @@ class Decoder:
 def open_decoder(model: Path, settings: Settings, device: str) -> Decoder:
     """Load the models of a job, and check its settings. Raises ModelError."""
     place = str(pick_device(device))
-    main = open_model(model, None, device, settings.precision)
+    main = open_model(model, None, device, settings.precision, members=settings.ensemble is None)
     main.freeze()
     folders = {name: getattr(settings, name) for name in ("ensemble", "rerank", "language_model")}
     named = {name: folder for name, folder in folders.items() if folder}

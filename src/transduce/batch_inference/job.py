@@ -26,6 +26,7 @@ from transduce.checksums import digest_of
 from transduce.errors import CheckpointError, DataError, ModelError
 from transduce.storage import locked, make_folder, remove_stale, write_text
 from transduce.tasks.folder import RECIPE, TOKENS, missing_weights_message
+from transduce.tasks.members import member_folders
 
 MANIFEST = "manifest.json"
 ERRORS, CLAIMS = "errors", ".claims"
@@ -46,7 +47,8 @@ class Settings:
     decode: dict[str, Any] = field(default_factory=dict)
     """Keywords of `run`, without models."""
     tags: list[str] = field(default_factory=list)
-    ensemble: list[str] = field(default_factory=list)
+    ensemble: list[str] | None = None
+    """None: the models that the folder of the model names; empty: none."""
     rerank: str | None = None
     language_model: str | None = None
     precision: str = "auto"
@@ -61,7 +63,7 @@ class Settings:
     @property
     def models(self) -> list[str]:
         """The folders of further models."""
-        return [*self.ensemble, *filter(None, (self.rerank, self.language_model))]
+        return [*(self.ensemble or ()), *filter(None, (self.rerank, self.language_model))]
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,10 @@ class Job:
 
     def check_model(self) -> None:
         """Raise DataError where a model is not the one that the job was started with."""
-        for folder, digest in zip([self.model, *self.settings.models], self.digests, strict=True):
-            if digest_of_model(Path(folder)) != digest:
+        folders = [self.model, *self.settings.models]
+        now = digests_of(self.model, self.settings)
+        for folder, digest, before in zip(folders, now, self.digests, strict=True):
+            if digest != before:
                 raise DataError(
                     f"the model {folder} has changed since the job in {self.folder} was started; "
                     f"restore it, or choose another --output"
@@ -127,11 +131,22 @@ class Job:
         return before.path
 
 
-def digest_of_model(folder: Path) -> str:
+def digests_of(model: str, settings: Settings) -> list[str]:
+    """Of the model, with those of its folder that it decodes with, and of each further one."""
+    alone = settings.ensemble is not None
+    members = () if alone else member_folders(Path(model)).all
+    return [
+        digest_of_model(Path(model), members),
+        *map(digest_of_model, map(Path, settings.models)),
+    ]
+
+
+def digest_of_model(folder: Path, members: Sequence[Path] = ()) -> str:
     """SHA-256 of recipe, vocabularies and weights, also of an exported model. Raises ModelError."""
     weights = sorted({path for pattern in WEIGHTS for path in folder.glob(pattern)})
     if not weights:
         raise ModelError(missing_weights_message(folder))
+    weights += [path for one in members for path in sorted(one.glob("*.safetensors"))]
     others = [path for name in (RECIPE, *TOKENS) if (path := folder / name).is_file()]
     found = sha256()
     try:
@@ -169,7 +184,7 @@ def open_job(
         raise DataError(f"there is no job in {folder} to continue; give its files with --input")
     if not path.is_file():
         _check_empty(folder)
-    digests = [digest_of_model(Path(one)) for one in (str(model), *settings.models)]
+    digests = digests_of(str(model), settings)
     there = read_job(folder) if path.is_file() else None
     known = {one.path: one for one in there.inputs} if there else {}
     inputs: list[InputFile] = []

@@ -27,6 +27,7 @@ from transduce.recipe import Corpus, nearest, with_overrides
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
 from transduce.tasks.folder import entry_name
+from transduce.tasks.members import NO_MEMBERS, member_folders
 from transduce.tasks.transduce import Model
 
 MAX_GROUPS = 50
@@ -114,7 +115,7 @@ def evaluate_folder(
     split: str = "test",
     files: tuple[Path | None, Path | None] = (None, None),
     metrics: str | None = None,
-    ensemble: Sequence[Model] = (),
+    ensemble: Sequence[Model] | None = None,
     with_folders: Sequence[Path] = (),
     adapter: Path | None = None,
     overrides: Sequence[str] = (),
@@ -128,8 +129,9 @@ def evaluate_folder(
     """Evaluate a model on a split of its recipe, or on given files; write the results to its
     folder, unless `write` is false.
 
-    A language model scores the text, and nothing is decoded. Results of an ensemble with other
-    models, or with the adapter that the model was given, have another name. `on_measured` gets
+    A language model scores the text, and nothing is decoded. ensemble: other models that decode
+    with this one, and their folders; None: those that its folder names. Results with other models,
+    or with the adapter that the model was given, have another name. `on_measured` gets
     the scores first: a folder that cannot be written to must not lose them. `overrides` are of the
     recipe, such as `data.folder=…` if its files have moved. `by` cuts the items into slices: see
     slices.cut. lines: of a language model, also what each line of the text counts. `beside` has
@@ -181,10 +183,14 @@ def evaluate_folder(
     for role, (other, path) in (beside or {}).items():
         asked[role], metadata[role] = other, str(path)
     metadata |= {"overrides": list(overrides)} if overrides else {}
-    if ensemble:
+    members = getattr(model, "members", NO_MEMBERS) if ensemble is None else NO_MEMBERS
+    if members.all:
+        with_folders = member_folders(folder).all
+    elif ensemble:
         asked["ensemble"] = ensemble
-        metadata["models"] = 1 + len(ensemble)
-        split = f"{split}-{metadata['models']}-models"
+    if with_folders:
+        metadata["models"] = 1 + len(with_folders)
+        split += "-by-tag" if members.by_tag else f"-{metadata['models']}-models"
         of["with"] = [str(other.resolve()) for other in with_folders]
     split = entry_name(folder, split, of)
     evaluation = replace(

@@ -91,7 +91,7 @@ def compare_folder(
     folder: Path, prompts: Sequence[str], device: str, precision: str, **settings: Any
 ) -> Comparison:
     """`compare` with the model in a folder. Raises ModelError if it is not a language model."""
-    model = load(folder, device, precision)
+    model = load(folder, device, precision, members=False)
     if not isinstance(model, LanguageModel):
         raise ModelError(
             f"{folder} is a model of the task {model.recipe.task}; prompts need a language model, "

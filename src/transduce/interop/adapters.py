@@ -30,7 +30,7 @@ def export_peft(adapter: Path, output: Path | None = None) -> Path:
     path = resolve_model(adapter)
     read = read_adapter(path)
     place = output or path / "peft"
-    write_peft(read.state, load(path), place, _exported(read))
+    write_peft(read.state, load(path, members=False), place, _exported(read))
     return place
 
 
@@ -56,11 +56,11 @@ def merge_folder(adapter: Path, output: Path, base: Path | None = None) -> Model
                 f"{adapter} is an adapter of PEFT, which names no model folder; give the model "
                 f"that it belongs to: --base FOLDER"
             )
-        model = load(base)
+        model = load(base, members=False)
         model.use_adapter(model.add_adapter(read_peft(path, model)))
     else:
         read_adapter(path)  # a whole model is refused
-        model = load(path, base=base)
+        model = load(path, base=base, members=False)
     # The folder holds a whole model: its recipe no longer needs the one beneath it.
     train = model.recipe.train.model_copy(update={"start": None, "adapter": None})
     model.recipe = model.recipe.model_copy(update={"train": train})

@@ -28,17 +28,18 @@ def open_model(
     *,
     adapter: Path | None = None,
     base: Path | None = None,
+    members: bool = True,
 ) -> Model:
     """The model in a folder, run by an engine; by default by transduce itself, unless the folder is
     an export.
 
     An export is searched in the folder and in its subfolder of the engine's name. adapter: one that
-    the model uses, ours or PEFT's. base: as in `load`. Raises ModelError.
+    the model uses, ours or PEFT's. base and members: as in `load`. Raises ModelError.
     """
     if engine is None:
         exported = next((name for name, file in FILES.items() if (folder / file).is_file()), None)
         if exported is None or (folder / WEIGHTS).is_file():
-            model = load(folder, device, precision, base=base)
+            model = load(folder, device, precision, base=base, members=members)
             if adapter is not None:
                 model.use_adapter(model.add_adapter(open_adapter(adapter, model)))
             return model

@@ -67,7 +67,7 @@ def export_folder(
         raise ModelError(f"there is no export to {to}; there are {', '.join(EXPORTS)}")
     if quantize is not None and to in ("onnx", "huggingface"):
         raise ModelError(f"weights are not quantized for {to}: leave --quantize out")
-    model = load(model_folder)
+    model = load(model_folder, members=False)
     model.recipe = with_overrides(model.recipe, overrides, ("data.folder",))
     if folder is None and in_hub_cache(model_folder):
         raise ModelError(

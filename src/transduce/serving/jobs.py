@@ -98,7 +98,7 @@ class Plan:
     """Whether requests may enter a batch while it is decoded, as far as is known."""
 
     def __post_init__(self) -> None:
-        whole = any(self.settings.get(name) for name in WHOLE)
+        whole = any(self.settings.get(name) for name in WHOLE) or self.served.members.all
         self.continuous = self.call == RUN and not whole and not self.served.takes_audio
 
     def check(self, stream: bool, limits: Limits) -> None:
@@ -121,6 +121,8 @@ class Plan:
         utilities = chosen.draws**2 // PAIRS_A_TOKEN if chosen.mbr else 0
         others = [self.settings[name] for name in OTHER_MODELS if self.settings.get(name)]
         models = 1 + sum(len(one) if isinstance(one, list) else 1 for one in others)
+        if self.settings.get("ensemble") is None:
+            models += len(self.served.members.ensemble)
         self.width = (chosen.hypotheses + utilities) * models
         if stream and (chosen.hypotheses > 1 or chosen.mbr):
             raise BadRequest("a stream has a single hypothesis; set beam, nbest and groups to 1")

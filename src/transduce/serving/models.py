@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transduce.data.tokens.languages import language_pair
 from transduce.errors import ModelError
@@ -15,6 +16,7 @@ from transduce.interop.engine import open_model
 from transduce.recipe.tasks import TASK_ALIASES
 from transduce.serving.errors import NotFound
 from transduce.tasks import AudioInputModel
+from transduce.tasks.members import NO_MEMBERS, Members
 from transduce.tasks.model import Model
 
 CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]{2,8})?"
@@ -32,6 +34,11 @@ class Served:
     pair: tuple[str, str] | None = None
     """The language codes of source and target, such as en and de; None: unknown."""
     takes_audio: bool = False
+
+    @property
+    def members(self) -> Members[Any]:
+        """The models of its folder that it decodes with."""
+        return getattr(self.model, "members", NO_MEMBERS)
 
     @property
     def api_task(self) -> str:

@@ -120,9 +120,20 @@ class Transducer(GenerativeModel, task="transduce"):
         bidirectional model the mean of both directions.
 
         For an output of `run` it equals the log-probability reported there, if the text is
-        tokenized into the same tokens. attention: also attention to the source, as in `run`.
+        tokenized into the same tokens. attention: also attention to the source, as in `run`. Of an
+        ensemble, this model alone scores; of models for each tag, the one for the source's.
         """
-        return self._score(sources, targets, NO_CONTEXT, attention=attention)
+        if not self.members.by_tag or self._decodes_alone(None):
+            return self._score(sources, targets, NO_CONTEXT, attention=attention)
+        sources, targets = check_sources(sources), check_sources(targets)
+        if len(sources) != len(targets):
+            raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
+        found: dict[int, Score] = {}
+        for model, places in self._shared_out(sources):
+            read, written = ([side[place] for place in places] for side in (sources, targets))
+            scores = model._score(read, written, NO_CONTEXT, attention=attention)
+            found |= dict(zip(places, scores, strict=True))
+        return [found[place] for place in range(len(sources))]
 
     def _score(
         self,

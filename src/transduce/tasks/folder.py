@@ -36,6 +36,9 @@ where a folder written from now on cannot be used by the transduce of before."""
 RECIPE = "recipe.yaml"
 CARD = "README.md"
 RUN_REPORT = "report.html"
+METRICS = "metrics.json"
+MEMBERS = "members.json"
+"""The models within the folder that the model decodes with; see tasks/members.py."""
 CARD_BESIDE = "MODEL_CARD.md"
 """The model card, where README.md is the user's."""
 TOKENS = ("source.tokens.json", "target.tokens.json")
@@ -50,12 +53,13 @@ RUN_FILES = (
     "state",
     "log.jsonl",
     "tensorboard",
-    "metrics.json",
+    METRICS,
     "import*",
     "*.hypotheses.txt",
     CARD,
     CARD_BESIDE,
     RUN_REPORT,
+    MEMBERS,
     "attention.png",
     "training.png",
     SUMS,
@@ -66,7 +70,7 @@ EDITABLE = (
     CARD,
     CARD_BESIDE,
     RUN_REPORT,
-    "metrics.json",
+    METRICS,
     "*.hypotheses.txt",
     "parity.json",
     "*.md",
@@ -238,7 +242,7 @@ def missing_weights_message(path: Path) -> str:
 def read_metrics(folder: Path) -> dict[str, Any]:
     """The metrics.json of a model folder, empty where there is none."""
     try:
-        values = json.loads((folder / "metrics.json").read_text("utf-8"))
+        values = json.loads((folder / METRICS).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -262,7 +266,7 @@ def _holds(entry: Any, metadata: Mapping[str, Any]) -> bool:
 def update_metrics(folder: Path, key: str, values: Any) -> None:
     """Put values into metrics.json under a key; other keys are kept, also those of a concurrent
     writer."""
-    path = folder / "metrics.json"
+    path = folder / METRICS
     with locked(path), listed(path) as announce:
         if path.is_file() and not fits(path):
             warn(f"{path} was edited since transduce wrote it; its values are kept")

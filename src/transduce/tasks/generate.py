@@ -56,6 +56,7 @@ from transduce.tasks.compatibility import (
     check_generates,
     check_language_model,
 )
+from transduce.tasks.members import NO_MEMBERS, Members, settings_of, shared_out
 from transduce.tasks.model import Model, check_sources, inference
 from transduce.tasks.observer import NO_OUTPUT, RunObserver, SourceFeed, TokenStep
 from transduce.tasks.search_copies import SearchCopies
@@ -73,6 +74,8 @@ class GenerativeModel(Model):
     needs_source: ClassVar[bool] = True
     """Whether the output of an empty source is empty."""
     copies: SearchCopies
+    members: Members[GenerativeModel] = NO_MEMBERS
+    """Models of its folder that it decodes with: an ensemble, or one for each tag."""
     _warned_of_gates = False
 
     @property
@@ -102,20 +105,46 @@ class GenerativeModel(Model):
                 contain; a list of lists is one list for each source); hotwords (phrases, such as
                 names, that outputs are likelier to contain, given likewise); glossary
                 (translations of terms, or a file of them, for the sources that have these terms);
-                ensemble (further models, whose probabilities are averaged with this one's); rerank
-                (a second model that rescores the n-best list); language_model (for shallow fusion);
-                observer (is called with the tokens as they are chosen, and may cancel sources); and
-                of an imported model with a token for each language source_language and
-                target_language.
+                ensemble (further models, whose probabilities are averaged with this one's, in place
+                of those of its folder: an empty list for this model alone); rerank (a second model
+                that rescores the n-best list); language_model (for shallow fusion); observer (is
+                called with the tokens as they are chosen, and may cancel sources); and of an
+                imported model with a token for each language source_language and target_language.
         """
         return self._run(sources, Call(), **asked)
+
+    def _together(self) -> str:
+        return self.members.about()
+
+    @property
+    def is_adapted(self) -> bool:
+        """Whether an adapter is in use."""
+        return self._adapters is not None and self._adapters.used is not None
+
+    def _decodes_alone(self, ensemble: Sequence[GenerativeModel] | None) -> bool:
+        """Whether the models of its folder are left out: other ones are asked for, or none, or a
+        lens or an adapter is on this one."""
+        return ensemble is not None or bool(self._lenses) or self.is_adapted
 
     def _run(
         self, sources: Sequence[str], call: Call, own: CallContext | None = None, **asked: Any
     ) -> list[Output]:
         """`run`, where a call asks for tags and the like; own: the context of this model, where it
         is made already."""
-        return self.decoder.run(sources, call, own, **asked)
+        if not self.members.by_tag or self._decodes_alone(asked.get("ensemble")):
+            return self.decoder.run(sources, call, own, **asked)
+        sources = check_sources(sources)
+        outputs = [Output("", 0.0)] * len(sources)
+        for model, places in self._shared_out(sources):
+            settings = settings_of(asked, places, len(sources))
+            found = model.decoder.run([sources[place] for place in places], call, **settings)
+            for place, output in zip(places, found, strict=True):
+                outputs[place] = output
+        return outputs
+
+    def _shared_out(self, sources: Sequence[str]) -> list[tuple[GenerativeModel, list[int]]]:
+        """The models for sources, by their tags, each with the places of its own."""
+        return shared_out(self, self.members.by_tag, self.source_tokens.tags, sources)
 
     def run_feed(self, feed: SourceFeed, **settings: Any) -> bool:
         """Decode sources as they arrive, until there are none: each as soon as a slot is free,
@@ -129,7 +158,7 @@ class GenerativeModel(Model):
         *,
         prefix: str | Sequence[str] | None = "",
         exclude: constraints.Phrases = None,
-        ensemble: Sequence[GenerativeModel] = (),
+        ensemble: Sequence[GenerativeModel] | None = None,
         **settings: Any,
     ) -> Iterator[str]:
         """Stream the output of one source as it is generated, the prefix first.
@@ -146,7 +175,10 @@ class GenerativeModel(Model):
         self, source: str, call: Call, own: CallContext | None = None, **asked: Any
     ) -> Iterator[str]:
         """`stream`, likewise."""
-        return self.decoder.stream(source, call, own, **asked)
+        model: GenerativeModel = self
+        if self.members.by_tag and not self._decodes_alone(asked.get("ensemble")):
+            ((model, _),) = self._shared_out(check_sources([source]))
+        return model.decoder.stream(source, call, own if model is self else None, **asked)
 
     def settings(self, **given: Any) -> Settings:
         """The decoding settings of a run with these keywords; the recipe has the values of those
@@ -288,11 +320,20 @@ class GenerativeModel(Model):
         """
         self.copies = SearchCopies(precision)
         self.precision = precision
+        for one in self.members.all:
+            one.compute_in(precision)
         return self
 
     def to(self, device: str | torch.device) -> Self:
         self._weights_changed()
+        for one in self.members.all:
+            one.to(device)
         return super().to(device)
+
+    def freeze(self) -> Self:
+        for one in self.members.all:
+            one.freeze()
+        return super().freeze()
 
     def load_weights(self, path: Path) -> str:
         self._weights_changed()
@@ -349,7 +390,7 @@ class Decoder:
         exclude: constraints.Phrases = None,
         hotwords: constraints.Phrases = None,
         glossary: Terms | Glossary = None,
-        ensemble: Sequence[GenerativeModel] = (),
+        ensemble: Sequence[GenerativeModel] | None = None,
         rerank: GenerativeModel | None = None,
         language_model: GenerativeModel | None = None,
         observer: RunObserver | None = None,
@@ -359,7 +400,7 @@ class Decoder:
 
         own: the context of this model, where it is made already.
         """
-        sources = check_sources(sources)
+        sources, ensemble = check_sources(sources), self.ensemble_of(ensemble)
         seeds, settings = _seeds(settings, len(sources))
         chosen = self.model.settings(**settings)
         call = replace(call, chunk_ms=chosen.chunk_ms)
@@ -500,7 +541,7 @@ class Decoder:
         """Decode sources as they arrive, until there are none: each as soon as a slot is free,
         while others go on. False, and nothing is done, where this model or these settings have no
         such search."""
-        if self.model.engine or self.model.is_watched:
+        if self.model.engine or self.model.is_watched or self.model.members.all:
             return False
         if settings.bidirectional:
             return False
@@ -522,10 +563,10 @@ class Decoder:
         prefix: str | Sequence[str] | None = "",
         exclude: constraints.Phrases = None,
         hotwords: constraints.Phrases = None,
-        ensemble: Sequence[GenerativeModel] = (),
+        ensemble: Sequence[GenerativeModel] | None = None,
         **settings: Any,
     ) -> Iterator[str]:
-        (source,) = check_sources([source])
+        (source,), ensemble = check_sources([source]), self.ensemble_of(ensemble)
         chosen = self.model.settings(**{"beam": 1, "bidirectional": False, **settings})
         if chosen.bidirectional:
             raise ModelError(
@@ -630,6 +671,12 @@ class Decoder:
                 f"{self.model.engine.name} does not support hotwords; leave them out, or the engine"
             )
         return found
+
+    def ensemble_of(self, given: Sequence[GenerativeModel] | None) -> Sequence[GenerativeModel]:
+        """The further models of an ensemble: those that are given, else those of its folder."""
+        if given is None:
+            return () if self.model.is_adapted else self.model.members.ensemble
+        return given
 
     def _contexts(
         self, call: Call, own: CallContext | None, ensemble: Sequence[GenerativeModel]

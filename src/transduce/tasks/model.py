@@ -109,9 +109,14 @@ class Model:
         one = "encoder" not in kinds or self.recipe.audio is not None
         tokens = f"{target:,} tokens" if one else f"{source:,} source and {target:,} target tokens"
         place = f", from {self.origin.folder}" if self.origin else ""
+        place += f"; {together}" if (together := self._together()) else ""
         return (
             f"<{type(self).__name__}, task {self.recipe.task}: {family}, {size}, {tokens}{place}>"
         )
+
+    def _together(self) -> str:
+        """The other models that it decodes with, in words."""
+        return ""
 
     @classmethod
     def create(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Self:

@@ -146,7 +146,7 @@ class SpeechModel(Transducer):
         number_of: Mapping[int, int],
     ) -> None:
         """Transcribe the segments of a group, in one search for each set of tags."""
-        others = [*asked.get("ensemble", ()), asked.get("rerank")]
+        others = [*self.decoder.ensemble_of(asked.get("ensemble")), asked.get("rerank")]
         further = [*others, asked.get("language_model")]
         lenses = [lens for one in (self, *further) if one is not None for lens in one._lenses]
         before = [len(lens) for lens in lenses]

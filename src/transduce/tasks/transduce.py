@@ -22,6 +22,7 @@ from transduce.tasks import AudioClassifier, Model, SpeechModel
 from transduce.tasks.adapter_folder import find_base, is_adapter, read_adapter
 from transduce.tasks.encoder_decoder import Transducer
 from transduce.tasks.folder import (
+    MEMBERS,
     WEIGHTS,
     ModelDefinition,
     check_format,
@@ -30,6 +31,8 @@ from transduce.tasks.folder import (
     missing_weights_message,
     read_definition,
 )
+from transduce.tasks.generate import GenerativeModel
+from transduce.tasks.members import Members, member_folders
 from transduce.tasks.model import Change, Origin
 from transduce.tasks.model_size import check_weights
 from transduce.tasks.speech_transducer import SpeechTransducerModel
@@ -135,6 +138,7 @@ def load(
     *,
     change: Change | None = None,
     base: str | Path | None = None,
+    members: bool = True,
 ) -> Model:
     """Load a trained model.
 
@@ -149,6 +153,8 @@ def load(
             is its own precision, on a CPU that has it.
         change: the function that changed the network before training, if there was one.
         base: for an adapter, the folder of the model that it was trained on, if that has moved.
+        members: whether it decodes with the further models of its folder, if training has kept
+            some: an ensemble, or a model for each tag.
 
     Returns:
         A model of the class for its task: `Transducer`, `Classifier`, `Tagger`, `LanguageModel`, …
@@ -176,23 +182,42 @@ def load(
     check_sums(path, WEIGHTS)
     model.origin = Origin(path, definition.recipe.data)
     model.network.eval()
+    if members and isinstance(model, GenerativeModel):
+        model.members = _load_members(path, device)
     if precision == "auto" and place.type == "cpu" and (stored != "bfloat16" or has_bfloat16()):
         precision = stored
     return model.to(place).compute_in(precision)
 
 
+def _load_members(path: Path, device: str) -> Members[GenerativeModel]:
+    """The models that the folder names, each in its own folder within it."""
+
+    def one(folder: Path) -> GenerativeModel:
+        model = load(folder, device, members=False)
+        if not isinstance(model, GenerativeModel):
+            raise ModelError(f"{folder} is a model that writes no text; delete {path / MEMBERS}")
+        return model
+
+    found = member_folders(path)
+    return Members(
+        tuple(one(folder) for folder in found.ensemble),
+        {tag: one(folder) for tag, folder in found.by_tag.items()},
+    )
+
+
 def load_others(settings: Mapping[str, Any], device: str, precision: str) -> dict[str, Any]:
-    """Decoding settings with the models whose folders they have, and the glossary of a file. The
-    scores of a reranker are in float32, whatever the precision of search."""
+    """Decoding settings with the models whose folders they have, and the glossary of a file; an
+    ensemble of none is left out. The scores of a reranker are in float32, whatever the precision of
+    search."""
     found = dict(settings)
     if (terms := found.get("glossary")) is not None:
         found["glossary"] = Glossary.of(terms)
-    if others := found.get("ensemble"):
-        found["ensemble"] = [load(one, device, precision).freeze() for one in others]
+    if others := found.pop("ensemble", None):
+        found["ensemble"] = [load(one, device, precision, members=False).freeze() for one in others]
     if (other := found.get("language_model")) is not None:
-        found["language_model"] = load(other, device, precision).freeze()
+        found["language_model"] = load(other, device, precision, members=False).freeze()
     if (other := found.get("rerank")) is not None:
-        found["rerank"] = load(other, device).freeze()
+        found["rerank"] = load(other, device, members=False).freeze()
     return found
 
 
@@ -207,7 +232,7 @@ def _load_adapted(
     """The model beneath an adapter, with it; `use_adapter(None)` gives that model back."""
     adapter = read_adapter(path)
     beneath = find_base(adapter, base)
-    model = load(beneath, device, precision, change=change)
+    model = load(beneath, device, precision, change=change, members=False)
     for ours, theirs in zip(
         definition[1:], (model.source_tokens, model.target_tokens), strict=True
     ):

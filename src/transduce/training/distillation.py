@@ -84,7 +84,7 @@ def load_teachers(
 def _load(
     folder: str, recipe: Recipe, tokens: tuple[Tokens, Tokens], device: torch.device
 ) -> TrainableNetwork:
-    model = load(folder, str(device), "float32")
+    model = load(folder, str(device), "float32", members=False)
     place = f"train.teacher.model is {folder}"
     if model.recipe.task != recipe.task or model.recipe.audio is not None:
         raise ModelError(

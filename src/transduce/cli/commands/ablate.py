@@ -80,7 +80,7 @@ def ablate(
         check_free([] if output is None else [output], overwrite)
     elif output is None or output.suffix in FORMATS:
         raise ModelError("--prune saves a model: name its folder with --output")
-    loaded = load(model, str(pick_device(device)), precision)
+    loaded = load(model, str(pick_device(device)), precision, members=False)
     trial, corpus = make_trial(
         loaded, model, metric, split, (source, target), limit, overrides or [], dict(settings)
     )

@@ -108,7 +108,9 @@ def batch(
     if "glossary" in decode:  # its content, which a job that goes on still has
         entries = Glossary.of(decode["glossary"]).entries
         decode["glossary"] = {term: list(translations) for term, translations in entries.items()}
-    ensemble = [str(one.absolute()) for one in decode.pop("ensemble", [])]
+    ensemble = decode.pop("ensemble", None)
+    if ensemble is not None:
+        ensemble = [str(one.absolute()) for one in ensemble]
     others = {
         name: str(decode.pop(name).absolute())
         for name in ("rerank", "language_model")

@@ -93,7 +93,7 @@ def evaluate(
             "hub's cache first, and evaluate the copy"
         )
     place = str(pick_device(loading.device))
-    transducer = loading.open(model, many=True)
+    transducer = loading.open(model, many=True, settings=settings)
     folder = model if loading.engine is None else exported_folder(model, loading.engine)
     decoding = load_others(settings, place, loading.precision)
     beside = {name: decoding.pop(name) for name in ("rerank", "language_model") if name in decoding}
@@ -108,7 +108,7 @@ def evaluate(
         split=split,
         files=(source, target),
         metrics=metrics,
-        ensemble=decoding.pop("ensemble", []),
+        ensemble=decoding.pop("ensemble", None),
         with_folders=settings.get("ensemble", []),
         adapter=loading.adapter,
         beside={name: (other, settings[name]) for name, other in beside.items()},

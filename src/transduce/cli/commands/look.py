@@ -73,9 +73,10 @@ def look(
 
     check_suffix(output)
     check_free([output], overwrite)
-    models = [open_model(model, None, device, precision, adapter=adapter, base=base)]
+    # Without the other models of its folder: the page shows one network.
+    models = [open_model(model, None, device, precision, adapter=adapter, base=base, members=False)]
     if against is not None:
-        models.append(open_model(against, None, device, precision))
+        models.append(open_model(against, None, device, precision, members=False))
     asked = dict(settings)
     tags = asked.pop("tags", [])
     for one in models:

@@ -79,6 +79,8 @@ Base = Annotated[
     Path | None, typer.Option(help="Of an adapter: the model that it was trained on, if moved.")
 ]
 NONE_GIVEN: Mapping[str, Any] = {}
+NO_MODEL = Path("none")
+"""As the only one of an ensemble: the model alone, without those of its folder."""
 
 
 class OptionGroup(Protocol):
@@ -116,10 +118,17 @@ class DecodingOptions:
 
     def collected(self, values: dict[str, Any]) -> dict[str, Any]:
         return {
-            one.name: _with_lines(one.name, values[one.name]) if one.lines else values[one.name]
+            one.name: _given(one, values[one.name])
             for one in self.settings
             if values[one.name] != one.default and values[one.name] is not None
         }
+
+
+def _given(setting: Setting, value: Any) -> Any:
+    """The value of an option: with the lines of files, and none for no model."""
+    if value == [NO_MODEL]:
+        return []
+    return _with_lines(setting.name, value) if setting.lines else value
 
 
 def _with_lines(name: str, values: list[str]) -> list[str]:
@@ -180,16 +189,25 @@ class Loading:
     precision: Precision = "auto"
     workers: Workers = 0
 
-    def open(self, folder: Path, many: bool) -> Model:
-        """The model in a folder, with its worker processes; many: whether sources may be many."""
+    def open(self, folder: Path, many: bool, settings: Mapping[str, Any] = NONE_GIVEN) -> Model:
+        """The model in a folder, with its worker processes; many: whether sources may be many.
+        settings: of decoding. An ensemble among them is in place of the models of the folder."""
         processes = count_processes(self.workers, many)  # before torch is loaded
         from transduce.interop.engine import open_model
+        from transduce.tasks.members import NO_MEMBERS
 
         adapter, base = self.adapter, self.base
         model = open_model(
-            folder, self.engine, self.device, self.precision, adapter=adapter, base=base
+            folder,
+            self.engine,
+            self.device,
+            self.precision,
+            adapter=adapter,
+            base=base,
+            members="ensemble" not in settings,
         )
-        model.workers = processes
+        for one in (model, *getattr(model, "members", NO_MEMBERS).all):
+            one.workers = processes
         return model
 
 

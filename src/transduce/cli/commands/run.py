@@ -95,7 +95,9 @@ def run(
         raise ModelError("--times is for --live; for recordings, use --format json, srt or vtt")
     if printing.live and given.file is not None:
         raise DataError("--live takes a recording as an argument, not --input")
-    transducer = loading.open(model, many=given.file is not None or not given.sources)
+    transducer = loading.open(
+        model, many=given.file is not None or not given.sources, settings=settings
+    )
     from transduce.cli.input import check_tags, conllu_input
     from transduce.cli.printing import output_format, print_tagged
     from transduce.hardware import keep_loaded, pick_device

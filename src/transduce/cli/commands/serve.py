@@ -147,6 +147,9 @@ def serve(
         say(warning)
     listening = listen_together(host, port, http_processes or fitting_processes(device))
     catalogue = open_models(models, device, precision, adapter or [])
+    for served in catalogue.values():
+        if about := served.members.about():
+            say(f'{served.name} is {about}; a request with "ensemble": [] uses the first alone')
     engine = Engine(catalogue, settings.limits, chunk_ms=chunk_ms)
     keep_loaded()
     with suppress(OSError):  # a server needs no standard output

@@ -51,7 +51,7 @@ def open_start(settings: Start) -> StartModel:
     check_format(path)
     definition = read_definition(path)
     if is_adapter(path):
-        weights = weights_of(load(path).network)
+        weights = weights_of(load(path, members=False).network)
     else:
         weights = dequantize_weights(read_tensors(path / WEIGHTS)[0])
         check_sums(path, WEIGHTS)

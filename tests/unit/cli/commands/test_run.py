@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from command_line import Transduce, sentence
 from forked import Forked
+from transduce.tasks.members import write_members
+from transduce.tasks.transduce import Transducer, load
 
 
 def test_run_takes_arguments_a_file_or_standard_input(
@@ -32,6 +36,33 @@ def test_run_takes_arguments_a_file_or_standard_input(
     assert transduce("run", folder, stdin=b"\xef\xbb\xbf" + text).lines == alone
     (tmp_path / "in.txt").write_bytes(text + b"\n")
     assert transduce("run", folder, "--input", tmp_path / "in.txt").lines == alone
+
+
+def test_the_ensemble_of_a_folder_is_used_unless_it_is_switched_off(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    whole, other = tmp_path / "whole", tmp_path / "whole" / "seed-2"
+    shutil.copytree(folder, whole)
+    model = load(folder)
+    torch.manual_seed(9)
+    Transducer.create(model.recipe, model.source_tokens, model.target_tokens).save(other)
+    write_members(whole, [other])
+    sources = ["ab", "abcabc", "c", "--scores"]
+    alone = transduce("run", folder, *sources).lines
+    together = transduce("run", folder, *sources, "--ensemble", other).lines
+    assert alone != together
+    assert transduce("run", whole, *sources).lines == together
+    assert transduce("run", whole, *sources, "--ensemble", "none").lines == alone
+    assert transduce("run", whole, *sources, "--ensemble", other).lines == together
+    evaluate = ("evaluate", whole, f"data.folder={whole}", "--split", "valid")
+    assert "saved as valid-2-models" in transduce(*evaluate).err
+    assert "saved as" not in transduce(*evaluate, "--ensemble", "none").err
+    assert transduce(*evaluate, "--ensemble", "none").status == 0
+    other.rename(other.with_name("elsewhere"))
+    said = sentence(transduce("run", whole, "ab"))
+    assert "members.json names 'seed-2', but there is no" in said
+    assert "--ensemble none uses the first model alone" in said
+    assert transduce("run", whole, *sources, "--ensemble", "none").lines == alone
 
 
 def test_only_a_newline_ends_a_line(transduce: Transduce, folder: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from transduce.cli.commands.options import AdapterOption, DataOverrides, ModelArgument, Overwrite
+from transduce.terminal import say
 
 
 def export(
@@ -68,7 +69,10 @@ def export(
         return
     from transduce.interop.export import export_folder
     from transduce.interop.parity import Compared, NotCompared
+    from transduce.tasks.members import says_alone
 
+    if sentence := says_alone(model, "exported"):
+        say(sentence)
     place, parity = export_folder(
         model,
         to,
