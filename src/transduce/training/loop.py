@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,25 @@ class Trained:
     first: bool = True
     """Whether this is rank 0."""
     ensemble: tuple[Trained, ...] = ()
-    """Further runs, whose models are better together with this one: model.run(sources,
-    ensemble=[one.model for one in trained.ensemble])."""
+    """Further runs, whose models are better together with this one; `model.run` uses them."""
+    by_tag: Mapping[str, Trained] = field(default_factory=dict)
+    """Further runs, each for the sources of one tag; `model.run` uses them."""
+
+
+def end_of(state: TrainingState, recipe: Recipe) -> str | None:
+    """The recipe key whose limit a run has reached; None: it goes on."""
+    settings, patience = recipe.train, recipe.validation.patience
+    if state.step >= settings.steps:
+        return "train.steps"
+    if settings.epochs is not None and state.position.epoch >= settings.epochs:
+        return "train.epochs"
+    # The last validation belongs to the time: it is expected to take as long as the longest.
+    needed = state.elapsed + state.validation
+    if settings.minutes is not None and needed >= 60 * settings.minutes:
+        return "train.minutes"
+    if patience is not None and state.worse >= patience:
+        return "validation.patience"
+    return None
 
 
 class Run:
@@ -310,20 +327,7 @@ class Run:
         return self._end() is not None
 
     def _end(self) -> str | None:
-        """The recipe key whose limit the run has reached."""
-        state, settings = self.state, self.recipe.train
-        patience = self.recipe.validation.patience
-        if state.step >= settings.steps:
-            return "train.steps"
-        if settings.epochs is not None and state.position.epoch >= settings.epochs:
-            return "train.epochs"
-        # The last validation belongs to the time: it is expected to take as long as the longest.
-        needed = state.elapsed + state.validation
-        if settings.minutes is not None and needed >= 60 * settings.minutes:
-            return "train.minutes"
-        if patience is not None and state.worse >= patience:
-            return "validation.patience"
-        return None
+        return end_of(self.state, self.recipe)
 
     def _log(self) -> None:
         state = self.state

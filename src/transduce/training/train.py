@@ -14,7 +14,7 @@ from transduce.checksums import SUMS
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.trust import record_training_data
 from transduce.errors import TrainingError
-from transduce.hardware import describe, threads_for
+from transduce.hardware import describe, pick_device, threads_for
 from transduce.hub import is_hub_address
 from transduce.inspection.model_card import write_card
 from transduce.memory import free_memory
@@ -26,28 +26,30 @@ from transduce.tasks.folder import (
     conflicting_file,
     discard_run,
     keeps_recipe,
+    read_metrics,
     update_metrics,
 )
 from transduce.tasks.model import Change
 from transduce.tasks.model_size import check_trainable
-from transduce.tasks.transduce import kind_of
+from transduce.tasks.transduce import kind_of, load
 from transduce.training.choose_decoding import choose_decoding
 from transduce.training.distributed.processes import Processes, join
 from transduce.training.fine_tuning.start import open_start, take_over
 from transduce.training.fine_tuning.tuning import check_patterns
 from transduce.training.log import check_packages, tracker_makers
-from transduce.training.loop import Pause, Run, Trained, wall_clock
+from transduce.training.loop import Pause, Run, Trained, end_of, wall_clock
 from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import (
     check_changes,
     has_state,
+    read_state,
     recover_state,
     run_recipe,
 )
 from transduce.training.run_report import write_run_report
 
-__all__ = ["Trained", "train_recipe"]
+__all__ = ["Trained", "finished_run", "train_recipe"]
 
 
 def train_recipe(
@@ -218,6 +220,19 @@ def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
+def finished_run(folder: Path, recipe: Recipe) -> Trained | None:
+    """The run in a folder as it ended, with all that comes after its last update; None where there
+    is none, or where it would go on by this recipe."""
+    state, training = read_state(folder), read_metrics(folder).get("training")
+    if state is None or not isinstance(training, dict) or training.get("steps") != state.step:
+        return None
+    state.elapsed = float(training.get("elapsed", state.elapsed))  # with the last validation
+    if end_of(state, recipe) is None:
+        return None
+    device = str(pick_device(recipe.train.device))
+    return Trained(folder, load(folder, device, members=False), state, interrupted=False)
+
+
 def _write_metrics(run: Run, print_line: Print) -> None:
     """Write metrics.json and the model card."""
     state = run.state
@@ -227,6 +242,7 @@ def _write_metrics(run: Run, print_line: Print) -> None:
         "best_step": state.best_step,
         "best": {run.recipe.validation.metric: _number(state.best)},
         "seconds": round(state.seconds, 1),
+        "elapsed": state.elapsed,
         "parameters": sum(p.numel() for p in run.network.parameters()),
         "device": describe(run.device),
         "processes": run.ranks.count,

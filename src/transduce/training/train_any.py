@@ -9,7 +9,7 @@ from typing import Any
 from transduce.recipe import Recipe
 from transduce.tasks.model import Change
 from transduce.training.own_file.recipe import data_files
-from transduce.training.own_file.train import train_file
+from transduce.training.own_file.train import is_own_run, train_file
 from transduce.training.train import Trained, train_recipe
 
 
@@ -40,7 +40,8 @@ def train(
         folder: where the run and the model are written; None: runs/NAME.
         minutes: minutes of training, in place of train.minutes. None: as in the recipe; of data,
             10.
-        resume: continue from the checkpoint in the folder, if there is one.
+        resume: continue from the checkpoint in the folder, if there is one; of data, with all that
+            follows the first model. In place of data, its run directory may be given.
         overwrite: start over in a folder that holds a run.
         overrides: changes of the recipe, as on the command line.
         change: a function that is called with the network before its first update. It changes the
@@ -51,13 +52,17 @@ def train(
 
     Returns:
         The best model, its folder, and whether the run was interrupted. With data and enough time
-        there are further runs in `ensemble`, if their models are better together with this one:
-        `trained.model.run(sources, ensemble=[one.model for one in trained.ensemble])`.
+        there are further runs in `ensemble`, if their models are better together with this one, or
+        in `by_tag`, if each is better for the sources of its tag. The model decodes with them, as
+        `transduce.load` of the folder does.
 
     Raises:
         TransduceError: with one sentence; the folder then still holds the last good checkpoint.
     """
     paths, rest = _data(recipe, overrides)
+    if resume and isinstance(recipe, str | Path) and is_own_run(recipe):
+        folder = recipe if folder is None else folder
+        return train_file([], folder, minutes=minutes, resume=True, overrides=rest)
     if paths:
         return train_file(
             paths, folder, minutes=minutes, resume=resume, overwrite=overwrite, overrides=rest

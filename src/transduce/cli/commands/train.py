@@ -42,11 +42,23 @@ def train(
     from transduce.training.own_file.recipe import data_files
 
     paths, rest = data_files(recipe, overrides or [])
-    if paths:
+    if not paths and resume and _is_own_run(recipe):
+        output = output or Path(recipe)
+        _train_own([], rest, output, minutes, resume, overwrite)
+    elif paths:
         _train_own(paths, rest, output, minutes, resume, overwrite)
     else:
         rest += [] if minutes is None else [f"train.minutes={minutes}"]
         _train_recipe(recipe, rest, output, resume, overwrite, began)
+
+
+def _is_own_run(place: str) -> bool:
+    """Whether a folder has a run that data in place of a recipe began."""
+    if not Path(place).is_dir():
+        return False
+    from transduce.training.own_file.train import is_own_run
+
+    return is_own_run(place)
 
 
 def _train_own(
@@ -71,7 +83,7 @@ def _train_own(
         on_measured=print_metrics,
     )
     _check_finished(trained, trained.folder)
-    _print_model(trained, evaluated=not resume)
+    _print_model(trained, evaluated=True)
 
 
 def _train_recipe(
@@ -113,5 +125,9 @@ def _print_model(trained: Trained, evaluated: bool) -> None:
     if recipe.data.test is not None and not evaluated:
         print(f"  transduce evaluate {place}")
     source = "recording.wav" if recipe.audio is not None else '"..."'
-    others = "".join(f" --ensemble {one.folder}" for one in trained.ensemble)
-    print(f"  transduce run {place} {source}{others}")
+    tag = f" --tag {next(iter(trained.by_tag))}" if trained.by_tag else ""
+    print(f"  transduce run {place} {source}{tag}")
+    if trained.ensemble:
+        count = 1 + len(trained.ensemble)
+        print(f"It is an ensemble of {count} models; --ensemble none uses the first alone, and is")
+        print(f"about {count} times as fast.")

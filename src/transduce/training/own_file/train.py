@@ -7,11 +7,18 @@ from pathlib import Path
 
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.evaluation.results import Evaluation
-from transduce.recipe import Recipe
+from transduce.recipe import Recipe, load_recipe
 from transduce.storage import make_folder, write_text
-from transduce.tasks.folder import RECIPE, holds_run
+from transduce.tasks.folder import METRICS, RECIPE, holds_run
 from transduce.terminal import duration
 from transduce.training.loop import Trained
+from transduce.training.own_file.plan import (
+    has_time_left,
+    minutes_of_ensemble,
+    minutes_of_tags,
+    runs_left,
+    uses_of,
+)
 from transduce.training.own_file.recipe import (
     CHOSEN,
     chosen_for,
@@ -20,13 +27,26 @@ from transduce.training.own_file.recipe import (
     recipe_of,
     recipe_text,
 )
-from transduce.training.own_file.time_left import has_time_left, minutes_of_ensemble, spend
-from transduce.training.train import train_recipe
+from transduce.training.own_file.tags import shares_of_tags
+from transduce.training.own_file.time_left import (
+    discard_further,
+    read_compared,
+    spend,
+    steps_of,
+    write_compared,
+)
+from transduce.training.train import finished_run, train_recipe
 
 
 def print_scores(evaluation: Evaluation) -> None:
     for metric in evaluation.metrics.values():
         print(metric)
+
+
+def is_own_run(folder: str | Path) -> bool:
+    """Whether `train_file` began the run in a folder, so that it can go on with all of it."""
+    place = Path(folder)
+    return (place / CHOSEN).is_file() and (place / RECIPE).is_file() and holds_run(place)
 
 
 def train_file(
@@ -42,28 +62,64 @@ def train_file(
     """Choose a recipe for data, train it, use the time that is left, and score it on the part that
     was held out; all of it is printed.
 
-    on_measured: prints the score. Other arguments as of `transduce.train`.
+    on_measured: prints the score. resume: go on where a run in the folder was stopped, be it in the
+    first model or after it; then there may be no paths. Other arguments as of `transduce.train`.
     """
+    if resume and folder is not None and is_own_run(folder):
+        return _continue(Path(folder), list(overrides), minutes, on_measured)
     found, choice, left = chosen_for(list(paths), list(overrides), minutes)
     recipe = recipe_of(found, choice, left)
     place = Path(folder) if folder is not None else Path("runs") / recipe.name
-    if resume and holds_run(place):  # with the settings that it began with
-        return train_recipe(place / RECIPE, place, resume=True, overrides=left)
+    if resume and is_own_run(place):
+        return _continue(place, left, minutes, on_measured)
     print_found(found, choice)
     if overwrite or not holds_run(place):
         print_problems(recipe, found)
         make_folder(place)
         write_text(place / CHOSEN, recipe_text(found, choice))
+    if overwrite:
+        discard_further(place)
     # The minutes are of training: of a large file, reading alone may take longer.
-    trained = train_recipe(recipe, place, resume=resume, overwrite=overwrite, count_reading=False)
-    if trained.interrupted or not trained.first:
+    first = train_recipe(recipe, place, resume=resume, overwrite=overwrite, count_reading=False)
+    return _after_first(first, recipe, on_measured, resume=False)
+
+
+def _continue(
+    place: Path,
+    overrides: list[str],
+    minutes: float | None,
+    on_measured: Callable[[Evaluation], object],
+) -> Trained:
+    """Go on with the run in a folder, by the recipe that it began with."""
+    changed = [*overrides, *([] if minutes is None else [f"train.minutes={minutes}"])]
+    recipe = load_recipe(place / RECIPE, changed)
+    # Other changes than of the time are for the run itself to judge.
+    first = None if overrides else finished_run(place, recipe)
+    if first is None:
+        first = train_recipe(recipe, place, resume=True, count_reading=False)
+    else:
+        _print(f"The first model is finished, at update {first.state.step:,}.")
+    return _after_first(first, recipe, on_measured, resume=True)
+
+
+def _after_first(
+    first: Trained, recipe: Recipe, on_measured: Callable[[Evaluation], object], resume: bool
+) -> Trained:
+    """What follows the first model: the time that is left, and the score."""
+    if first.interrupted or not first.first:
+        return first
+    place, minutes = first.folder, recipe.train.minutes or 0.0
+    trained = spend(first, recipe, minutes, _print, resume)
+    if trained.interrupted:
         return trained
-    given = recipe.train.minutes or 0.0
-    first = trained
-    trained = spend(first, recipe, given, _print)
-    print_score(recipe, trained, on_measured)
+    scored = steps_of([trained, *trained.ensemble, *trained.by_tag.values()], place)
+    if resume and read_compared(place).get("scored") == scored:
+        _print(f"It was scored before: see {trained.folder / METRICS}.")
+    else:
+        print_score(recipe, trained, on_measured)
+        write_compared(place, {**read_compared(place), "scored": scored})
     _print("To try next:")
-    for line in next_steps(recipe, first, given, place / CHOSEN):
+    for line in next_steps(recipe, first, minutes, place / CHOSEN):
         _print(line)
     _print(f"The recipe, with the reason of each value, is {place / CHOSEN}.")
     return trained
@@ -81,13 +137,12 @@ def print_score(
     about = "" if split == "test" else ", which also chose the checkpoint"
     count = len(trained.ensemble)
     models = f", ensemble of {count + 1} models" if count else ""
+    models += ", a model for each tag" if trained.by_tag else ""
     _print(f"Held-out score ({split}{about}{models}):")
     evaluate_folder(
         trained.model,
         trained.folder,
         split=split,
-        ensemble=[one.model for one in trained.ensemble],
-        with_folders=[one.folder for one in trained.ensemble],
         on_measured=on_measured,
     )
 
@@ -111,6 +166,10 @@ def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -
             f"{state.best_step:,} of {state.step:,})"
         )
     if state.step >= steps and recipe.task == "transduce" and not has_time_left(state, minutes):
+        shares = shares_of_tags(recipe).values()
+        if shares and not uses_of(runs_left(state, minutes), False, shares).by_tag:
+            needed = minutes_of_tags(state, shares)
+            found.append(f"  a model for each tag, if it is better: --minutes {needed}")
         found.append(f"  an ensemble of seeds: --minutes {minutes_of_ensemble(state)}")
     found.append(f"  a search of the settings: transduce tune {chosen}")
     return found

@@ -31,7 +31,13 @@ from transduce.data.batches.bucketing import Position
 from transduce.errors import CheckpointError, TrainingError
 from transduce.hardware import seed_everything
 from transduce.recipe import Recipe, parse_recipe
-from transduce.storage import make_folder, missing_folder, read_tensors, write_tensors
+from transduce.storage import (
+    make_folder,
+    missing_folder,
+    read_tensor_metadata,
+    read_tensors,
+    write_tensors,
+)
 from transduce.tasks.model import needs_change
 from transduce.training.distributed.fsdp import full_tensor, shard_like
 from transduce.training.distributed.processes import Processes
@@ -182,13 +188,7 @@ def load_state(
         if average is not None:
             _restore_weights(average.weights, tensors, "average/")
         _restore_optimizer(network, optimizer, tensors)
-        values = dict(metadata["standing"])
-        values["position"] = Position(**values["position"])
-        values["window"] = LogWindow.from_json(values["window"])
-        values["guard"] = NanGuard(**values["guard"])
-        values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
-        values.setdefault("elapsed", values["seconds"])  # a run of an earlier version
-        state = TrainingState(**values)
+        state = _state_of(metadata)
         if ranks.first:
             _restore_random(tensors, metadata)
         elif not _restore_random_of(ranks, tensors, metadata):
@@ -199,6 +199,25 @@ def load_state(
             f"the checkpoint {folder / STATE} does not fit this recipe ({error}); resume with the "
             f"recipe it was trained with, or start over with --overwrite"
         ) from None
+
+
+def _state_of(metadata: Mapping[str, Any]) -> TrainingState:
+    values = dict(metadata["standing"])
+    values["position"] = Position(**values["position"])
+    values["window"] = LogWindow.from_json(values["window"])
+    values["guard"] = NanGuard(**values["guard"])
+    values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
+    values.setdefault("elapsed", values["seconds"])  # a run of an earlier version
+    return TrainingState(**values)
+
+
+def read_state(folder: Path) -> TrainingState | None:
+    """The state in the newest checkpoint, without its tensors; None: there is none, or it cannot be
+    read."""
+    try:
+        return _state_of(read_tensor_metadata(folder / STATE))
+    except (CheckpointError, KeyError, TypeError, ValueError):
+        return None
 
 
 def saved_recipe(folder: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ from transduce.automatic import Machine
 from transduce.data.doctor import check
 from transduce.errors import DataError
 from transduce.recipe import load_recipe
+from transduce.tasks.folder import WEIGHTS
+from transduce.tasks.transduce import load
 from transduce.training import loop
 from transduce.training import train as transduce_train
+from transduce.training.own_file import plan, time_left
 from transduce.training.own_file import recipe as own_file
-from transduce.training.own_file import time_left
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +128,7 @@ def test_several_processes_need_a_recipe(
 def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_left, "MAX_MODELS", 2)
+    monkeypatch.setattr(plan, "MAX_MODELS", 2)
     small = ["train.steps=4", "model.width=8", "train.batch_tokens=64", "validation.every=4"]
     small += ["decode.max_ratio=1", "decode.max_extra=1"]
     ended = transduce("train", "pairs.tsv", "--minutes", "2", *small)
@@ -137,8 +141,8 @@ def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     for rival in ("2 seeds, each alone", "ensemble of 2", "distilled into one", "Kept: "):
         assert rival in ended.out
     kept = "Kept: the ensemble" in ended.out
-    assert ("--ensemble runs/pairs/seed-2" in ended.out) == kept
-    assert ("ensemble of 2 models" in ended.out) == kept
+    assert ("It is an ensemble of 2 models; --ensemble none" in ended.out) == kept
+    assert Path("runs/pairs/members.json").is_file() == kept
     assert "Held-out score (test" in ended.out
     assert "exact match" in ended.out
     assert "To try next:" in ended.out
@@ -147,8 +151,65 @@ def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     assert again.model.width == 8
     said = sentence_at_the_end(transduce("train", "pairs.tsv").err)
     assert "runs/pairs already holds a run" in said
-    resumed = transduce("train", "pairs.tsv", "--resume")  # with the settings that it began with
-    assert resumed.status == 0, resumed.err
+    for given in ("pairs.tsv", "runs/pairs"):  # with the settings that it began with
+        monkeypatch.setattr(time_left, "train_recipe", None)  # nothing is trained again
+        resumed = transduce("train", given, "--resume")
+        assert resumed.status == 0, resumed.err
+        assert "The first model is finished, at update 4." in resumed.out
+        assert "Kept, as compared before: " in resumed.out
+        assert "It was scored before: " in resumed.out
+
+
+PLACES = [f"{a}{b}" for a in "mnprst" for b in "aeiouxyz"]
+
+
+@pytest.mark.slow  # half a minute: seven trainings each
+@pytest.mark.parametrize("by", ["ensemble", "by_tag"])
+def test_what_was_kept_is_used_by_every_command(
+    transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """The better one is decided here: tiny models are all as bad."""
+    words = [f"{a}{b}{c}" for a in "bdfgkl" for b in ("ana", "eri", "ilo") for c in PLACES]
+    rows = [("odd", word, word[::-1]) for word in words[::2]]
+    rows += [("even", word, word.upper()) for word in words[1::2]]
+    lines = ["language\tsource\ttarget", *("\t".join(row) for row in rows)]
+    Path("two.tsv").write_text("\n".join(lines), "utf-8")
+
+    def best(rivals: list[time_left.Rival], *rest: object) -> time_left.Rival:
+        return next(one for one in rivals if getattr(one, by))
+
+    monkeypatch.setattr(plan, "MAX_MODELS", 2)
+    monkeypatch.setattr(plan, "DISTILLED_FROM", 1e9)
+    monkeypatch.setattr(time_left, "best_of", best)
+    small = ["train.steps=40", "model.width=8", "train.batch_tokens=64", "validation.every=40"]
+    small += ["validation.limit=40", "validation.decoding=fixed", "decode.beam=1"]
+    ended = transduce("train", "two.tsv", "--minutes", "9", *small)
+    assert ended.status == 0, ended.err
+    said = {"ensemble": "ensemble of 2 models", "by_tag": "a model for each tag"}[by]
+    assert f"Held-out score (test, {said})" in ended.out
+    first = load("runs/two", members=False)
+    sources = [f"<{tag}> {word}" for word in words[:10] for tag in ("odd", "even")]
+    if by == "ensemble":
+        assert json.loads(Path("runs/two/members.json").read_text()) == {"ensemble": ["seed-2"]}
+        expected = first.run(sources, ensemble=[load("runs/two/seed-2")])
+    else:
+        assert 'transduce run runs/two "..." --tag even' in ended.out
+        of_tag = [load(f"runs/two/fine-tuned/{tag}") for tag in ("odd", "even")]
+        expected = [of_tag[n % 2].run([source])[0] for n, source in enumerate(sources)]
+    texts = [output.text for output in expected]
+    assert [output.text for output in load("runs/two").run(sources)] == texts
+    assert transduce("run", "runs/two", *sources).lines == texts
+    alone = transduce("run", "runs/two", *sources, "--ensemble", "none")
+    assert alone.lines == [output.text for output in first.run(sources)]
+    shutil.rmtree("runs/two/seed-2" if by == "ensemble" else "runs/two/fine-tuned")
+    broken = transduce("run", "runs/two", "bana")
+    assert broken.status == 2
+    assert "members.json names" in sentence_at_the_end(broken.err)
+    assert transduce("run", "runs/two", *sources, "--ensemble", "none").lines == alone.lines
+    again = transduce("train", "two.tsv", "--overwrite", "--minutes", "0.001", *small)
+    assert again.status == 0, again.err
+    assert not Path("runs/two/members.json").exists()
+    assert not (Path("runs/two/by-tag/odd") / WEIGHTS).exists()
 
 
 def test_python_trains_a_file_too(

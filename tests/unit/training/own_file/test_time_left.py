@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from transduce.data.text.pairs import read_pairs
+from transduce.errors import TrainingError
 from transduce.evaluation.metrics import Measured
-from transduce.recipe import Recipe, read_recipe
+from transduce.recipe import Columns, Recipe, read_recipe
+from transduce.recipe.corpus import Where
+from transduce.tasks.folder import MEMBERS
+from transduce.tasks.generate import GenerativeModel
 from transduce.training.loop import Trained
 from transduce.training.own_file import time_left
-from transduce.training.own_file.time_left import (
-    Rival,
-    best_of,
-    can_teach,
-    report,
-    spend,
-    uses_of,
-)
+from transduce.training.own_file.plan import Uses, can_teach, uses_of
+from transduce.training.own_file.tags import folders_of, shares_of_tags
+from transduce.training.own_file.time_left import COMPARED, TITLES, Rival, best_of, report, spend
 from transduce.training.own_file.train import next_steps
 
 
@@ -30,8 +33,28 @@ from transduce.training.own_file.train import next_steps
 def test_what_the_time_of_so_many_runs_is_used_for(
     runs: float, seeds: int, distilled: bool
 ) -> None:
-    assert uses_of(runs, distills=True) == (seeds, distilled)
-    assert uses_of(runs, distills=False) == (min(int(runs), 4), False)
+    assert uses_of(runs, distills=True) == Uses(seeds=seeds, distilled=distilled)
+    assert uses_of(runs, distills=False) == Uses(seeds=min(int(runs), 4))
+
+
+@pytest.mark.parametrize(
+    ("runs", "shares", "uses"),
+    [
+        (0.4, (0.5, 0.5), Uses()),
+        (0.5, (0.5, 0.5), Uses(fine_tuned=True)),
+        (1.4, (0.5, 0.5), Uses(fine_tuned=True)),  # not a seed: less than a run is left
+        (1.5, (0.5, 0.5), Uses(fine_tuned=True, by_tag=True)),
+        (2.5, (0.5, 0.5), Uses(fine_tuned=True, by_tag=True, seeds=1)),
+        (5.5, (0.5, 0.5), Uses(fine_tuned=True, by_tag=True, seeds=2, distilled=True)),
+        (1.5, (0.1, 0.9), Uses(fine_tuned=True)),  # few rows need more than their share
+        (2.4, (0.1,) * 10, Uses(fine_tuned=True, seeds=1)),
+    ],
+)
+def test_models_for_tags_come_before_seeds(
+    runs: float, shares: tuple[float, ...], uses: Uses
+) -> None:
+    assert uses_of(runs, distills=True, shares=shares) == uses
+    assert uses.any == (uses != Uses())
 
 
 def test_recordings_and_copies_are_not_distilled() -> None:
@@ -80,6 +103,29 @@ def test_the_better_of_ensemble_and_distilled_model_is_kept() -> None:
     assert best_of([singles[0], together, student], singles, "exact") is together
 
 
+@pytest.mark.parametrize(("right", "kept"), [(59, False), (62, False), (80, True)])
+def test_models_for_the_tags_must_be_clearly_better(right: int, kept: bool) -> None:
+    """62 of 100 in place of 60 may be chance."""
+    first = rival("the first model", 60)
+    by_tag = replace(rival("fine-tuned for each tag", right), by_tag={"de": first.trained})
+    best = best_of([first, by_tag], [first], "exact")
+    assert best is (by_tag if kept else first)
+    text = "\n".join(report([first, by_tag], [first], "exact", 100, best))
+    assert ("may be chance" in text) is (right != 80)
+    said = "the models fine-tuned" if kept else "one model for all, as nothing is better than it"
+    assert f"Kept: {said}" in text
+    assert "seeds, each alone" not in text
+    ensemble = rival("ensemble of 2", 81, 1)
+    assert best_of([first, by_tag, ensemble], [first], "exact") is ensemble
+
+
+def test_the_report_has_the_tags_where_they_are_few() -> None:
+    first = replace(rival("the first model", 60), of_tags={"de": 50.0, "fr": 70.0})
+    by_tag = replace(rival("fine-tuned for each tag", 80), by_tag={"de": first.trained})
+    text = "\n".join(report([first, by_tag], [first], "exact", 100, by_tag))
+    assert "one model for all         60.00 (de 50.00, fr 70.00)\n" in text
+
+
 def test_the_report_calls_nothing_better_than_it_is() -> None:
     singles = [rival("seed 1", 60), rival("seed 2", 70)]
     together = rival("ensemble of 2", 62, 1)
@@ -108,6 +154,52 @@ def run_of(folder: Path, recipe: Recipe, step: int, elapsed: float = 60.0) -> Tr
     return Trained(folder, model, state, interrupted=False)
 
 
+Given = list[tuple[str, Recipe]]
+
+
+def recipe_for(minutes: float, **data: Any) -> Recipe:
+    parts = {part: {"name": "cmudict", "split": part} for part in ("train", "valid")}
+    settings = {"steps": 100, "minutes": minutes, "r_drop": 1.0}
+    made = {"data": parts | data, "train": settings, "validation": {"decoding": "chosen"}}
+    return read_recipe(made)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> tuple[Given, list[str], dict[str, Any]]:
+    """What is trained, what is measured, and settings: the run that a person interrupts, and those
+    that have ended."""
+    given: Given = []
+    measured: list[str] = []
+    settings: dict[str, Any] = {"interrupted": None, "ended": {}}
+
+    def name_of(folder: Path) -> str:
+        return "/".join(folder.parts[folder.parts.index("run") + 1 :])
+
+    def trained(recipe: Recipe, folder: Path, **asked: bool) -> Trained:
+        place = name_of(folder)
+        given.append((place, recipe))
+        if place == settings["interrupted"]:
+            return replace(run_of(folder, recipe, 50), interrupted=True)
+        settings["ended"][place] = run_of(folder, recipe, 100)
+        return settings["ended"][place]
+
+    def measure(name: str, run: Trained, items: Any, metric: str) -> Rival:
+        measured.append(name)
+        found = rival("", 60 + len(run.ensemble)).measured
+        return Rival(name, run, run.ensemble, found, run.by_tag)
+
+    monkeypatch.setattr(time_left, "train_recipe", trained)
+    monkeypatch.setattr(
+        time_left, "finished_run", lambda folder, recipe: settings["ended"].get(name_of(folder))
+    )
+    monkeypatch.setattr(time_left, "_items", lambda recipe, model: [None] * 9)
+    monkeypatch.setattr(time_left, "_measured", measure)
+    return given, measured, settings
+
+
+Runs = tuple[Given, list[str], dict[str, Any]]
+
+
 @pytest.mark.parametrize(
     ("step", "minutes", "folders"),
     [
@@ -118,28 +210,12 @@ def run_of(folder: Path, recipe: Recipe, step: int, elapsed: float = 60.0) -> Tr
     ],
 )
 def test_further_seeds_have_the_time_that_is_left(
-    step: int, minutes: float, folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: int, minutes: float, folders: list[str], tmp_path: Path, runs: Runs
 ) -> None:
-    data = {part: {"name": "cmudict", "split": part} for part in ("train", "valid")}
-    settings = {"steps": 100, "minutes": minutes, "r_drop": 1.0}
-    recipe = read_recipe({"data": data, "train": settings, "validation": {"decoding": "chosen"}})
-    given: list[tuple[str, Recipe]] = []
-
-    def trained(again: Any, folder: Path, **settings: bool) -> Trained:
-        given.append((folder.name, read_recipe(again)))
-        return run_of(folder, read_recipe(again), 100)
-
-    monkeypatch.setattr(time_left, "train_recipe", trained)
-    monkeypatch.setattr(time_left, "_items", lambda recipe, model: [None] * 9)
-    monkeypatch.setattr(
-        time_left,
-        "_measured",
-        lambda name, run, others, items, metric: Rival(
-            name, run, others, rival("", 60 + len(others)).measured
-        ),
-    )
-    first = run_of(tmp_path, recipe, step)
-    ended = spend(first, recipe, minutes, lambda line: None)
+    given, _, _ = runs
+    recipe, folder = recipe_for(minutes), tmp_path / "run"
+    folder.mkdir()
+    ended = spend(run_of(folder, recipe, step), recipe, minutes, lambda line: None)
     assert [name for name, _ in given] == folders
     assert [again.seed for _, again in given] == list(range(2, 2 + len(folders)))
     left = [60 * (again.train.minutes or 0) for _, again in given]
@@ -148,11 +224,130 @@ def test_further_seeds_have_the_time_that_is_left(
     if folders[-1:] == ["distilled"]:
         teacher = given[-1][1].train.teacher
         assert teacher is not None
-        assert teacher.models == [str(tmp_path), *(str(tmp_path / one) for one in folders[:-1])]
+        assert teacher.models == [str(folder), *(str(folder / one) for one in folders[:-1])]
         assert given[-1][1].train.r_drop == 0
     seeds = [name for name in folders if name.startswith("seed")]
     assert [one.folder.name for one in ended.ensemble] == seeds
-    assert ended.folder == tmp_path
+    assert ended.folder == folder
+    if seeds:
+        assert json.loads((folder / MEMBERS).read_text()) == {"ensemble": seeds}
+        assert isinstance(ended.model, GenerativeModel)
+        assert ended.model.members.ensemble == tuple(one.model for one in ended.ensemble)
+
+
+def test_a_slow_seed_leaves_no_time_for_another(tmp_path: Path, runs: Runs) -> None:
+    given, _, settings = runs
+    recipe, folder = recipe_for(5), tmp_path / "run"
+    folder.mkdir()
+    settings["ended"]["seed-2"] = run_of(folder / "seed-2", recipe, 100, elapsed=215.0)
+    spend(run_of(folder, recipe, 100), recipe, 5, lambda line: None, resume=True)
+    assert not given  # 25 s are left, and a run takes 60
+
+
+def tagged_file(folder: Path, rows: int = 600, **cells: str) -> Recipe:
+    """A table with the tags de and fr, and its recipe."""
+    lines = [f"{'de' if n % 2 else 'fr'}{cells.get('more', '')}\tw{n}\tx{n}" for n in range(rows)]
+    (folder / "two.tsv").write_text("\n".join(lines), "utf-8")
+    corpus = {"file": "two.tsv", "tags": 0, "source": 1, "target": 2, "header": False}
+    parts = {"train": {**corpus, "split": "0-80%"}, "valid": {**corpus, "split": "80-100%"}}
+    return recipe_for(12, **parts, folder=str(folder))
+
+
+STAGES = ["fine-tuned/de", "fine-tuned/fr", "by-tag/de", "by-tag/fr"]
+STAGES += ["seed-2", "seed-3", "seed-4", "seed-5", "distilled"]
+
+
+def test_the_models_for_tags(tmp_path: Path, runs: Runs) -> None:
+    given, measured, _ = runs
+    recipe, folder = tagged_file(tmp_path), tmp_path / "run"
+    folder.mkdir()
+    said: list[str] = []
+    spend(run_of(folder, recipe, 100), recipe, 12, said.append)
+    assert [name for name, _ in given] == STAGES
+    assert "fine-tuned for each tag, and one for each tag alone, then 4 more seeds" in said[0]
+    for name, again in given[:4]:
+        strategy, tag = name.split("/")
+        for corpus in (again.data.train, again.data.valid):
+            assert isinstance(corpus, Columns)
+            assert corpus.where == Where(column=0, value=tag)
+            assert [pair.tags for pair in islice(read_pairs(corpus, str(tmp_path)), 3)] == [
+                (tag,)
+            ] * 3
+        tuned = strategy == "fine-tuned"
+        assert again.train.steps == pytest.approx(25 if tuned else 50, abs=2)
+        assert again.train.minutes == pytest.approx(0.5 if tuned else 1.0, abs=0.05)
+        assert (again.train.start is not None) is tuned
+        assert again.train.lr == pytest.approx((0.3 if tuned else 1.0) * recipe.train.lr)
+        both = again.data.tokens.both
+        assert tuned or both is None or both.file == str(folder / "target.tokens.json")
+    assert measured[:3] == ["the first model", *TITLES.values()]
+
+
+@pytest.mark.parametrize("more", [";PL", ""])
+def test_what_has_no_models_for_tags(tmp_path: Path, more: str) -> None:
+    """Features of a word, or too few rows of a tag."""
+    assert shares_of_tags(tagged_file(tmp_path)) == pytest.approx({"de": 0.5, "fr": 0.5}, abs=0.05)
+    assert not shares_of_tags(tagged_file(tmp_path, rows=600 if more else 300, more=more))
+
+
+def test_tags_that_cannot_be_names_of_folders() -> None:
+    assert folders_of(["de", "pt_BR"]) == {"de": "de", "pt_BR": "pt_BR"}
+    assert folders_of(["../a", "x/y"]) == {"../a": "_a", "x/y": "x_y"}
+    assert folders_of(["a/b", "a.b"]) == {"a/b": "1-a_b", "a.b": "2-a_b"}
+
+
+@pytest.mark.parametrize("stopped", ["fine-tuned/fr", "by-tag/de", "seed-2", "seed-5", "distilled"])
+def test_what_was_stopped_goes_on_and_nothing_is_done_twice(
+    tmp_path: Path, runs: Runs, stopped: str
+) -> None:
+    given, measured, settings = runs
+    recipe, folder = tagged_file(tmp_path), tmp_path / "run"
+    folder.mkdir()
+    first = run_of(folder, recipe, 100)
+    settings["interrupted"] = stopped
+    said: list[str] = []
+    halted = spend(first, recipe, 12, said.append)
+    assert halted.interrupted
+    assert halted.folder == folder  # what is resumed
+    assert halted.state.step == 50
+    assert f"Stopped in {folder / stopped}." in said[-1]
+    assert not measured
+    assert not (folder / COMPARED).exists()
+    before, settings["interrupted"] = list(given), None
+    given.clear()
+    ended = spend(first, recipe, 12, said.append, resume=True)
+    assert [name for name, _ in before] == STAGES[: STAGES.index(stopped) + 1]
+    assert [name for name, _ in given] == STAGES[STAGES.index(stopped) :]
+    assert before[-1][1] == given[0][1]  # the same recipe: it resumes exactly
+    assert not ended.interrupted
+    count = len(measured)
+    given.clear()
+    again = spend(first, recipe, 12, said.append, resume=True)
+    assert not given
+    assert len(measured) == count
+    assert said[-1] == "Kept, as compared before: ensemble of 5."
+    assert [one.folder for one in again.ensemble] == [one.folder for one in ended.ensemble]
+
+
+def test_what_could_not_be_trained_costs_nothing_else(
+    tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, measured, _ = runs
+    trained = time_left.train_recipe
+
+    def failing(recipe: Recipe, folder: Path, **asked: bool) -> Trained:
+        if folder.parent.name == "by-tag":
+            raise TrainingError("the disk is full")
+        return trained(recipe, folder, **asked)
+
+    monkeypatch.setattr(time_left, "train_recipe", failing)
+    recipe, folder = tagged_file(tmp_path), tmp_path / "run"
+    folder.mkdir()
+    said: list[str] = []
+    spend(run_of(folder, recipe, 100), recipe, 12, said.append)
+    assert "It could not: the disk is full." in said
+    assert [name for name, _ in given] == [one for one in STAGES if "by-tag" not in one]
+    assert "one for each tag alone" not in measured
 
 
 @pytest.mark.parametrize(
