@@ -31,6 +31,10 @@ from transduce.models.encoders import (
     RecurrentEncoder,
     TransformerEncoder,
 )
+from transduce.models.hard_monotonic import (
+    HardMonotonicCopyingEncoderDecoder,
+    HardMonotonicEncoderDecoder,
+)
 from transduce.models.label_network import LabelNetwork, assemble_label_network, build_pool
 from transduce.models.language_model import LanguageModelNetwork, assemble_language_model
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
@@ -83,13 +87,16 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
         head = tied_head(front, decoder, width, ties, settings.output_bias)
     except ValueError as error:
         raise ModelError(str(error)) from None
+    monotonic = getattr(settings.decoder, "hard_monotonic", False)
     if settings.copies:
         assert isinstance(decoder, RecurrentDecoder | TransformerDecoder)
         assert vocabulary.copied_as is not None
         parts = (front, encoder, decoder, head, width, vocabulary.copied_as)
-        network: EncoderDecoder = CopyingEncoderDecoder(*parts).built()
+        copying = HardMonotonicCopyingEncoderDecoder if monotonic else CopyingEncoderDecoder
+        network: EncoderDecoder = copying(*parts).built()
     else:
-        network = EncoderDecoder(front, encoder, decoder, head).built()
+        kind = HardMonotonicEncoderDecoder if monotonic else EncoderDecoder
+        network = kind(front, encoder, decoder, head).built()
     network.source_end = settings.source_end
     return network
 

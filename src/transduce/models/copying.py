@@ -60,6 +60,7 @@ class CopyingEncoderDecoder(EncoderDecoder):
     2017). Attention is that of a recurrent decoder, or of the last layer of a Transformer, the mean
     over its heads."""
 
+    plain_steps = False
     decoder: RecurrentDecoder | TransformerDecoder
     copied_as_V: Tensor
 
@@ -192,7 +193,7 @@ class CopyingEncoderDecoder(EncoderDecoder):
             source_BS, target_BT, self.copies(source_BS), hidden_BS.repeat(draws, 1), self.sizes
         )
 
-    def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> CopyingState:
+    def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
         assert memory.copies_BS is not None
         state = self.decoder.start(memory)
         state.keeps_attention = True

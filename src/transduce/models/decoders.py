@@ -326,7 +326,7 @@ class RecurrentDecoder(nn.Module):
         outputs_BTD, state.layers = self.recurrent(x_BTD, state.layers or None)
         if state.attention_state is not None:
             state.attention_state.query_BD = outputs_BTD[:, -1]
-        return self._say(outputs_BTD, self._attend(outputs_BTD, state, watch)), state
+        return self.predicted(outputs_BTD, self._attend(outputs_BTD, state, watch)), state
 
     def _advance(self, x_BD: Tensor, state: RecurrentState, watch: Watch = None) -> Tensor:
         context_BD = None
@@ -340,7 +340,7 @@ class RecurrentDecoder(nn.Module):
             state.attention_state.query_BD = output_BD
         if context_BD is None:
             context_BD = self._attend(output_BD[:, None], state, watch).squeeze(1)
-        return self._say(output_BD, context_BD)
+        return self.predicted(output_BD, context_BD)
 
     def _attend(self, query_BTD: Tensor, state: RecurrentState, watch: Watch = None) -> Tensor:
         attention_state = state.attention_state
@@ -357,7 +357,7 @@ class RecurrentDecoder(nn.Module):
             context = self.attention(query_BTD, *source, **kept)
         return context
 
-    def _say(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:
+    def predicted(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:
         """h̃_t = tanh(W [h_t; c_t]) (Luong et al. 2015, equation 5)."""
         if self.readout is not None:
             output_BTD = torch.tanh(self.readout(torch.cat([output_BTD, context_BTD], dim=-1)))

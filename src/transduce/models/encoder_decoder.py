@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -78,6 +80,10 @@ class Head(nn.Module):
 
 class EncoderDecoder(TrainableNetwork):
     """An encoder-decoder, trained by `loss` and decoded by `start` and `step`."""
+
+    plain_steps: ClassVar[bool] = True
+    """Whether a step is one of the decoder and its head alone, which others may compute instead:
+    the C library, CUDA graphs."""
 
     def __init__(
         self,

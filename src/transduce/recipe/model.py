@@ -277,6 +277,11 @@ class RecurrentDecoder(Section):
         description="where the context vector enters: the next input (input feeding), the output, "
         "or both",
     )
+    hard_monotonic: bool = Field(
+        False,
+        description="exact hard monotonic attention (Wu & Cotterell 2019): each token comes from "
+        "one source position, which never goes back; for words, letter by letter",
+    )
     copying: bool = Field(
         False,
         description="copy tokens from the source, also such as training never saw: attention is "

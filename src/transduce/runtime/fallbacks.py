@@ -7,6 +7,7 @@ from torch import nn
 from transduce.errors import warn_once
 from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import TransformerDecoder
+from transduce.models.hard_monotonic import HardMonotonicEncoderDecoder
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.runtime.c_library import library
 
@@ -15,6 +16,8 @@ def unsupported(network: nn.Module) -> str | None:
     """What a network has that only its own modules compute; None where it is plain."""
     if isinstance(network, CopyingEncoderDecoder):
         return "copying from the source (model.decoder.copying)"
+    if isinstance(network, HardMonotonicEncoderDecoder):
+        return "hard monotonic attention (model.decoder.hard_monotonic)"
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
     if any(one.relative is not None for one in attentions):
         return "relative positions"
@@ -28,8 +31,8 @@ def warn_of_torch_steps(network: nn.Module) -> None:
 
     Where the C library itself is missing, that was told when it was looked for.
     """
-    reason, copies = unsupported(network), isinstance(network, CopyingEncoderDecoder)
-    slower = copies or isinstance(getattr(network, "decoder", None), TransformerDecoder)
+    reason, plain = unsupported(network), getattr(network, "plain_steps", True)
+    slower = not plain or isinstance(getattr(network, "decoder", None), TransformerDecoder)
     if slower and reason and library():
         warn_once(
             f"search runs in torch and not in the C library, which would be faster: it does not "

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.language_model import LanguageModelNetwork
@@ -29,7 +28,7 @@ Network = TypeVar("Network", EncoderDecoder, LanguageModelNetwork)
 
 def steps_of(network: Network) -> CTransformerSteps | CRecurrentSteps | Network:
     """The decoding steps of a packed network."""
-    if isinstance(network, CopyingEncoderDecoder):
+    if isinstance(network, EncoderDecoder) and not network.plain_steps:
         return network
     if has_c_transformer_steps(network):
         return CTransformerSteps(network)

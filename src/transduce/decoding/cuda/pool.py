@@ -24,7 +24,6 @@ from transduce.decoding.search.continuous_batching import (
 )
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.models import EncoderDecoder
-from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoder_output import EncoderOutput
 from transduce.models.encoders import TransformerEncoder
@@ -53,7 +52,7 @@ def has_cuda_search(network: EncoderDecoder) -> bool:
     encoder of recordings may be any, as it runs outside the graphs."""
     if not next(network.parameters()).is_cuda or not network.as_built:
         return False
-    if isinstance(network, CopyingEncoderDecoder):
+    if not network.plain_steps:
         return False
     recorded: list[torch.nn.Module] = [network.decoder]
     if not isinstance(network, SpeechEncoderDecoder):
