@@ -359,7 +359,14 @@ class RunKeywords(TypedDict, total=False):
         ),
     ]
     language_model: Annotated[
-        Any, Setting(None, "Shallow fusion with this language model.", search=False, model=True)
+        Any,
+        Setting(
+            None,
+            "Shallow fusion with this language model; for the command line also an n-gram model, a "
+            "file .arpa or .arpa.gz.",
+            search=False,
+            model=True,
+        ),
     ]
     lm_weight: Annotated[
         float,

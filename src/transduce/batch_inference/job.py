@@ -23,6 +23,7 @@ from transduce.batch_inference.inputs import (
 from transduce.batch_inference.rows import GROUP_LINES
 from transduce.batch_inference.writers import ENDINGS, Cells
 from transduce.checksums import digest_of
+from transduce.decoding.combine.ngram import is_arpa
 from transduce.errors import CheckpointError, DataError, ModelError
 from transduce.storage import locked, make_folder, remove_stale, write_text
 from transduce.tasks.folder import RECIPE, TOKENS, missing_weights_message
@@ -142,8 +143,10 @@ def digests_of(model: str, settings: Settings) -> list[str]:
 
 
 def digest_of_model(folder: Path, members: Sequence[Path] = ()) -> str:
-    """SHA-256 of recipe, vocabularies and weights, also of an exported model. Raises ModelError."""
+    """SHA-256 of recipe, vocabularies and weights, also of an exported model, or of the file of an
+    n-gram model. Raises ModelError."""
     weights = sorted({path for pattern in WEIGHTS for path in folder.glob(pattern)})
+    weights = [folder] if is_arpa(folder) else weights
     if not weights:
         raise ModelError(missing_weights_message(folder))
     weights += [path for one in members for path in sorted(one.glob("*.safetensors"))]

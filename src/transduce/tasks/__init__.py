@@ -7,6 +7,7 @@ docs/guides/tasks.md describes the tasks.
 of `GenerativeModel` too, with the keywords of `DecodingSettings`, and return an `Output`.
 """
 
+from transduce.decoding.combine.ngram import NgramModel
 from transduce.decoding.encode import Encoding
 from transduce.decoding.output import Output, Score
 from transduce.decoding.settings import Settings as DecodingSettings
@@ -26,6 +27,7 @@ __all__ = [
     "GenerativeModel",
     "LanguageModel",
     "Model",
+    "NgramModel",
     "Output",
     "Score",
     "SpeechModel",

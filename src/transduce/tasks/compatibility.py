@@ -47,17 +47,22 @@ def check_generates(model: Model, generates: type[Model], use: str) -> None:
 
 def check_language_model(model: Model, language: Model) -> None:
     """Raise ModelError where a language model cannot be fused with a model (shallow fusion)."""
-    if model.recipe.model.copies:
-        raise ModelError(
-            "a language model has no probabilities of tokens that are copied from the source "
-            "(model.decoder.copying); leave it out, or use it to rerank"
-        )
+    check_no_copies(model)
     if language.target_tokens.to_json() != model.target_tokens.to_json():
         raise ModelError(
             "the language model has another vocabulary than the model's target; train it with "
             "the same (data.tokens: {both: {file: MODEL/target.tokens.json}})"
         )
     _check_device("the language model", language, "the model", model)
+
+
+def check_no_copies(model: Model) -> None:
+    """Raise ModelError where no language model can be fused with a model."""
+    if model.recipe.model.copies:
+        raise ModelError(
+            "a language model has no probabilities of tokens that are copied from the source "
+            "(model.decoder.copying); leave it out, or use it to rerank"
+        )
 
 
 def _check_device(name: str, other: Model, to: str, first: Model) -> None:

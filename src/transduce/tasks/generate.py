@@ -29,6 +29,8 @@ from transduce.decoding.combine.bidirectional import (
 )
 from transduce.decoding.combine.ctc_and_lm import ShallowFusion
 from transduce.decoding.combine.ensemble import Ensemble
+from transduce.decoding.combine.ngram import NgramModel
+from transduce.decoding.combine.ngram_fusion import PlaceSteps, scorer_of
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEG_INF
@@ -55,6 +57,7 @@ from transduce.tasks.compatibility import (
     check_finite,
     check_generates,
     check_language_model,
+    check_no_copies,
 )
 from transduce.tasks.members import NO_MEMBERS, Members, settings_of, shared_out
 from transduce.tasks.model import Model, check_sources, inference
@@ -392,7 +395,7 @@ class Decoder:
         glossary: Terms | Glossary = None,
         ensemble: Sequence[GenerativeModel] | None = None,
         rerank: GenerativeModel | None = None,
-        language_model: GenerativeModel | None = None,
+        language_model: GenerativeModel | NgramModel | None = None,
         observer: RunObserver | None = None,
         **settings: Any,
     ) -> list[Output]:
@@ -469,7 +472,7 @@ class Decoder:
             raise ModelError(
                 f"{self.model.engine.name} does not show attention; leave out the engine"
             )
-        extra = [] if language_model is None else [language_model]
+        extra = [language_model] if isinstance(language_model, GenerativeModel) else []
         with inference(self.model, *ensemble, *extra):
             found = self.model.engine.decode(task, asked) if self.model.engine else task.run(asked)
         if chosen.bidirectional:
@@ -523,7 +526,7 @@ class Decoder:
                     ],
                     context,
                 )
-        if language_model is not None and language_model._lenses:
+        if isinstance(language_model, GenerativeModel) and language_model._lenses:
             language_model._record_fused(
                 [
                     (
@@ -608,16 +611,18 @@ class Decoder:
         self,
         settings: Settings,
         ensemble: Sequence[GenerativeModel],
-        language_model: GenerativeModel | None = None,
+        language_model: GenerativeModel | NgramModel | None = None,
         contexts: Sequence[CallContext] | None = None,
     ) -> BatchDecoder:
         """Search with these settings: by one model or by several, with the constraints of all
         sources."""
         models = [self.model, *ensemble]
         contexts = list(contexts or [NO_CONTEXT] * len(models))
-        if language_model is not None:
+        checked = list(models)
+        if language_model is not None and not isinstance(language_model, NgramModel):
             check_generates(language_model, GenerativeModel, "as a language model")
-        for model in [*models, *([] if language_model is None else [language_model])]:
+            checked.append(language_model)
+        for model in checked:
             model._check_packed()
         engine = next((model.engine for model in models if model.engine), None)
         others = ensemble or language_model
@@ -701,8 +706,12 @@ class Decoder:
         return with_glossary(include, glossary, texts, self.model.target_tokens)
 
     def _with_language_model(
-        self, own: Stepper, language: GenerativeModel, settings: Settings
+        self, own: Stepper, language: GenerativeModel | NgramModel, settings: Settings
     ) -> Stepper:
+        if isinstance(language, NgramModel):
+            check_no_copies(self.model)
+            scorer = scorer_of(language, self.model.target_tokens, self.model.device)
+            return ShallowFusion(own, PlaceSteps(scorer), settings.lm_weight, scorer.endless)
         stepper, endless = language._language_model_stepper(settings)
         check_language_model(self.model, language)
         return ShallowFusion(own, stepper, settings.lm_weight, endless)

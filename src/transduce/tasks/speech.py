@@ -16,6 +16,9 @@ from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, FastSearch
 from transduce.decoding.combine.ctc_and_lm import CtcScorer
+from transduce.decoding.combine.ngram import NgramModel
+from transduce.decoding.combine.ngram_fusion import log_probability as ngram_log_probability
+from transduce.decoding.combine.ngram_fusion import scorer_of
 from transduce.decoding.cuda.pool import AudioTask, CudaSearch, has_cuda_search
 from transduce.decoding.output import Output, Score
 from transduce.decoding.run_lens import Labels
@@ -148,7 +151,8 @@ class SpeechModel(Transducer):
         """Transcribe the segments of a group, in one search for each set of tags."""
         others = [*self.decoder.ensemble_of(asked.get("ensemble")), asked.get("rerank")]
         further = [*others, asked.get("language_model")]
-        lenses = [lens for one in (self, *further) if one is not None for lens in one._lenses]
+        models = [one for one in (self, *further) if isinstance(one, GenerativeModel)]
+        lenses = [lens for one in models for lens in one._lenses]
         before = [len(lens) for lens in lenses]
         place_of = {id(entry): place for place, entry in enumerate(group)} if lenses else {}
         order: dict[int, int] = {}
@@ -269,7 +273,12 @@ class SpeechModel(Transducer):
         context = self.context_of(replace(call, chunk_ms=settings.chunk_ms))
         with inference(self):
             timings = self._timings(segments, outputs, context)
-        language_model = asked.get("language_model")
+        language_model, ngrams, endless = asked.get("language_model"), None, False
+        if isinstance(language_model, NgramModel):
+            ngrams = scorer_of(language_model, self.target_tokens, "cpu")
+            endless = ngrams.endless
+        elif isinstance(language_model, LanguageModel):
+            endless = language_model.endless
         timed = []
         for segment, output, timing in zip(segments, outputs, timings, strict=True):
             parts = {self.scorer: sum(timing.attention)}
@@ -278,8 +287,10 @@ class SpeechModel(Transducer):
             if isinstance(language_model, LanguageModel):
                 text = [*output.ids, *([] if language_model.endless else [END])]
                 parts["language_model"] = float(language_model.log_probabilities([text])[0].sum())
+            if ngrams is not None:
+                parts["language_model"] = ngram_log_probability(ngrams, output.ids)
             own = (1 - share) * parts[self.scorer] + share * parts.get("ctc", 0.0)
-            if "language_model" in parts and language_model.endless and settings.lm_weight:
+            if endless and settings.lm_weight:
                 # It does not add its log-probability: it moves that of tokens that go on.
                 added = output.log_probability - own
                 parts["language_model"] = added / settings.lm_weight

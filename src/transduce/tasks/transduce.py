@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
+from transduce.decoding.combine.ngram import NgramModel, is_arpa
 from transduce.decoding.constraints.glossary import Glossary
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
@@ -215,7 +216,11 @@ def load_others(settings: Mapping[str, Any], device: str, precision: str) -> dic
     if others := found.pop("ensemble", None):
         found["ensemble"] = [load(one, device, precision, members=False).freeze() for one in others]
     if (other := found.get("language_model")) is not None:
-        found["language_model"] = load(other, device, precision, members=False).freeze()
+        found["language_model"] = (
+            NgramModel.load(other)
+            if is_arpa(Path(other))
+            else load(other, device, precision, members=False).freeze()
+        )
     if (other := found.get("rerank")) is not None:
         found["rerank"] = load(other, device, members=False).freeze()
     return found

@@ -196,6 +196,9 @@ class HotwordScores:
         self._first_XV = bonus * torch.stack([*first, torch.zeros_like(first[0])]).to(device)
         self._begins_V = trees[0].begins_V.to(device)
 
+    start: Place = (0, OUTSIDE)
+    """Of a hypothesis with the first tree."""
+
     def after(self, place: Place, token: int) -> Place:
         """The place of a hypothesis with one more token."""
         tree, node = place

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from transduce.decoding.combine.ngram import NgramModel
 from transduce.decoding.constraints.hotwords import HOTWORD_BEAM
 from transduce.decoding.settings import check_number
 from transduce.decoding_settings import default
@@ -65,7 +66,7 @@ class StreamingSettings:
     beam: int
     ctc_weight: float
     """Weight of CTC against the decoder at the end of an utterance; 1: the decoder is not used."""
-    language_model: LanguageModel | None = None
+    language_model: LanguageModel | NgramModel | None = None
     lm_weight: float = 0.3
     hotwords: Sequence[str] = ()
     hotword_bonus: float = default("hotword_bonus")
@@ -80,8 +81,10 @@ class StreamingSettings:
         if not isinstance(blank, int | float) or not 0 <= blank <= 1:
             raise ModelError(f"skip_blank is {blank!r}; it must be a number from 0 to 1")
         model = self.language_model
-        if model is not None and not isinstance(model, LanguageModel):
-            raise ModelError("language_model must be a model of task: language_modeling")
+        if model is not None and not isinstance(model, LanguageModel | NgramModel):
+            raise ModelError(
+                "language_model must be a model of task: language_modeling, or an n-gram model"
+            )
 
     @classmethod
     def of(cls, recipe: Recipe, longest: float, given: dict[str, Any]) -> StreamingSettings:

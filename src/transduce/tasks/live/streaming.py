@@ -24,6 +24,7 @@ from transduce.models.streaming import EncoderStreams
 from transduce.nn.ctc.prefix_beam import Prefixes, PrefixSearch
 from transduce.nn.transducer.search import Hypotheses
 from transduce.tasks.audio_input import AudioInput
+from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.live.session import LiveRecogniser, LiveSession, Transcript
 from transduce.tasks.live.settings import StreamingSettings, chunk_states
 from transduce.tasks.live.utterance import Finals, Utterance, added_scores, best_hypotheses
@@ -244,7 +245,7 @@ class StreamingRecogniser(LiveRecogniser, Generic[Beams]):
 
     def _inference(self) -> Any:
         language = self.settings.language_model
-        return inference(self.model, *([] if language is None else [language]))
+        return inference(self.model, *([language] if isinstance(language, LanguageModel) else []))
 
     def _restart(self, slots: list[int]) -> None:
         assert self._beams is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import combining
 
 import numpy as np
@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
-from transduce.decoding.constraints.hotwords import OUTSIDE, HotwordScores, HotwordTree, Place
+from transduce.decoding.combine.ngram import NgramModel
+from transduce.decoding.combine.ngram_fusion import PlaceScorer, scorer_of
+from transduce.decoding.constraints.hotwords import HotwordScores
 from transduce.decoding.constraints.read import hotwords_of
 from transduce.decoding.output import TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
@@ -59,30 +61,32 @@ class Fusion:
         return scores_RV
 
 
-class LiveHotwords:
-    """The bonus of hotwords for the next token of hypotheses that CTC finds."""
+class PrefixScores:
+    """What hotwords or an n-gram model add to the score of the next token of hypotheses that CTC
+    finds."""
 
-    def __init__(self, tree: HotwordTree, bonus: float, device: torch.device) -> None:
-        self._scores = HotwordScores([tree], bonus, device)
-        self._places: dict[tuple[int, ...], Place] = {}
+    def __init__(self, scorer: PlaceScorer, weight: float = 1.0) -> None:
+        self.scorer, self.weight = scorer, weight
+        self._places: dict[tuple[int, ...], Any] = {}
 
     def scores(self, tokens_RU: Tensor, lengths_R: Tensor) -> Tensor:
         """Of each token [R, V] after prefixes tokens_RU, of which lengths_R tokens count."""
         rows = zip(tokens_RU.tolist(), lengths_R.tolist(), strict=True)
-        return self._scores.added([self._place(tuple(row[:length])) for row, length in rows])
+        places = [self._place(tuple(row[:length])) for row, length in rows]
+        return self.weight * self.scorer.added(places)
 
-    def _place(self, prefix: tuple[int, ...]) -> Place:
+    def _place(self, prefix: tuple[int, ...]) -> Any:
         if not prefix:
-            return 0, OUTSIDE
+            return self.scorer.start
         if prefix not in self._places:
             if len(self._places) >= KNOWN_PREFIXES:
                 self._places.clear()
             before = self._places.get(prefix[:-1])
-            if before is None:  # only of the first prefixes after it was cleared
-                before = 0, OUTSIDE
+            if before is None:  # of a first token, and after the places were cleared
+                before = self.scorer.start
                 for token in prefix[:-1]:
-                    before = self._scores.after(before, token)
-            self._places[prefix] = self._scores.after(before, prefix[-1])
+                    before = self.scorer.after(before, token)
+            self._places[prefix] = self.scorer.after(before, prefix[-1])
         return self._places[prefix]
 
 
@@ -90,11 +94,16 @@ def added_scores(model: Model, settings: StreamingSettings) -> Language | None:
     """What is added to the scores of CTC: by a language model, and by hotwords; None: nothing.
     Raises ModelError."""
     found: list[Language] = []
-    if settings.language_model is not None:
-        found.append(Fusion(model, settings.language_model, settings.lm_weight).scores)
+    language, weight = settings.language_model, settings.lm_weight
+    if isinstance(language, NgramModel):
+        scorer = scorer_of(language, model.target_tokens, model.device)
+        found.append(PrefixScores(scorer, weight).scores)
+    elif language is not None:
+        found.append(Fusion(model, language, weight).scores)
     (tree,) = hotwords_of(settings.hotwords or None, 1, model.target_tokens)
     if tree is not None:
-        found.append(LiveHotwords(tree, settings.hotword_bonus, model.device).scores)
+        scores = HotwordScores([tree], settings.hotword_bonus, model.device)
+        found.append(PrefixScores(scores).scores)
     if len(found) < 2:
         return found[0] if found else None
     return lambda tokens_RU, lengths_R: (
