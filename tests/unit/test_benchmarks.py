@@ -114,6 +114,14 @@ QUICK: dict[str, Quick] = {
         holds=("ours", "marian", "torch"),
         packages=("transformers",),
     ),
+    "hotwords.py": Quick(
+        "tones --audio tones-sounds/test.tsv --unseen source --letters 1 --bonuses 2 "
+        "--json out.json",
+        holds=("none", "elsewhere", "wrong", "hotwords"),
+        world=("tones", "text"),
+        packages=("soundfile",),
+        slow=False,
+    ),
     "inflection.py": Quick(
         "inflection --language kat --seconds 0.2 --json out.json --settings "
         "width~64,~dropout~0.0 width~64,~dropout~0.3",
