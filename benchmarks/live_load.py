@@ -3,8 +3,9 @@
 Starts `transduce serve`, and plays a recording in real time by several clients at once, each
 beginning a little later than the one before. Measured are the delay of the first partial transcript
 of each utterance after it began, the delay of finals after the utterance ended (both with the
-silence that endpointing waits for), how far behind real time the sending fell, sessions that broke
-off, and the memory and CPU time of the server. Server and clients share the machine.
+silence that endpointing waits for), how far behind real time the sending fell, sessions that were
+refused before they began, and those that broke off; finals that are missing where another client
+has them; the memory and CPU time of the server. Server and clients share the machine.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ import numpy as np
 import torch
 from systems import metadata
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from transduce.data.audio.corpus import to_int16
 from transduce.data.audio.read import read_audio
 
 RATE = 16_000
 BLOCK = 0.1  # seconds of one message
+LAST = 600  # seconds for the last transcripts
+TOO_MANY = 429
 
 
 class Client:
@@ -44,6 +47,7 @@ class Client:
         self.behind = 0.0
         self.finals = 0
         self.broken = ""
+        self.refused = False
 
     async def talk(self, wait: float) -> None:
         await asyncio.sleep(wait)
@@ -54,7 +58,10 @@ class Client:
                 listening = asyncio.create_task(self._listen(socket, begun))
                 await self._send(socket, begun)
                 await socket.send('{"type": "finish"}')
-                await asyncio.wait_for(listening, 60)
+                await asyncio.wait_for(listening, LAST)
+        except InvalidStatus as error:
+            self.refused = error.response.status_code == TOO_MANY
+            self.broken = "" if self.refused else str(error)
         except (OSError, WebSocketException, TimeoutError) as error:
             self.broken = f"{type(error).__name__}: {error}"
 
@@ -124,12 +131,15 @@ def main() -> None:
     parser.add_argument("recording", type=Path)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--repeat", type=int, default=1, help="times that each client plays it")
+    parser.add_argument("--max-live-load", type=float, help="of the server; 0: no refusals")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     pcm = to_int16(read_audio(asked.recording, RATE).samples)
     command = [sys.executable, "-m", "transduce", "serve", f"model={asked.model}", "--port", "0"]
     command += ["--no-log", "--device", asked.device, "--live-sessions", str(asked.clients)]
+    if asked.max_live_load is not None:
+        command += ["--max-live-load", str(asked.max_live_load)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
@@ -138,7 +148,9 @@ def main() -> None:
         asyncio.run(load(url, pcm[: 3 * RATE], 1, 1))  # the first use loads what is needed
         memory, cpu = memory_of(server.pid), cpu_of(server.pid)
         speakers = asyncio.run(load(url, pcm, asked.clients, asked.repeat))
-        seconds = len(pcm) / RATE * asked.clients * asked.repeat
+        admitted = [one for one in speakers if not one.refused]
+        seconds = len(pcm) / RATE * len(admitted) * asked.repeat
+        most = max((one.finals for one in admitted), default=0)
         found = {
             "hardware": metadata(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
             "model": asked.model.name,
@@ -148,9 +160,11 @@ def main() -> None:
             "first_partial_after_start": percentiles([x for one in speakers for x in one.first]),
             "final_after_end": percentiles([x for one in speakers for x in one.final]),
             "finals": sum(one.finals for one in speakers),
+            "missing_finals": sum(most - one.finals for one in admitted),
+            "refused": len(speakers) - len(admitted),
             "most_behind": round(max(one.behind for one in speakers), 3),
             "broken": [one.broken for one in speakers if one.broken],
-            "cpu_seconds_a_second_of_audio": round((cpu_of(server.pid) - cpu) / seconds, 4),
+            "cpu_seconds_a_second_of_audio": round((cpu_of(server.pid) - cpu) / max(seconds, 1), 4),
             "megabytes_before": round(memory),
             "megabytes_after": round(memory_of(server.pid)),
         }

@@ -529,6 +529,32 @@ def test_keys_origins_and_the_number_of_sessions(
     assert capfd.readouterr().err == ""
 
 
+def test_sessions_that_recognition_would_not_keep_up_with_are_refused_at_once(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty clients come together: so many as fit get all their finals, the others 429."""
+    monkeypatch.setattr("transduce.serving.live.engine.probe", lambda _: (20.0, 100.0))
+
+    async def speaker(url: str) -> list[str] | int:
+        try:
+            return texts(await vosk(url))
+        except websockets.InvalidStatus as refusal:
+            later = int(refusal.response.headers["retry-after"])
+            return refusal.response.status_code if later >= 1 else 0
+
+    async def all_of_them(url: str) -> list[list[str] | int]:
+        return await asyncio.gather(*(speaker(url) for _ in range(30)))
+
+    with serving({"tones": model}, ServiceSettings(limits=Limits(live_load=0.9))) as server:
+        found = asyncio.run(all_of_them(address(server)))
+        assert found.count(TEXTS) == 4  # each needs 0.2 of the time
+        assert found.count(429) == 26
+        until(lambda: not server.engine.live.connected, "all places are free")
+        # What was measured since counts: the model is faster than the probe said.
+        assert server.engine.live.capacity.factor < 0.2
+        assert asyncio.run(vosk(address(server)))
+
+
 @pytest.mark.parametrize("why", ["idle", "long", "stop"])
 def test_the_last_words_are_sent_when_a_session_must_end(model: Any, why: str) -> None:
     seconds = {"idle": {"live_idle_seconds": 1.5}, "long": {"live_seconds": 2.0}}.get(why, {})

@@ -115,6 +115,7 @@ class Service(ServiceState):
             lambda: engine.waiting,
             lambda: engine.seconds_queued,
             lambda: len(engine.live.streams),
+            lambda: engine.live.capacity.sessions(settings.limits.live_load),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,7 +216,8 @@ class Service(ServiceState):
         self.sockets += 1
         try:
             self._admit_websocket(websocket)
-            await self.router(scope, counted_receive, counted_send)
+            async with self.engine.live.admitted():
+                await self.router(scope, counted_receive, counted_send)
         except ServiceError as failure:
             await websocket.send_denial_response(self.shaped(scope["path"], failure, own.id))
         finally:
@@ -224,13 +226,10 @@ class Service(ServiceState):
             write_log(self.settings.log, scope, own, time.perf_counter() - start)
 
     def _admit_websocket(self, websocket: WebSocket) -> None:
-        """Raises ServiceError: for another host or a page of another site, without a key, and when
-        there are too many."""
+        """Raises ServiceError: for another host or a page of another site, and without a key."""
         settings = self.settings
         settings.hosts.check("", dict(websocket.scope["headers"]), settings.cors)
         settings.keys.require(websocket)
-        if self.sockets > settings.limits.live_sessions:
-            raise Overloaded("too many live sessions are open; connect again later", 5.0)
 
     def check_open(self) -> None:
         """Raise Overloaded where more requests are open than may be, this one included."""

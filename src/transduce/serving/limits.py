@@ -155,7 +155,13 @@ class Limits:
 
     # ----------------------------------------------------------------------- live speech
     live_sessions: int = _limit(
-        200, "--live-sessions", "Live sessions that are open at the same time."
+        200, "--live-sessions", "Live sessions that are open at the same time, at most."
+    )
+    live_load: float = _limit(
+        0.9,
+        "--max-live-load",
+        "Share of its time that live recognition may be busy, as measured; sessions that would "
+        "need more are refused. 0: only --live-sessions counts.",
     )
     live_seconds: float = _limit(
         4 * 3600.0, "--max-live-seconds", "Seconds of a live connection.", 0.01

@@ -70,6 +70,11 @@ class Metrics:
         self._sessions = Gauge(
             "transduce:live_sessions", "Live sessions that are open.", registry=registry
         )
+        self._capacity = Gauge(
+            "transduce:live_capacity",
+            "Live sessions that recognition keeps up with, as measured.",
+            registry=registry,
+        )
         self._live_audio = family(
             "transduce:live_audio_seconds", "Audio of live sessions that ended."
         )
@@ -92,12 +97,14 @@ class Metrics:
         waiting: Callable[[], int],
         queued: Callable[[], float],
         sessions: Callable[[], int],
+        capacity: Callable[[], float],
     ) -> None:
         """Read the gauges when they are asked for."""
         self._running.set_function(running)
         self._waiting.set_function(waiting)
         self._queued.set_function(queued)
         self._sessions.set_function(sessions)
+        self._capacity.set_function(capacity)
 
     def rejected(self, model: str) -> None:
         self._rejected.counts[model,] += 1

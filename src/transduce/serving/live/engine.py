@@ -8,9 +8,11 @@ that sent an hour at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from transduce.errors import ModelError, TransduceError
@@ -24,6 +26,7 @@ from transduce.serving.errors import (
     as_service_error,
 )
 from transduce.serving.limits import Limits
+from transduce.serving.live.capacity import Capacity, probe
 from transduce.serving.live.stream import LiveStream
 from transduce.serving.metrics import Metrics
 from transduce.serving.models import Catalogue, Served
@@ -55,6 +58,10 @@ class LiveEngine:
         """Set when the server is about to stop: sessions end, with their last transcripts."""
         self.ahead_bytes = 0
         """Of messages of all connections that were read and wait."""
+        self.capacity = Capacity()
+        self.connected = 0
+        """Connections that were let in."""
+        self._probing: asyncio.Future[None] | None = None
         self._opening = 0
         self._recognisers: dict[tuple[str, str], tuple[LiveRecogniser, set[object]]] = {}
         """By model and settings, with the streams of each."""
@@ -76,6 +83,38 @@ class LiveEngine:
         if not can_be_live(served := self.catalogue.find(name)):
             raise BadRequest(f"the model {name} does not recognise live speech")
         return served
+
+    @asynccontextmanager
+    async def admitted(self) -> AsyncIterator[None]:
+        """A place for a connection, before it is accepted. Raises Overloaded where there are too
+        many, or where recognition would not keep up with one more."""
+        if self.limits.live_load and self.connected < self.limits.live_sessions:
+            await self._probed()
+        fitting = self.capacity.sessions(self.limits.live_load)
+        # One always fits: otherwise a factor that was measured too high would never be corrected.
+        if self.connected + 1 > min(self.limits.live_sessions, max(1.0, fitting)):
+            raise Overloaded("too many live sessions are open; connect again later", 5.0)
+        self.connected += 1
+        try:
+            yield
+        finally:
+            self.connected -= 1
+
+    async def _probed(self) -> None:
+        """Measure once, before the first connection; all that come meanwhile wait for it."""
+        if self._probing is None:
+            self._probing = asyncio.ensure_future(asyncio.to_thread(self._probe))
+        await asyncio.shield(self._probing)
+
+    def _probe(self) -> None:
+        served = next((one for one in self.catalogue.values() if can_be_live(one)), None)
+        if served is None:
+            return
+        assert isinstance(served.model, SpeechModel)
+        chunk = self.chunk_ms if reads_in_chunks(served) else None
+        settings = {} if chunk is None else {"chunk_ms": chunk}
+        with self.turns[served.name], contextlib.suppress(TransduceError):
+            self.capacity.add(*probe(served.model.live_recogniser(**settings)))
 
     async def open(
         self, served: Served, rate: int, tags: Sequence[str] = (), **settings: Any
@@ -202,17 +241,20 @@ class LiveEngine:
 
     def _round(self, busy: set[LiveStream]) -> set[LiveStream]:
         """One piece of audio of each stream; which of them have more."""
+        start, audio = time.monotonic(), 0.0
         groups: dict[LiveRecogniser, list[LiveStream]] = {}
         arrived: dict[LiveStream, float | None] = {}
         for stream in busy:
             if stream.closed:
                 self._forget(stream)
                 continue
+            before = stream.session.seconds
             try:
                 count, arrived[stream] = stream.absorb()
             except Exception as error:
                 self._fail(stream, error)
                 continue
+            audio += stream.session.seconds - before
             self._counts[stream] = self._counts.get(stream, 0) + count
             groups.setdefault(stream.session.recogniser, []).append(stream)
         again: set[LiveStream] = set()
@@ -225,6 +267,7 @@ class LiveEngine:
                 elif stream.session.ended:
                     self._counts.pop(stream, None)
                     self._post(stream, stream.end)
+        self.capacity.add(time.monotonic() - start, audio)
         return again
 
     def _step(self, streams: list[LiveStream]) -> list[tuple[LiveStream, list[Transcript]]]:
