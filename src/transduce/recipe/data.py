@@ -218,7 +218,7 @@ class Data(Section):
         "pairs has a share ∝ weight · n^(1/T); 1: as the sizes are, 5: usual for many languages",
     )
     shuffle_buffer: PositiveInt = Field(
-        200_000,
+        65_536,
         description="when streaming, number of pairs that are shuffled and bucketed at once; they "
         "come from 256 places of the corpus",
     )

@@ -357,7 +357,8 @@ def check_changes(recipe: Recipe, folder: Path) -> list[str]:
     """
     before = parse_recipe(saved_recipe(folder), "the state's recipe", folder)
     changes = list(_differences(before.model_dump(mode="json"), recipe.model_dump(mode="json")))
-    forbidden = [change for change in changes if not change[0].startswith(FREE)]
+    free = FREE if before.data.streaming else (*FREE, "data.shuffle_buffer")
+    forbidden = [change for change in changes if not change[0].startswith(free)]
     if forbidden:
         key, old, new = forbidden[0]
         raise TrainingError(

@@ -1,0 +1,292 @@
+"""A streamed corpus: how well it is shuffled, how fast it is resumed and read, in how much memory.
+
+    python benchmarks/stream_order.py [shuffle] [resume] [speed] [memory]
+
+- shuffle: the batches of an epoch of 1,000,000 made-up pairs in one sorted file, by the code that
+  trains, beside a shuffle buffer of as many pairs as a pool has, and a full shuffle.
+- resume: seconds from nothing to the first batch in the middle of an epoch, of 1e6 to 1e9 pairs.
+  The index is of that size and lies on the disk; all its blocks are the same lines of a small file,
+  which are really read and tokenised.
+- speed: pairs per second that are read, tokenised and batched, with 0, 1 and 2 worker processes.
+- memory: the peak of a process that reads 300,000 pairs of 1 and of 10 million on the disk.
+
+Made-up pairs are those of reading.py: 21 + 21 words, cut by a BPE of 8,000 tokens. Prints all and
+writes what was asked for to benchmarks/results/stream_order.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from reading import made_up
+from systems import metadata
+
+from transduce import recipe
+from transduce.data.batches.bucketing import Batches, Position
+from transduce.data.batches.streaming_dataset import Reader, StreamingDataset
+from transduce.data.cache.tokenised import Encoded, Report
+from transduce.data.index.corpus import CorpusIndex, Section
+from transduce.data.index.files import FileIndex
+from transduce.data.tokens.sides import train_tokens
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.storage import read_tensors, write_tensors
+from transduce.storage.positions import Version
+
+RESULTS = Path(__file__).parent / "results" / "stream_order.json"
+FILES = {"source": "source.txt", "target": "target.txt"}
+DISTINCT = 50_000  # pairs that are really made up; longer files repeat them
+BATCH = 4096  # tokens
+
+
+def data_of(folder: Path, **keys: Any) -> recipe.Data:
+    values = {"folder": str(folder), "train": FILES, "valid": FILES, "streaming": True, **keys}
+    return recipe.Data.model_validate(values)
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+# --------------------------------------------------------------------------------------- shuffle
+
+
+class MadeUpReader(Reader):
+    """Rows with lengths but without a text: only their order counts."""
+
+    def read(self, blocks: Any, first_number: int) -> tuple[Encoded, Report]:
+        starts = self.index.sections[0].files[0].firsts[blocks]
+        rows = np.concatenate(
+            [np.arange(at, at + n) for at, n in zip(starts, self.index.rows[blocks], strict=True)]
+        )
+        lengths = 1 + np.random.default_rng(1).poisson(28, 1 << 16)[rows % (1 << 16)]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        ids = np.zeros(offsets[-1], np.int32)
+        return Encoded(ids, offsets, ids, offsets, rows + 1, rows), Report()
+
+
+def made_up_stream(pairs: int, pool: int, block: int) -> StreamingDataset:
+    data = data_of(Path("nowhere"), shuffle_buffer=pool)
+    tokens = Tokens.train(recipe.Tokens(level="byte"), [])
+    stream = StreamingDataset(data.train, data, tokens, tokens)
+    rows = np.full(-(-pairs // block), block)
+    rows[-1] = pairs - block * (len(rows) - 1)
+    file = FileIndex("made up", Version(0, ""), rows, np.zeros(len(rows) + 1, np.int64))
+    index = CorpusIndex([Section((file,), data.train, None, (), (), 0)])  # type: ignore[arg-type]
+    stream._reader = MadeUpReader(index, data, tokens, tokens, False, False, False)
+    stream._passes = [1.0]
+    return stream
+
+
+def batches_of(stream: StreamingDataset) -> list[NDArray[np.int64]]:
+    """The rows of each batch of an epoch."""
+    found = []
+    for update in Batches(stream, BATCH).updates(1):
+        found.append(np.array(update.batches[0].lines) - 1)
+        if update.position.epoch:
+            return found
+    raise AssertionError("batches are endless")
+
+
+def shuffle_buffer(pairs: int, size: int) -> NDArray[np.int64]:
+    """The order that a shuffle buffer gives the rows of a sorted file."""
+    random, waiting, found = np.random.default_rng(1), list(range(min(size, pairs))), []
+    for row, place in zip(
+        range(size, pairs), random.integers(size, size=max(pairs - size, 0)).tolist(), strict=True
+    ):
+        found.append(waiting[place])
+        waiting[place] = row
+    return np.array(found + random.permutation(waiting).tolist())
+
+
+def quality(batches: list[NDArray[np.int64]]) -> dict[str, float]:
+    """How far an order of a sorted file is from a full shuffle."""
+    rows = np.concatenate(batches)
+    number = np.empty(len(rows), np.int64)
+    number[rows] = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
+    place = np.empty(len(rows), np.int64)
+    place[rows] = np.arange(len(rows))
+    hundredths = np.stack(
+        [np.bincount(part * 100 // len(rows), minlength=100) for part in np.array_split(rows, 50)]
+    )
+    return {
+        # Spearman's: of the place in the file and in the epoch.
+        "rank_correlation": float(np.corrcoef(np.arange(len(rows)), place)[0, 1]),
+        "neighbours_in_one_batch": float((number[1:] == number[:-1]).mean()),
+        "neighbours_within_a_tenth": float((abs(np.diff(place)) < len(rows) / 10).mean()),
+        # Of the file's hundredths, how many a fiftieth of the epoch has rows of.
+        "hundredths_seen": float((hundredths > 0).sum(1).mean()),
+    }
+
+
+def measure_shuffle() -> dict[str, Any]:
+    pairs, pool = 1_000_000, recipe.Data.model_fields["shuffle_buffer"].default
+    found: dict[str, Any] = {"pairs": pairs, "pool": pool}
+    streams = {f"blocks of {pool // 256}": pool // 256, "blocks of 1,024": 1024}
+    planned = {name: batches_of(made_up_stream(pairs, pool, n)) for name, n in streams.items()}
+    count = len(next(iter(planned.values())))
+    planned[f"shuffle buffer of {pool:,}"] = np.array_split(shuffle_buffer(pairs, pool), count)
+    planned["full shuffle"] = np.array_split(np.random.default_rng(2).permutation(pairs), count)
+    for name, batches in planned.items():
+        assert sorted(np.concatenate(batches).tolist()) == list(range(pairs))
+        found[name] = quality(batches)
+        print(name, {key: round(value, 5) for key, value in found[name].items()}, flush=True)
+    return found
+
+
+# ----------------------------------------------------------------------- resume, speed, memory
+
+
+def stretched(folder: Path, pairs: int, lines: int) -> None:
+    """Make the indexes of two small files those of files of so many pairs: each block the same."""
+    for path in (folder / "cache" / "transduce").glob("*.index.safetensors"):
+        _, facts = read_tensors(path)
+        facts = {**facts, "lines": pairs}
+        offsets = np.zeros(-(-pairs // lines) + 1, np.int64)
+        write_tensors(path, {"offsets": torch.from_numpy(offsets)}, facts)
+
+
+def measure_resume(folder: Path, tokens: tuple[Tokens, Tokens], rounds: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for pairs in (10**6, 10**7, 10**8, 10**9):
+        data = data_of(folder)
+        block = data.shuffle_buffer // 256
+        StreamingDataset(data.train, data, *tokens).open()
+        stretched(folder, pairs, block)
+        ordered, first = [], []
+        for number in range(rounds):
+            stream = StreamingDataset(data.train, data, *tokens, seed=number)
+            pool = pairs // data.shuffle_buffer * 4 // 5
+            began = time.perf_counter()
+            stream.open()
+            stream.order(3)
+            ordered.append(time.perf_counter() - began)
+            updates = Batches(stream, BATCH, number).updates(1, Position(3, pool, 5))
+            next(updates)
+            first.append(time.perf_counter() - began)
+            updates.close()  # type: ignore[attr-defined]
+            assert stream.rows == pairs
+        sizes = [path.stat().st_size for path in cache_of(folder).glob("*.index.safetensors")]
+        found[f"{pairs:.0e}"] = {"order": ordered, "first_batch": first, "index_bytes": sum(sizes)}
+        print(f"{pairs:.0e}", found[f"{pairs:.0e}"], flush=True)
+        for path in cache_of(folder).glob("*.index.safetensors"):
+            path.unlink()
+    return found
+
+
+def cache_of(folder: Path) -> Path:
+    return folder / "cache" / "transduce"
+
+
+def rows_read(stream: StreamingDataset, pairs: int) -> None:
+    read = 0
+    for update in Batches(stream, BATCH).updates(1):
+        read += len(update.batches[0])
+        if read >= pairs:
+            return
+
+
+def measure_speed(folder: Path, tokens: tuple[Tokens, Tokens], rounds: int) -> dict[str, Any]:
+    """After the first pool, which also starts the processes."""
+    found: dict[str, Any] = {}
+    pool = 16_384
+    for workers in (0, 1, 2):
+        data = data_of(folder, workers=workers, shuffle_buffer=pool)
+        rates = []
+        for _ in range(rounds):
+            pools = StreamingDataset(data.train, data, *tokens).pools(0)
+            next(pools)
+            some = islice(pools, 2)
+            began = time.perf_counter()
+            read = sum(len(encoded) for encoded, _ in some)
+            rates.append(read / (time.perf_counter() - began))
+        found[f"{workers} workers"] = rates
+        print(f"{workers} workers: {statistics.median(rates):,.0f} pairs/s {rates}", flush=True)
+    return found
+
+
+def measure_memory(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for pairs in (10**6, 10**7):
+        for name in FILES.values():
+            text = (folder / name).read_bytes()
+            with (folder / f"long-{name}").open("wb") as file:
+                for _ in range(pairs // DISTINCT):
+                    file.write(text)
+        said = subprocess.run(
+            [sys.executable, __file__, "--one", str(folder)],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=os.environ,
+        ).stdout
+        found[f"{pairs:.0e}"] = json.loads(said)
+        print(f"{pairs:.0e}", said.strip(), flush=True)
+    return found
+
+
+def one_reading(folder: Path) -> None:
+    """What `measure_memory` starts: print the peak of memory, and the time to index."""
+    files = {side: f"long-{name}" for side, name in FILES.items()}
+    data = data_of(folder, train=files)
+    tokens = Tokens.train(recipe.Tokens(level="byte"), [])
+    stream = StreamingDataset(data.train, data, tokens, tokens)
+    size = sum((folder / name).stat().st_size for name in files.values())
+    seconds = seconds_of(stream.open)
+    rows_read(stream, 300_000)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"peak_bytes": peak, "file_bytes": size, "index_seconds": seconds}))
+
+
+def parts() -> Iterator[str]:
+    yield from ("shuffle", "resume", "speed", "memory")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*parts(), []])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one is not None:
+        one_reading(asked.one)
+        return
+    wanted = asked.parts or list(parts())
+    found = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {}
+    found["facts"] = metadata(torch.device("cpu"))
+    if "shuffle" in wanted:
+        found["shuffle"] = measure_shuffle()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        if set(wanted) - {"shuffle"}:
+            made_up(folder, DISTINCT)
+        if {"resume", "speed"} & set(wanted):
+            tokens = train_tokens(data_of(folder))
+        if "resume" in wanted:
+            found["resume"] = measure_resume(folder, tokens, asked.rounds)
+        if "speed" in wanted:
+            found["speed"] = measure_speed(folder, tokens, asked.rounds)
+        if "memory" in wanted:
+            found["memory"] = measure_memory(folder)
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
