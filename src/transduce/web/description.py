@@ -8,19 +8,29 @@ described here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from transduce.errors import ModelError
+from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import RecurrentDecoder, TransformerDecoder
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
+from transduce.models.encoders import (
+    ConformerEncoder,
+    PooledEncoder,
+    RecurrentEncoder,
+    TransformerEncoder,
+)
+from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention import attention as scores
+from transduce.nn.attention.relative import RelativeAttention
+from transduce.nn.conformer import ConformerBlock, MaskedBatchNorm
 from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.gated_convolution import ConvolutionalEncoderBlock
 from transduce.nn.positions import Learned, Sinusoids
 from transduce.nn.recurrent import cells
 from transduce.nn.recurrent.stack import Recurrent
@@ -42,22 +52,41 @@ class Description:
         self.int8 = int8
         self.tensors: dict[str, Tensor] = {}
         self._names: dict[int, str] = {}
+        self._kept: list[Tensor] = []
 
     def network(self, network: nn.Module) -> Described:
         """Raises ModelError for what a browser cannot run yet."""
+        if type(network) is LabelNetwork:
+            return self.label_network(network)
         if type(network) is not EncoderDecoder:
             raise ModelError(
-                f"a {type(network).__name__} does not run in a browser yet: only encoder-decoders "
-                f"of text do"
+                f"a {type(network).__name__} does not run in a browser yet: encoder-decoders, "
+                f"classifiers and taggers of text do"
             )
         if not isinstance(network.head.narrow, nn.Identity):
             raise ModelError("positions that are concatenated do not run in a browser yet")
         return {
+            "kind": "encoder-decoder",
             "source": self.embedding(network.front),
             "source_end": network.source_end,
-            "encoder": self.encoder(network.encoder),
+            "encoder": self.encoder(network.encoder, network.front.table.embedding_dim),
             "target": self.embedding(network.decoder.embedding),
             "decoder": self.decoder(network.decoder),
+            "head": self.product(network.head.weight, network.head.bias, packed=True),
+        }
+
+    def label_network(self, network: LabelNetwork) -> Described:
+        front = network.front
+        if front.letters is not None or front.ngrams is not None:
+            raise ModelError("features of letters and n-grams do not run in a browser yet")
+        if not isinstance(network.head.narrow, nn.Identity):
+            raise ModelError("positions that are concatenated do not run in a browser yet")
+        pools = {MeanPool: "mean", AttentionPool: "attention", LastPool: "last"}
+        return {
+            "kind": "labels",
+            "source": self.embedding(front),
+            "encoder": self.encoder(network.encoder, front.table.embedding_dim),
+            "pool": None if network.pool is None else pools[type(network.pool)],
             "head": self.product(network.head.weight, network.head.bias, packed=True),
         }
 
@@ -70,6 +99,7 @@ class Description:
         name = self._names.get(id(tensor))
         if name is None:
             name = self._names[id(tensor)] = str(len(self._names))
+            self._kept.append(tensor)  # or another could have its id
             kept = {name: tensor.detach().float().contiguous()}
             self.tensors |= quantize_weights(kept) if self.int8 else kept
         return name
@@ -136,12 +166,20 @@ class Description:
 
     # ----------------------------------------------------------------------------- encoders
 
-    def encoder(self, encoder: nn.Module) -> Described:
+    def encoder(self, encoder: nn.Module, width: int) -> Described:
+        """width: that of the vectors that it reads."""
         if isinstance(encoder, TransformerEncoder):
             return self.stack(encoder.stack, encoder.norm)
+        if isinstance(encoder, ConformerEncoder):
+            return self.conformer(encoder)
+        if isinstance(encoder, ConvolutionalEncoder):
+            return self.convolutional_encoder(encoder)
+        if isinstance(encoder, PooledEncoder):
+            return {"kind": "pooled", "width": width}
         if isinstance(encoder, RecurrentEncoder):
             return {
                 **self.recurrent(encoder.recurrent),
+                "input_width": width,
                 "directions": encoder.directions,
                 "reverse": encoder.reverse,
             }
@@ -152,6 +190,8 @@ class Description:
             return self.stack(decoder.stack, decoder.norm)
         if isinstance(decoder, RecurrentDecoder):
             return self.recurrent_decoder(decoder)
+        if isinstance(decoder, ConvolutionalDecoder):
+            return self.convolutional_decoder(decoder)
         raise ModelError(f"a {type(decoder).__name__} does not run in a browser yet")
 
     # -------------------------------------------------------------------------- Transformers
@@ -203,6 +243,102 @@ class Description:
             **described,
             "into": self.product(weight, bias, (0, inner), packed=True),
             "memory": self.product(weight, bias, (inner, 3 * inner), packed=True),
+        }
+
+    # ----------------------------------------------------------------------------- Conformers
+
+    def conformer(self, encoder: ConformerEncoder) -> Described:
+        first = encoder.stack[0].self_attention
+        return {
+            "kind": "conformer",
+            "width": first.width,
+            "rotary": self.positions(first.rotary),
+            "blocks": [self.conformer_block(block) for block in encoder.stack],
+        }
+
+    def conformer_block(self, block: ConformerBlock) -> Described:
+        attention, convolution = block.self_attention, block.convolution
+        _check_attention(attention)
+        return {
+            "first": self.feed_forward(block.first_feed_forward, block.first_feed_forward_residual),
+            "attention": {
+                "norm": self.norm(block.self_attention_residual.norm),
+                "into": self.linear(attention.in_projection),
+                "out_of": self.linear(attention.out_projection),
+                "heads": attention.heads,
+                "relative": self.relative(attention),
+            },
+            "convolution": {
+                "norm": self.norm(block.convolution_residual.norm),
+                "expand": self.linear(convolution.expand),
+                "contract": self.linear(convolution.contract),
+                "weight": self.tensor(convolution.depthwise.weight),
+                "bias": self.tensor(convolution.depthwise.bias),
+                "left": convolution.depthwise.left,
+                "kernel": convolution.depthwise.kernel_size[0],
+                "inner": self.norm(convolution.norm),
+                "batch": self.batch_norm(convolution.norm),
+            },
+            "last": self.feed_forward(block.last_feed_forward, block.last_feed_forward_residual),
+            "norm": self.norm(block.norm),
+        }
+
+    def feed_forward(self, body: blocks.FeedForward, residual: blocks.Residual) -> Described:
+        activation = ACTIVATIONS[body.activation]
+        return {
+            "norm": self.norm(residual.norm),
+            "activation": FUNCTIONS.index(activation.function),
+            "gated": activation.gated,
+            "into": self.linear(body.expand),
+            "out_of": self.linear(body.contract),
+        }
+
+    def relative(self, attention: nn.Module) -> Described | None:
+        if not isinstance(attention, RelativeAttention):
+            return None
+        return {
+            "sinusoids": self.positions(attention.sinusoids),
+            "projection": self.linear(attention.distance_projection),
+            "content": self.tensor(attention.content_bias_HK),
+            "distance": self.tensor(attention.distance_bias_HK),
+        }
+
+    def batch_norm(self, norm: nn.Module) -> Described | None:
+        """By running statistics: one scale and one shift for each feature."""
+        if not isinstance(norm, MaskedBatchNorm):
+            return None
+        scale_D = norm.weight * (norm.running_variance_D + norm.eps).rsqrt()
+        shift_D = norm.bias - norm.running_mean_D * scale_D
+        return {"scale": self.tensor(scale_D), "shift": self.tensor(shift_D)}
+
+    # ---------------------------------------------------------------------- gated convolutions
+
+    def convolutional_encoder(self, encoder: ConvolutionalEncoder) -> Described:
+        stack = cast("Sequence[ConvolutionalEncoderBlock]", encoder.blocks)
+        return {
+            "kind": "convolutional",
+            "width": encoder.into.in_features,
+            "kernel": stack[0].convolution.kernel,
+            "into": self.linear(encoder.into, packed=True),
+            "products": [self.linear(one.convolution.product, packed=True) for one in stack],
+            "out_of": self.linear(encoder.out_of, packed=True),
+        }
+
+    def convolutional_decoder(self, decoder: ConvolutionalDecoder) -> Described:
+        return {
+            "kind": "convolutional",
+            "width": decoder.into.in_features,
+            "kernel": decoder.stack[0].convolution.kernel,
+            "into": self.linear(decoder.into, packed=True),
+            "out_of": self.linear(decoder.out_of, packed=True),
+            "blocks": [
+                {
+                    "product": self.linear(block.convolution.product, packed=True),
+                    "query": self.linear(block.query_projection, packed=True),
+                    "context": self.linear(block.context_projection, packed=True),
+                }
+                for block in decoder.stack
+            ],
         }
 
     # --------------------------------------------------------------------- recurrent networks

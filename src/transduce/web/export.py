@@ -15,13 +15,14 @@ from safetensors.torch import save
 
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.decoding.source_limit import max_source_tokens
+from transduce.decoding.source_limit import MIN_LABEL, max_source_tokens
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.metrics import TITLES
 from transduce.inspection.look.show import STYLES, VIEWS
 from transduce.inspection.page import Markup, assembled, joined, stylesheet
 from transduce.recipe.model import max_length_of, max_source_length
 from transduce.storage import replaced_folder, write_text
+from transduce.tasks import Classifier, Tagger
 from transduce.tasks.transduce import Model, Transducer, load
 from transduce.web.description import Description
 
@@ -40,28 +41,25 @@ LARGEST = 500_000_000  # bytes of a model: a page has 4 GB at most, and a teleph
 
 def model_bytes(model: Model, *, int8: bool = False) -> bytes:
     """The file of a model. Raises ModelError for one that a browser cannot run."""
-    if not isinstance(model, Transducer):
-        raise ModelError(f"a model of the task {model.recipe.task} does not run in a browser yet")
     recipe = model.recipe
-    for key in UNSUPPORTED:
-        if getattr(recipe.decode, key):
-            raise ModelError(f"decode.{key} is not supported in a browser: set it to 0")
+    if isinstance(model, Transducer):
+        for key in UNSUPPORTED:
+            if getattr(recipe.decode, key):
+                raise ModelError(f"decode.{key} is not supported in a browser: set it to 0")
+    elif not isinstance(model, Classifier | Tagger):
+        raise ModelError(f"a model of the task {recipe.task} does not run in a browser yet")
     made = Description(int8)
     network = made.network(model.network)
     shared = model.target_tokens is model.source_tokens
     description = {
         "format": FORMAT,
-        "kind": "encoder-decoder",
         "network": network,
         "tokens": {
             "source": _tokens(model.source_tokens),
             "target": None if shared else _tokens(model.target_tokens),
         },
         "decode": {key: getattr(recipe.decode, key) for key in DECODING},
-        "limits": {
-            "source": min(max_source_tokens(recipe), max_source_length(recipe.model) - 1),
-            "target": max_length_of(recipe.model.decoder),
-        },
+        "limits": _limits(model),
         "card": {"name": recipe.name, "task": recipe.task},
     }
     found = save(made.tensors, {METADATA: json.dumps(description, ensure_ascii=False)})
@@ -71,6 +69,19 @@ def model_bytes(model: Model, *, int8: bool = False) -> bytes:
             f"smaller one (train.teacher), or serve it (transduce serve)"
         )
     return found
+
+
+def _limits(model: Model) -> dict[str, int]:
+    """The most tokens of a source, without END, and of a target."""
+    recipe = model.recipe
+    if isinstance(model, Transducer):
+        source = min(max_source_tokens(recipe), max_source_length(recipe.model) - 1)
+        return {"source": source, "target": max_length_of(recipe.model.decoder)}
+    positions = max_length_of(recipe.model.encoder)
+    data = recipe.data
+    if isinstance(model, Classifier) and data.overlong == "truncate":
+        return {"source": min(data.max_length, positions), "target": 1}
+    return {"source": min(max_source_tokens(recipe, MIN_LABEL), positions), "target": 1}
 
 
 def _tokens(tokens: Tokens) -> dict[str, Any]:
@@ -100,6 +111,7 @@ def page(model: Model, name: str, model_file: bytes) -> str:
         "title": model.recipe.name,
         "asks": "Input",
         "beam": model.recipe.decode.beam,
+        "searches": isinstance(model, Transducer),
         "examples": examples(model),
         "card": card(model, name, len(model_file)),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from node import MISSING, NODE, RUNTIME, run_module
+from tiny_label_networks import FILMS, SENTENCES, classifier, tagger
 from tiny_models import SOURCES, tiny
 from transduce.errors import ModelError
 from transduce.interop.quantize import export as quantized
@@ -42,7 +44,16 @@ for (const name of given.names) {
 }
 answer(found);
 """
-RECURRENT = {"kind": "recurrent"}
+RECURRENT, CONVOLUTIONAL = {"kind": "recurrent"}, {"kind": "convolutional"}
+LABEL = """
+import { load } from "RUNTIME/index.js";
+const found = [];
+for (const name of given.names) {
+  const model = await load(name);
+  found.push(given.sources.map((source) => model.run(source, { nbest: 2 })));
+}
+answer(found);
+"""
 
 
 def recurrent(**changes: Any) -> Transducer:
@@ -66,7 +77,17 @@ def pre_norm(**changes: Any) -> Transducer:
     return tiny(changes, changes)
 
 
-MODELS = {
+def conformer(**changes: Any) -> Transducer:
+    model = {
+        "width": 16,
+        "encoder": {"kind": "conformer", "layers": 2, "heads": 2, "feed_forward": 24, "kernel": 3}
+        | changes,
+        "decoder": {"kind": "transformer", "layers": 1, "heads": 2, "feed_forward": 24},
+    }
+    return tiny(model=model)
+
+
+MODELS: dict[str, Callable[[], Transducer]] = {
     "transformer": lambda: tiny(),
     "post-norm": lambda: pre_norm(norm_position="post", activation="gelu"),
     "rotary rms swiglu": lambda: pre_norm(positions="rotary", norm="rms", activation="swiglu"),
@@ -82,6 +103,10 @@ MODELS = {
         cell="lstm", attention="none", bidirectional=False, reverse=True
     ),
     "bridge": lambda: tiny({}, RECURRENT),
+    "conformer": lambda: conformer(positions="rotary"),
+    "conformer, relative": lambda: conformer(positions="relative"),
+    "convolutional": lambda: tiny(CONVOLUTIONAL, CONVOLUTIONAL),
+    "convolutional decoder": lambda: tiny({}, CONVOLUTIONAL),
 }
 
 
@@ -101,9 +126,11 @@ def test_outputs_and_scores_are_those_of_python(tmp_path: Path) -> None:
                 where = (name, asked, source)
                 assert answer["ids"] == list(output.ids), where
                 assert answer["text"] == output.text, where
-                assert answer["score"] == pytest.approx(output.score, abs=1e-4), where
+                assert answer["score"] == pytest.approx(output.score, rel=1e-6, abs=1e-4), where
                 if source:
-                    assert answer["sum"] == pytest.approx(answer["total"], abs=1e-4), where
+                    assert answer["sum"] == pytest.approx(answer["total"], rel=1e-6, abs=1e-4), (
+                        where
+                    )
                 nbest = [list(one.ids) for one in output.alternatives] or [list(output.ids)]
                 assert answer["nbest"] == nbest, where
 
@@ -141,9 +168,31 @@ def test_int8_is_that_of_a_model_folder_in_int8(tmp_path: Path) -> None:
             assert answer["score"] == pytest.approx(output.score, abs=0.05)
 
 
+@with_node
+def test_classifiers_and_taggers_say_what_python_says(tmp_path: Path) -> None:
+    encoder = {"kind": "transformer", "layers": 1, "heads": 2, "feed_forward": 16}
+    models = [
+        classifier(),
+        classifier(pooling="attention"),
+        classifier(pooling="last", encoder=encoder),
+        tagger(),
+        tagger(encoder=encoder),
+    ]
+    for number, model in enumerate(models):
+        (tmp_path / f"{number}.bin").write_bytes(model_bytes(model))
+    sources = [*FILMS, *SENTENCES, "", "nothing that it knows"]
+    names = [f"{number}.bin" for number in range(len(models))]
+    found = run_module(tmp_path, LABEL, {"names": names, "sources": sources})
+    for model, answers in zip(models, found, strict=True):
+        for source, answer, output in zip(sources, answers, model.run(sources), strict=True):
+            assert answer["text"] == output.text, source
+            assert answer["score"] == pytest.approx(output.score, abs=1e-5), source
+            assert answer["tokens"] == output.tokens
+
+
 def test_what_cannot_run_says_so() -> None:
-    with pytest.raises(ModelError, match="ConvolutionalEncoder does not run in a browser yet"):
-        model_bytes(tiny({"kind": "convolutional"}, {"kind": "convolutional"}))
+    with pytest.raises(ModelError, match="features of letters and n-grams do not run"):
+        model_bytes(tagger(characters={"kind": "cnn", "width": 4}))
     with pytest.raises(ModelError, match=r"decode\.no_repeat_ngram is not supported in a browser"):
         model_bytes(tiny(decode={"no_repeat_ngram": 2}))
 

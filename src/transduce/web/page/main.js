@@ -1,6 +1,6 @@
 // The page: a text in, the output and what the model attends to out.
 
-const PANELS = [glanceView, headView, playbackView, nbestView, beamView];
+const PANELS = [labelsView, glanceView, headView, playbackView, nbestView, beamView];
 const PAUSE = 250; // milliseconds after the last key before the model runs
 const FAST = 1; // seconds; a slower model runs on a click only
 
@@ -68,7 +68,7 @@ class WebPage {
         make("details", { class: "card" }, make("summary", {}, "About this model"), this.card())),
       make("div", { class: "ask" },
         make("label", { for: "source" }, about.asks), this.source,
-        make("div", { class: "controls" }, this.beam, this.go, this.halt),
+        make("div", { class: "controls" }, about.searches ? this.beam : null, this.go, this.halt),
         examples.length ? make("div", { class: "tokens", "aria-label": "Examples" }, ...examples) : null,
         make("p", { class: "said" }, this.text), this.how),
       this.bar, this.views,
@@ -109,7 +109,8 @@ class WebPage {
       this.seconds = found.seconds;
       this.text.textContent = found.look.text;
       const rate = Math.round(found.tokens / Math.max(found.seconds, 1e-4)).toLocaleString("en");
-      this.how.textContent = `${found.look.how}; score ${fixed(found.look.score)}; ${seconds(found.seconds)}, ${rate} tokens a second.`;
+      const how = found.look.how ? `${found.look.how}; score ${fixed(found.look.score)}; ` : "";
+      this.how.textContent = `${how}${seconds(found.seconds)}, ${rate} tokens a second.`;
       this.show(arranged(found.look));
     } catch (error) {
       this.how.textContent = error instanceof Stopped ? "Stopped." : `This did not work: ${error.message}`;

@@ -1,6 +1,7 @@
 // What the views of `transduce look` show, of a model that runs here.
 
 import { END } from "./search.js";
+import { SPECIALS } from "./tokens.js";
 
 const TOP = 8; // alternatives at each step
 const FULL = 65535; // of a weight of 1
@@ -13,6 +14,12 @@ function visible(token) {
 
 /** Run a text and collect what was computed; options as in model.run. */
 export function lookAt(model, text, options = {}) {
+  return model.description.network.kind === "labels" ? lookAtLabels(model, text) : lookAtOutput(model, text, options);
+}
+
+const EMPTY = { warning: "", given: false, times: [], cells: [], embeddings: [], attribution: [], no_beam: "", beam: null };
+
+function lookAtOutput(model, text, options) {
   const beam = options.beam ?? model.description.decode.beam;
   const beams = beam > 1 ? [] : null;
   const start = performance.now();
@@ -22,19 +29,16 @@ export function lookAt(model, text, options = {}) {
   const source = output.sourceTokens.slice(0, inside.length).map(visible);
   const target = output.tokens.map(visible);
   const look = {
+    ...EMPTY,
     model: model.card.name,
     task: model.card.task,
     source: text,
     text: output.text,
-    warning: "",
-    given: false,
     how: beam === 1 ? "greedy search" : `beam search, ${beam} hypotheses`,
     score: finite(output.score),
     log_probability: finite(output.logProbability),
     axes: { source, target, prefix: ["<s>", ...target.slice(0, -1)], pooled: ["pooled"] },
-    times: [],
     attention: attentionOf(inside, source.length),
-    cells: [],
     steps: inside.steps.map(stepOf),
     nbest: output.alternatives.map((one) => ({
       text: one.text,
@@ -45,10 +49,45 @@ export function lookAt(model, text, options = {}) {
     beam: beams && treeOf(model, beams, output.alternatives, beam),
     no_beam: beams ? "" : "Greedy search keeps one hypothesis: there is no beam.",
     labels: [],
-    embeddings: [],
-    attribution: [],
   };
   return { look, seconds, tokens: output.tokens.length };
+}
+
+function lookAtLabels(model, text) {
+  const start = performance.now();
+  const { output, found, orders } = model.labelled(text);
+  const seconds = (performance.now() - start) / 1000;
+  const source = output.sourceTokens.map(visible);
+  const name = (label) => visible(model.target.pieces([label + SPECIALS])[0]);
+  const pooled = model.description.network.pool !== null;
+  const length = source.length;
+  const attention = found?.encoder ? encoderAttention(found.encoder, length) : [];
+  if (found?.pool) {
+    const weights = packedWeights(1, 1, length, (h, r, c) => found.pool[c]);
+    attention.push({ name: "pool", kind: "pool", layer: 0, rows: "pooled", columns: "source", weights });
+  }
+  const steps = (found?.logProbs ?? []).map((row, t) => ({
+    log_probability: row[orders[t][0]],
+    alternatives: orders[t].slice(0, TOP).map((label) => [name(label), Math.exp(row[label])]),
+    chosen: 0,
+    entropy: row.reduce((all, value) => (value > -Infinity ? all - Math.exp(value) * value : all), 0),
+  }));
+  const look = {
+    ...EMPTY,
+    model: model.card.name,
+    task: model.card.task,
+    source: text,
+    text: output.text,
+    how: "",
+    score: finite(output.score),
+    log_probability: null,
+    axes: { source, target: output.tokens.map(visible), prefix: [], pooled: ["pooled"] },
+    attention,
+    steps,
+    nbest: [],
+    labels: pooled && found ? orders[0].map((label) => [name(label), Math.exp(found.logProbs[0][label])]) : [],
+  };
+  return { look, seconds, tokens: length };
 }
 
 const finite = (value) => (Number.isFinite(value) ? value : null);
@@ -84,15 +123,19 @@ function attentionOf(inside, length) {
     const weights = packedWeights(heads, steps.length, length, (h, r, c) => steps[r].attention[layer][h][c]);
     found.push({ name: `cross ${layer}`, kind: "cross", layer, rows: "target", columns: "source", weights });
   }
-  if (encoder) {
-    const { layers: count, heads, weights } = encoder;
-    const size = length * length;
-    for (let layer = 0; layer < count; layer++) {
-      const of = packedWeights(heads, length, length, (h, r, c) => weights[(layer * heads + h) * size + r * length + c]);
-      found.push({ name: `encoder ${layer}`, kind: "encoder", layer, rows: "source", columns: "source", weights: of });
-    }
-  }
-  return found;
+  return encoder ? [...found, ...encoderAttention(encoder, length)] : found;
+}
+
+function encoderAttention({ layers, heads, weights }, length) {
+  const size = length * length;
+  return Array.from({ length: layers }, (_, layer) => ({
+    name: `encoder ${layer}`,
+    kind: "encoder",
+    layer,
+    rows: "source",
+    columns: "source",
+    weights: packedWeights(heads, length, length, (h, r, c) => weights[(layer * heads + h) * size + r * length + c]),
+  }));
 }
 
 /** The beam as a tree: [parent, token, log-probability, fate, rank, score, place, reason]. */

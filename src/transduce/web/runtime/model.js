@@ -1,35 +1,40 @@
 // A model: run it, look inside.
 
-import { EncoderDecoder } from "./networks.js";
+import { EncoderDecoder, LabelNetwork } from "./networks.js";
 import { END, explain, search } from "./search.js";
-import { Tokens } from "./tokens.js";
+import { SPECIALS, Tokens } from "./tokens.js";
 import { Runtime } from "./wasm.js";
 import { ModelFile } from "./weights.js";
 
-const NETWORKS = { "encoder-decoder": EncoderDecoder };
 const FORMAT = "transduce web 1";
 
+/** What all models have: a card, tokens of source and target, a network. */
 export class Model {
-  constructor(runtime, file) {
+  constructor(runtime, file, Network) {
     const { description } = file;
-    if (description.format !== FORMAT) {
-      throw new Error(
-        `The model has the format ${description.format}, and this page reads ${FORMAT}: export it again.`,
-      );
-    }
     this.description = description;
     this.card = description.card;
-    this.network = new NETWORKS[description.kind](runtime, file, description.network);
+    this.network = new Network(runtime, file, description.network);
     const { source, target } = description.tokens;
     this.source = new Tokens(source.file, source.form);
     this.target = target ? new Tokens(target.file, target.form) : this.source;
   }
 
-  /** bytes: an ArrayBuffer with the model; wasm: one with the runtime. */
+  /** The model of a file. bytes: an ArrayBuffer with it; wasm: one with the runtime. */
   static async create(bytes, wasm) {
-    return new Model(await Runtime.create(wasm), new ModelFile(bytes));
+    const file = new ModelFile(bytes);
+    const { format, network } = file.description;
+    if (format !== FORMAT) {
+      throw new Error(`The model has the format ${format}, and this page reads ${FORMAT}: export it again.`);
+    }
+    const runtime = await Runtime.create(wasm);
+    if (network.kind === "labels") return new LabelModel(runtime, file, LabelNetwork);
+    return new Transducer(runtime, file, EncoderDecoder);
   }
+}
 
+/** An encoder-decoder. */
+class Transducer extends Model {
   /** The ids of a source, END included, cut where the model has no more positions. */
   #ids(text) {
     const ids = this.source.encode(text.trim() ? text : "");
@@ -89,5 +94,39 @@ export class Model {
       for (const one of step.alternatives) one.token = this.target.pieces([one.id])[0];
     }
     return found;
+  }
+}
+
+/** A classifier, with a label for a text, or a tagger, with one for each word. */
+class LabelModel extends Model {
+  /** The output: { text, score, tokens, probabilities, alternatives }; options: nbest. */
+  run(text, { nbest = 1 } = {}) {
+    return this.labelled(text, nbest).output;
+  }
+
+  /** The same, and what was computed: log-probabilities, attention. */
+  labelled(text, nbest = 1) {
+    const pooled = this.description.network.pool !== null;
+    const { source: limit } = this.description.limits;
+    const words = text.split(/\s+/u).filter(Boolean);
+    const read = pooled ? this.source.encode(text.trim() ? text : "") : words.map((word) => this.source.encode(word)[0] ?? 1);
+    const ids = read.slice(0, limit);
+    const sourceTokens = pooled ? this.source.pieces(ids) : words.slice(0, limit);
+    if (!ids.length) return { output: { text: "", score: 0, tokens: [], sourceTokens, alternatives: [] }, found: null };
+    const found = this.network.label(ids);
+    const orders = found.logProbs.map((row) => Array.from(row.keys()).sort((a, b) => row[b] - row[a]));
+    const piece = (label) => this.target.pieces([label + SPECIALS])[0];
+    if (!pooled) {
+      const tokens = orders.map(([best]) => piece(best));
+      const values = orders.map(([best], row) => found.logProbs[row][best]);
+      const score = values.reduce((all, value) => all + value, 0);
+      const output = { text: tokens.join(" "), score, tokens, sourceTokens, probabilities: values.map(Math.exp), alternatives: [] };
+      return { output, found, orders };
+    }
+    const outputs = orders[0].slice(0, nbest).map((label) => {
+      const probability = Math.exp(found.logProbs[0][label]);
+      return { text: piece(label), score: probability, tokens: [piece(label)], sourceTokens, probabilities: [probability] };
+    });
+    return { output: { ...outputs[0], alternatives: outputs }, found, orders };
   }
 }

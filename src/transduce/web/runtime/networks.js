@@ -125,16 +125,15 @@ class Stack {
 class TransformerEncoder {
   constructor(runtime, file, ref) {
     this.runtime = runtime;
+    this.width = ref.width;
     this.stack = new Stack(runtime, file, ref);
   }
 
-  /** Encoder states of one source; with `weights`, its attention [layers][heads][S][S] too. */
-  encode(embedding, tokens, weights) {
+  /** States of one source, given the address of its vectors; with `weights`, its attention
+   * [layers][heads][S][S] too. */
+  encode(embedded, length, weights) {
     const { runtime, stack } = this;
     const { width, layers } = stack.ref;
-    const length = tokens.length;
-    const embedded = runtime.allocate(4 * length * width);
-    embedding.write(embedded, tokens, 0);
     const states = runtime.allocate(4 * length * width);
     const size = layers * stack.heads * length * length;
     const attention = weights ? runtime.newFloats(new Float32Array(size)) : 0;
@@ -142,7 +141,7 @@ class TransformerEncoder {
     const call = runtime.newStructure("Sources", {
       sources: 1,
       longest: length,
-      tokens: runtime.newLongs(tokens),
+      tokens: runtime.newLongs(new Array(length).fill(0)), // embedded already
       lengths: runtime.newLongs([length]),
       embedded,
       rotary,
@@ -224,6 +223,7 @@ class RecurrentEncoder {
   constructor(runtime, file, ref) {
     this.runtime = runtime;
     this.ref = ref;
+    this.width = ref.width * ref.directions;
     this.cells = ref.cells.map((cell) => ({
       input: file.product(runtime, cell.from_input),
       state: file.product(runtime, cell.from_state),
@@ -232,13 +232,10 @@ class RecurrentEncoder {
     this.sum = file.product(runtime, ref.sum);
   }
 
-  encode(embedding, tokens) {
+  encode(embedded, length) {
     const { runtime, ref } = this;
-    const length = tokens.length;
-    const order = ref.reverse ? [...tokens].reverse() : tokens;
-    const start = runtime.allocate(4 * length * embedding.width);
-    embedding.write(start, order, 0);
-    const x = runtime.floats(start, length * embedding.width).slice();
+    const given = runtime.floats(embedded, length * ref.input_width).slice();
+    const x = ref.reverse ? reversed(given, length) : given;
     const outputs = [];
     const final = [];
     for (let layer = 0; layer < ref.layers; layer++) {
@@ -487,10 +484,419 @@ function normaliseRows(x, width) {
   }
 }
 
+// ---------------------------------------------------------------- arrays of rows, in and out of C
+
+/** x Wᵀ + b of rows. */
+function linear(runtime, weight, x, rows) {
+  return runtime.scoped(() => {
+    const outputs = runtime.get("Weight", weight, "outputs");
+    const y = multiply(runtime, weight, runtime.newFloats(x), rows);
+    return runtime.floats(y, rows * outputs).slice();
+  });
+}
+
+function normalised(runtime, norm, x, rows) {
+  return runtime.scoped(() => {
+    const address = runtime.newFloats(x);
+    runtime.call("normalise", norm, address, BigInt(rows), BigInt(x.length / rows), address);
+    return runtime.floats(address, x.length).slice();
+  });
+}
+
+/** The activation of hidden layers; gated, of twice as many columns. */
+function activated(runtime, x, rows, { activation, gated }) {
+  return runtime.scoped(() => {
+    const hidden = x.length / rows / (gated ? 2 : 1);
+    const address = runtime.newFloats(x);
+    runtime.call("activate", address, BigInt(rows), BigInt(hidden), activation, Number(gated));
+    return runtime.floats(address, rows * hidden).slice();
+  });
+}
+
+function logProbabilities(runtime, head, x, rows) {
+  return runtime.scoped(() => {
+    const outputs = runtime.get("Weight", head, "outputs");
+    const found = runtime.allocate(4 * rows * outputs);
+    writeLogProbabilities(runtime, head, x, rows, found);
+    return runtime.floats(found, rows * outputs).slice();
+  });
+}
+
+function writeLogProbabilities(runtime, head, x, rows, address) {
+  const size = runtime.call("product_workspace", BigInt(rows), BigInt(x.length / rows));
+  const workspace = runtime.allocate(Number(size));
+  runtime.call("find_log_probs", head, runtime.newFloats(x), BigInt(rows), address, workspace, BEST);
+}
+
+/** a ⊗ σ(b) of the two halves of each row. */
+function glu(x, rows) {
+  const width = x.length / rows / 2;
+  const found = new Float32Array(rows * width);
+  for (let r = 0; r < rows; r++) {
+    for (let i = 0; i < width; i++) {
+      found[r * width + i] = x[2 * r * width + i] * sigmoid(x[(2 * r + 1) * width + i]);
+    }
+  }
+  return found;
+}
+
+const sum = (x, y, by = 1) => x.map((value, i) => value + by * y[i]);
+
+/** softmax of query · key of some rows. */
+function dotAttention(query, keys, length) {
+  const width = query.length;
+  const scores = new Float32Array(length);
+  for (let s = 0; s < length; s++) {
+    let total = 0;
+    for (let i = 0; i < width; i++) total += query[i] * keys[s * width + i];
+    scores[s] = total;
+  }
+  const top = scores.reduce((a, b) => Math.max(a, b), -Infinity);
+  const weights = scores.map((score) => Math.exp(score - top));
+  const all = weights.reduce((a, b) => a + b, 0);
+  return weights.map((weight) => weight / all);
+}
+
+// ----------------------------------------------------------------------------------- Conformers
+
+const TOGETHER = 8; // rows that the library lets attend together
+
+class ConformerEncoder {
+  constructor(runtime, file, ref) {
+    this.runtime = runtime;
+    this.ref = ref;
+    this.width = ref.width;
+    this.rotary = ref.rotary && new Positions(file, ref.rotary);
+    const feedForward = (one) => ({
+      ...one,
+      norm: file.norm(runtime, one.norm),
+      into: file.product(runtime, one.into),
+      out_of: file.product(runtime, one.out_of),
+    });
+    this.blocks = ref.blocks.map((one) => ({
+      first: feedForward(one.first),
+      last: feedForward(one.last),
+      attention: {
+        norm: file.norm(runtime, one.attention.norm),
+        into: file.product(runtime, one.attention.into),
+        out_of: file.product(runtime, one.attention.out_of),
+        heads: one.attention.heads,
+        relative: one.attention.relative && {
+          distances: new Positions(file, one.attention.relative.sinusoids),
+          projection: file.product(runtime, one.attention.relative.projection),
+          content: file.floats(one.attention.relative.content),
+          distance: file.floats(one.attention.relative.distance),
+        },
+      },
+      convolution: {
+        norm: file.norm(runtime, one.convolution.norm),
+        expand: file.product(runtime, one.convolution.expand),
+        contract: file.product(runtime, one.convolution.contract),
+        weight: file.floats(one.convolution.weight),
+        bias: file.floats(one.convolution.bias),
+        left: one.convolution.left,
+        kernel: one.convolution.kernel,
+        inner: file.norm(runtime, one.convolution.inner),
+        batch: one.convolution.batch && {
+          scale: file.floats(one.convolution.batch.scale),
+          shift: file.floats(one.convolution.batch.shift),
+        },
+      },
+      norm: file.norm(runtime, one.norm),
+    }));
+  }
+
+  encode(embedded, length, weights) {
+    const { runtime } = this;
+    let x = runtime.floats(embedded, length * this.width).slice();
+    const kept = [];
+    for (const block of this.blocks) {
+      x = sum(x, this.#feedForward(block.first, x, length), 0.5);
+      x = sum(x, this.#attend(block.attention, x, length, kept));
+      x = sum(x, this.#convolve(block.convolution, x, length));
+      x = sum(x, this.#feedForward(block.last, x, length), 0.5);
+      x = normalised(runtime, block.norm, x, length);
+    }
+    const { heads } = this.blocks[0].attention;
+    const all = weights && new Float32Array(kept.flatMap((one) => Array.from(one)));
+    return {
+      states: runtime.newFloats(x),
+      length,
+      final: null,
+      attention: weights ? { layers: this.blocks.length, heads, weights: all } : null,
+    };
+  }
+
+  #feedForward(part, x, length) {
+    const { runtime } = this;
+    const hidden = linear(runtime, part.into, normalised(runtime, part.norm, x, length), length);
+    return linear(runtime, part.out_of, activated(runtime, hidden, length, part), length);
+  }
+
+  #attend(part, x, length, kept) {
+    const { runtime } = this;
+    const projected = linear(runtime, part.into, normalised(runtime, part.norm, x, length), length);
+    const inner = projected.length / length / 3;
+    const context = part.relative
+      ? this.#relative(part, projected, length, inner, kept)
+      : this.#fused(part, projected, length, inner, kept);
+    return linear(runtime, part.out_of, context, length);
+  }
+
+  #fused(part, projected, length, inner, kept) {
+    const { runtime } = this;
+    return runtime.scoped(() => {
+      const first = runtime.newFloats(projected);
+      const size = inner / part.heads;
+      if (this.rotary) {
+        const table = runtime.newFloats(this.rotary.rows(length));
+        for (let s = 0; s < length; s++) {
+          const at = first + 4 * s * 3 * inner;
+          runtime.call("rotate", at, BigInt(2 * inner), table + 4 * s * size, BigInt(size));
+        }
+      }
+      const places = runtime.newPointers(
+        Array.from({ length }, (_, s) => first + 4 * (s * 3 * inner + inner)),
+      );
+      const stride = Math.ceil(length / 4) * 4;
+      const scores = runtime.allocate(4 * TOGETHER * part.heads * stride);
+      const context = runtime.allocate(4 * length * inner);
+      const weights = new Float32Array(part.heads * length * length);
+      for (let s = 0; s < length; s += TOGETHER) {
+        const some = Math.min(TOGETHER, length - s);
+        const query = first + 4 * s * 3 * inner;
+        const numbers = [some, 3 * inner].map(BigInt);
+        const sizes = [length, inner, part.heads].map(BigInt);
+        runtime.call("attend", query, ...numbers, places, ...sizes, scores, context + 4 * s * inner);
+        const found = runtime.floats(scores, some * part.heads * stride);
+        for (let r = 0; r < some; r++) {
+          for (let h = 0; h < part.heads; h++) {
+            const row = (r * part.heads + h) * stride;
+            weights.set(found.subarray(row, row + length), (h * length + s + r) * length);
+          }
+        }
+      }
+      kept.push(weights);
+      return runtime.floats(context, length * inner).slice();
+    });
+  }
+
+  /** Scores by content and by distance (Transformer-XL). */
+  #relative(part, projected, length, inner, kept) {
+    const { heads, relative } = part;
+    const size = inner / heads;
+    const ahead = relative.distances.rows(length); // of distance d; sines change their sign for -d
+    const width = relative.distances.width;
+    const table = new Float32Array((2 * length - 1) * width);
+    for (let d = -(length - 1); d < length; d++) {
+      for (let i = 0; i < width; i++) {
+        const value = ahead[Math.abs(d) * width + i];
+        table[(d + length - 1) * width + i] = d < 0 && i % 2 === 0 ? -value : value;
+      }
+    }
+    const distances = linear(this.runtime, relative.projection, table, 2 * length - 1);
+    const context = new Float32Array(length * inner);
+    const weights = new Float32Array(heads * length * length);
+    const scale = 1 / Math.sqrt(size);
+    for (let h = 0; h < heads; h++) {
+      for (let t = 0; t < length; t++) {
+        const row = weights.subarray((h * length + t) * length, (h * length + t + 1) * length);
+        for (let s = 0; s < length; s++) {
+          let score = 0;
+          for (let i = 0; i < size; i++) {
+            const query = projected[t * 3 * inner + h * size + i];
+            const key = projected[s * 3 * inner + inner + h * size + i];
+            const distance = distances[(t - s + length - 1) * inner + h * size + i];
+            score += (query + relative.content[h * size + i]) * key;
+            score += (query + relative.distance[h * size + i]) * distance;
+          }
+          row[s] = score * scale;
+        }
+        const top = row.reduce((a, b) => Math.max(a, b), -Infinity);
+        let all = 0;
+        for (let s = 0; s < length; s++) all += row[s] = Math.exp(row[s] - top);
+        for (let s = 0; s < length; s++) {
+          row[s] /= all;
+          for (let i = 0; i < size; i++) {
+            context[t * inner + h * size + i] += row[s] * projected[s * 3 * inner + 2 * inner + h * size + i];
+          }
+        }
+      }
+    }
+    kept.push(weights);
+    return context;
+  }
+
+  #convolve(part, x, length) {
+    const { runtime, width } = this;
+    const gated = glu(linear(runtime, part.expand, normalised(runtime, part.norm, x, length), length), length);
+    const y = new Float32Array(length * width);
+    for (let t = 0; t < length; t++) {
+      y.set(part.bias, t * width);
+      for (let k = 0; k < part.kernel; k++) {
+        const s = t + k - part.left;
+        if (s < 0 || s >= length) continue;
+        for (let i = 0; i < width; i++) {
+          y[t * width + i] += part.weight[i * part.kernel + k] * gated[s * width + i];
+        }
+      }
+    }
+    const normed = part.batch
+      ? y.map((value, i) => value * part.batch.scale[i % width] + part.batch.shift[i % width])
+      : normalised(runtime, part.inner, y, length);
+    return linear(runtime, part.contract, normed.map((value) => value * sigmoid(value)), length);
+  }
+}
+
+class PooledEncoder {
+  constructor(runtime, file, ref) {
+    this.width = ref.width;
+  }
+
+  encode(embedded, length) {
+    return { states: embedded, length, final: null, attention: null };
+  }
+}
+
+// ------------------------------------------------------------------------ gated convolutions
+
+const HALVED = Math.sqrt(0.5);
+const SMALL = 0.1;
+
+class ConvolutionalEncoder {
+  constructor(runtime, file, ref) {
+    this.runtime = runtime;
+    this.ref = ref;
+    this.width = ref.width;
+    this.into = file.product(runtime, ref.into);
+    this.outOf = file.product(runtime, ref.out_of);
+    this.products = ref.products.map((one) => file.product(runtime, one));
+  }
+
+  encode(embedded, length) {
+    const { runtime, width } = this;
+    const { kernel } = this.ref;
+    const side = (kernel - 1) / 2;
+    const x = runtime.floats(embedded, length * width).slice();
+    let z = linear(runtime, this.into, x.map((value) => SMALL * value), length);
+    for (const product of this.products) {
+      const windows = new Float32Array(length * kernel * width);
+      for (let t = 0; t < length; t++) {
+        for (let k = 0; k < kernel; k++) {
+          const s = t + k - side;
+          if (s < 0 || s >= length) continue;
+          windows.set(z.subarray(s * width, (s + 1) * width), (t * kernel + k) * width);
+        }
+      }
+      const h = glu(linear(runtime, product, windows, length), length);
+      z = sum(z, h).map((value) => value * HALVED);
+    }
+    z = linear(runtime, this.outOf, z, length).map((value) => value / SMALL);
+    const values = sum(z, x).map((value) => value * HALVED);
+    return { states: runtime.newFloats(z), length, final: null, attention: null, values };
+  }
+}
+
+class ConvolutionalDecoder {
+  constructor(runtime, file, ref) {
+    this.runtime = runtime;
+    this.ref = ref;
+    this.width = ref.width;
+    this.into = file.product(runtime, ref.into);
+    this.outOf = file.product(runtime, ref.out_of);
+    this.blocks = ref.blocks.map((one) => ({
+      product: file.product(runtime, one.product),
+      query: file.product(runtime, one.query),
+      context: file.product(runtime, one.context),
+    }));
+  }
+
+  start(memory, rows, steps, search) {
+    const keys = this.runtime.floats(memory.states, memory.length * this.width).slice();
+    const values = memory.values ?? keys;
+    const each = this.blocks.length * (this.ref.kernel - 1) * this.width;
+    return {
+      memory,
+      search,
+      keys: keys.map((value) => SMALL * value),
+      values: values.map((value) => SMALL * value),
+      past: new Float32Array(rows * each), // of each place, layers of kernel - 1 inputs
+      each,
+      attention: null,
+    };
+  }
+
+  advance(state, tokens, at, embedding) {
+    const { runtime, width } = this;
+    const rows = tokens.length;
+    const { from, to } = state.search.moves(rows, at);
+    const past = from.map((place) => state.past.slice(place * state.each, (place + 1) * state.each));
+    const embedded = runtime.scoped(() => {
+      const address = runtime.allocate(4 * rows * width);
+      embedding.write(address, tokens, at, true);
+      return runtime.floats(address, rows * width).map((value) => SMALL * value);
+    });
+    let x = linear(runtime, this.into, embedded, rows);
+    const before = this.ref.kernel - 1;
+    this.blocks.forEach((block, layer) => {
+      const windows = new Float32Array(rows * this.ref.kernel * width);
+      for (let r = 0; r < rows; r++) {
+        const seen = past[r].subarray(layer * before * width, (layer + 1) * before * width);
+        const now = x.subarray(r * width, (r + 1) * width);
+        const window = windows.subarray(r * this.ref.kernel * width, (r + 1) * this.ref.kernel * width);
+        window.set(seen);
+        window.set(now, before * width);
+        seen.set(window.subarray(width)); // what the next step sees of this one
+      }
+      let h = glu(linear(runtime, block.product, windows, rows), rows);
+      const context = this.#attend(block, h, embedded, rows, state, layer);
+      h = sum(h, context).map((value) => value * HALVED);
+      x = sum(x, h).map((value) => value * HALVED);
+    });
+    to.forEach((place, r) => state.past.set(past[r], place * state.each));
+    const features = linear(runtime, this.outOf, x, rows).map((value) => value / SMALL);
+    runtime.scoped(() => writeLogProbabilities(runtime, state.search.head, features, rows, state.search.logProbs));
+  }
+
+  #attend(block, h, embedded, rows, state, layer) {
+    const { width } = this;
+    const { length } = state.memory;
+    const query = sum(linear(this.runtime, block.query, h, rows), embedded).map((value) => value * HALVED);
+    const context = new Float32Array(rows * width);
+    const scale = Math.sqrt(Math.max(1, length));
+    for (let r = 0; r < rows; r++) {
+      const weights = dotAttention(query.subarray(r * width, (r + 1) * width), state.keys, length);
+      if (state.attention) state.attention[layer] = [weights];
+      weights.forEach((weight, s) => {
+        for (let i = 0; i < width; i++) context[r * width + i] += scale * weight * state.values[s * width + i];
+      });
+    }
+    return linear(this.runtime, block.context, context, rows);
+  }
+
+  watch(state) {
+    state.attention = [];
+  }
+
+  watched(state) {
+    return [...state.attention];
+  }
+}
+
 // ------------------------------------------------------------------------------ the whole network
 
-const ENCODERS = { transformer: TransformerEncoder, recurrent: RecurrentEncoder };
-const DECODERS = { transformer: TransformerDecoder, recurrent: RecurrentDecoder };
+const ENCODERS = {
+  transformer: TransformerEncoder,
+  recurrent: RecurrentEncoder,
+  conformer: ConformerEncoder,
+  convolutional: ConvolutionalEncoder,
+  pooled: PooledEncoder,
+};
+const DECODERS = {
+  transformer: TransformerDecoder,
+  recurrent: RecurrentDecoder,
+  convolutional: ConvolutionalDecoder,
+};
 
 export class EncoderDecoder {
   constructor(runtime, file, ref) {
@@ -513,6 +919,70 @@ export class EncoderDecoder {
   /** Encoder states of a source; tokens end with END. */
   encode(tokens, weights = false) {
     const read = this.sourceEnd ? tokens : tokens.slice(0, Math.max(1, tokens.length - 1));
-    return this.encoder.encode(this.source, read, weights);
+    return encoded(this.runtime, this.source, this.encoder, read, weights);
   }
+}
+
+function encoded(runtime, embedding, encoder, tokens, weights) {
+  const address = runtime.allocate(4 * tokens.length * embedding.width);
+  embedding.write(address, tokens, 0);
+  return encoder.encode(address, tokens.length, weights);
+}
+
+// --------------------------------------------------------------------- classifiers and taggers
+
+/** An encoder alone: log-probabilities of labels, of each token or of the whole source. */
+export class LabelNetwork {
+  constructor(runtime, file, ref) {
+    this.runtime = runtime;
+    this.ref = ref;
+    this.source = new Embedding(runtime, file, ref.source);
+    this.encoder = new ENCODERS[ref.encoder.kind](runtime, file, ref.encoder);
+    this.head = file.product(runtime, ref.head);
+    this.labels = runtime.get("Weight", this.head, "outputs");
+  }
+
+  /** Log-probabilities, a row for each token or one for all; attention of pooling and encoder. */
+  label(tokens) {
+    const { runtime, ref } = this;
+    return runtime.scoped(() => {
+      const memory = encoded(runtime, this.source, this.encoder, tokens, true);
+      const { length } = memory;
+      const width = this.encoder.width;
+      const states = runtime.floats(memory.states, length * width).slice();
+      let [features, rows, weights] = [states, length, null];
+      if (ref.pool) {
+        rows = 1;
+        [features, weights] = pooled(ref.pool, states, length, memory.final);
+      }
+      const found = logProbabilities(runtime, this.head, features, rows);
+      const each = Array.from({ length: rows }, (_, r) => found.slice(r * this.labels, (r + 1) * this.labels));
+      return { logProbs: each, pool: weights, encoder: memory.attention, length };
+    });
+  }
+}
+
+function meanOf(states, length) {
+  const width = states.length / length;
+  const mean = new Float32Array(width);
+  states.forEach((value, i) => (mean[i % width] += value / length));
+  return mean;
+}
+
+function pooled(kind, states, length, final) {
+  if (kind === "mean") return [meanOf(states, length), null];
+  const width = states.length / length;
+  if (kind === "last") {
+    return [final ? final.at(-1)[0] : states.slice((length - 1) * width), null];
+  }
+  const context = new Float32Array(states.length);
+  const weights = new Float32Array(length);
+  for (let t = 0; t < length; t++) {
+    const query = states.subarray(t * width, (t + 1) * width);
+    dotAttention(query, states, length).forEach((weight, s) => {
+      weights[s] += weight / length;
+      for (let i = 0; i < width; i++) context[t * width + i] += weight * states[s * width + i];
+    });
+  }
+  return [sideBySide([meanOf(context, length), meanOf(states, length)], 1), weights];
 }

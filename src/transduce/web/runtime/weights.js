@@ -32,7 +32,7 @@ export class ModelFile {
   /** Rows of a matrix, or a vector, as float32; int8 is dequantized. */
   floats(name, first = 0, last = undefined) {
     const { shape, data } = this.tensor(name);
-    const width = shape.length > 1 ? shape[1] : 1;
+    const width = shape.slice(1).reduce((product, size) => product * size, 1);
     const some = data.subarray(first * width, (last ?? shape[0]) * width);
     if (data instanceof Float32Array) return some;
     const scale = this.tensor(`${name}.scale`).data;
