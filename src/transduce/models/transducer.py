@@ -22,6 +22,7 @@ from transduce.models.encoder_decoder import Head
 from transduce.models.encoder_output import EncoderOutput
 from transduce.models.encoders import Encoder
 from transduce.models.speech import SpeechFrontend, SpeechNetwork
+from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses
 from transduce.nn.ctc.loss import ctc_loss
 from transduce.nn.loss import Loss
 from transduce.nn.transducer.joint import Joint
@@ -163,7 +164,13 @@ class SpeechTransducer(SpeechNetwork):
         hidden_BSPJ = self.joint(states_BSD[:, :, None], features_BPD[:, None])
         return transducer_loss(self.head(hidden_BSPJ), lengths_B, wanted_BU, labels_B, PAD)
 
-    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
+    def batch_loss(
+        self,
+        batch: Batch,
+        smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        losses: SpeechLosses = NO_SPEECH_LOSSES,
+    ) -> Loss:
         assert batch.target_BT is not None
         return self.loss(
             batch.source_BS,

@@ -307,6 +307,7 @@ class Recipe(Section):
             return self
         for key in (
             "train.r_drop",
+            "train.cr_ctc",
             "decode.ctc_weight",
             "decode.coverage_penalty",
             "decode.no_repeat_ngram",

@@ -85,7 +85,10 @@ def hotwords_of(phrases: Phrases, count: int, tokens: Tokens) -> list[HotwordTre
     """
     if phrases is None:
         return [None] * count
-    listed = _phrases("hotwords", phrases, count)
+    listed = [
+        [text for phrase in of_one for text in _wordings(phrase)]
+        for of_one in _phrases("hotwords", phrases, count)
+    ]
     spellings = _spellings(list(dict.fromkeys(p for of_one in listed for p in of_one)), tokens)
     trees: dict[tuple[str, ...], HotwordTree | None] = {}
     for of_one in map(tuple, listed):

@@ -117,15 +117,15 @@ class Hypotheses:
         B, N = label_BN.shape
         flat = [x_BN.flatten(0, 1) for x_BN in self.state]
         features_RD, state = network.next_features(label_BN.flatten(), flat)
-        self.features_BND = features_RD.unflatten(0, (B, N))
-        self.state = [x_R.unflatten(0, (B, N)) for x_R in state]
+        self.features_BND = _by_row(features_RD, B, N)
+        self.state = [_by_row(x_R, B, N) for x_R in state]
 
     def bonuses(self, bonus: Bonus) -> Tensor:
         """The bonus_BNV of each next label."""
         B, N = self.lengths_BN.shape
         flat_RU = self.tokens_BNU.flatten(0, 1)
         longest = int(self.lengths_BN.max())
-        return bonus(flat_RU[:, :longest], self.lengths_BN.flatten()).unflatten(0, (B, N)).double()
+        return _by_row(bonus(flat_RU[:, :longest], self.lengths_BN.flatten()), B, N).double()
 
     def _tensors(self) -> list[Tensor]:
         own = (getattr(self, one.name) for one in fields(self) if one.name != "state")
@@ -163,8 +163,8 @@ class TransducerSearch:
             whole_BN.clone(),
             torch.zeros(B, N, 0, 2, dtype=torch.int32, device=device),
             torch.zeros(B, N, 0, device=device),
-            features_RD.unflatten(0, (B, N)),
-            [x_R.unflatten(0, (B, N)) for x_R in state],
+            _by_row(features_RD, B, N),
+            [_by_row(x_R, B, N) for x_R in state],
             whole_BN[:, 0].clone(),
             torch.full((B,), NO_LIMIT, device=device) if limit_B is None else limit_B.to(device),
         )
@@ -332,3 +332,8 @@ def _every(hypotheses: Hypotheses) -> Tensor:
 
 def _capacity(labels: int) -> int:
     return CAPACITY * -(-labels // CAPACITY)
+
+
+def _by_row(x_R: Tensor, B: int, N: int) -> Tensor:
+    """[B · N, …] as [B, N, …]."""
+    return x_R.view(B, N, *x_R.shape[1:])

@@ -39,7 +39,9 @@ SLACK = 2**16  # used samples that are kept before they are dropped
 class StreamingSession(LiveSession):
     """A session with its slot of the caches and its utterance."""
 
-    def __init__(self, recogniser: StreamingRecogniser, rate: int, tags: Sequence[str]) -> None:
+    def __init__(
+        self, recogniser: StreamingRecogniser[Any], rate: int, tags: Sequence[str]
+    ) -> None:
         super().__init__(recogniser, rate, tags)
         self.samples: Wave = np.empty(0, np.int16)
         self.used = 0
