@@ -14,9 +14,10 @@ come and the time that was measured for computing it has passed, also that of ch
 `first`: from the beginning of speech (by loudness) to the first partial transcript; `final`: from
 its end to the last final one, the silence that endpointing waits for included; `finish`: the same
 where the speaker says that it is the end, without the noise, with the error rates in
-`finish_scores`. `whole`: the recording as a file, all of its context seen. With --threads 1 on a
-CPU, computing is measured in CPU time, so that other programs do not count: then --processes may
-measure as many models and chunk sizes at once.
+`finish_scores`. `revisions`: words that were shown and then changed or taken back, for each word of
+the final transcripts. `whole`: the recording as a file, all of its context seen. With --threads 1
+on a CPU, computing is measured in CPU time, so that other programs do not count: then --processes
+may measure as many models and chunk sizes at once.
 
 streams: so many speakers at once, each with recordings one after the other, the packets of each at
 a phase of its own; whenever the machine is free, all that is ready is computed in one batch. `lag`:
@@ -35,9 +36,9 @@ import argparse
 import json
 import multiprocessing
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import cycle, repeat
+from itertools import cycle, repeat, takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -128,12 +129,16 @@ def heard_live(
     return found, busy
 
 
-def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> dict[str, Any]:
+def latency(
+    model: SpeechModel, settings: Mapping[str, Any], given: list[tuple[Wave, str]]
+) -> dict[str, Any]:
+    """settings: of live recognition."""
     rate, device = model.recordings.settings.sample_rate, model.device
-    recogniser = model.live_recogniser(chunk_ms=chunk)
+    recogniser = model.live_recogniser(**settings)
     heard_live(recogniser, given[0][0], device, True)  # the first call is slower
     first, final, finish, busy, seconds = [], [], [], 0.0, 0.0
     texts, alone = [], []  # with noise after the recording, and without
+    revised = written = 0
     for wave, _ in given:
         loud = np.flatnonzero(sounding(wave.astype(np.float32) / np.float32(FULL_SCALE), rate))
         begins, ends = (loud[0] * HOP, (loud[-1] + 1) * HOP) if len(loud) else (0.0, 0.0)
@@ -141,6 +146,8 @@ def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> 
         found, took = heard_live(recogniser, quiet, device, False)
         busy, seconds = busy + took, seconds + len(quiet) / rate
         texts.append(" ".join(one.text for _, one in found if one.final))
+        revised += revisions([one for _, one in found])
+        written += sum(len(one.text.split()) for _, one in found if one.final)
         first += [at - begins for at, one in found[:1] if at == at]
         finals = [at for at, one in found if one.final]
         final += [at - ends for at in finals[-1:] if at == at]
@@ -154,7 +161,24 @@ def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> 
         "final": percentiles(final),
         "finish": percentiles(finish),
         "real_time_factor": busy / seconds,
+        "revisions": revised / max(written, 1),
     }
+
+
+def revisions(transcripts: Sequence[Transcript]) -> int:
+    """Words that were shown and then changed or taken back; a word may grow to a longer one."""
+    found, before = 0, dict[int, str]()
+    for one in transcripts:
+        shown = before.get(one.utterance, "")
+        before[one.utterance] = one.text
+        if one.text.startswith(shown):
+            continue
+        old, new = shown.split(), one.text.split()
+        pairs = zip(old, new, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        grows = same < len(new) and len(old) == same + 1 and new[same].startswith(old[same])
+        found += len(old) - same - grows
+    return found
 
 
 def latency_of_files(model: SpeechModel, given: list[tuple[Wave, str]]) -> dict[str, Any]:
@@ -365,7 +389,10 @@ def measured(
         "chunk": chunk,
     }
     if asked.what == "latency":
-        found = latency(model, chunk, given) if chunk else latency_of_files(model, given)
+        if chunk:
+            found = latency(model, {"chunk_ms": chunk}, given)
+        else:
+            found = latency_of_files(model, given)
         yield {**about, **found}
         return
     recogniser = model.live_recogniser(chunk_ms=asked.chunk)

@@ -145,6 +145,14 @@ QUICK: dict[str, Quick] = {
         packages=("soundfile",),
         slow=False,
     ),
+    "live_kinds.py": Quick(
+        "--recipe live-sounds/tones.yaml --seeds 1 --limit 2 --chunk 160 --threads 1 --device cpu "
+        "--runs kinds --json out.json train.steps=1 train.batch_tokens=300 model.width=16 "
+        "audio.normalize=global model.encoder.chunk.ms=160 model.encoder.chunk.trained=[40,320]",
+        holds=("ctc+attention", "transducer", "revisions"),
+        world=("live",),
+        packages=("soundfile",),
+    ),
     "live_load.py": Quick(
         "live live/sound.wav --clients 2 --device cpu --json out.json",
         holds=("first_partial_after_start", '"broken": []'),

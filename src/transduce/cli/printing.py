@@ -94,7 +94,7 @@ def print_recordings(
     if isinstance(model, SpeechModel):
         settings = {"times": kind != "text", **settings}
     prompted = isinstance(model, WhisperModel)
-    if kind != "text" and isinstance(model, SpeechModel) and not (prompted or model.has_same_ctc):
+    if kind != "text" and isinstance(model, SpeechModel) and not (prompted or model.times_tokens):
         by_attention = (
             "word timestamps come from attention, and are left out where attention is not "
             "monotonic; a model with CTC on its output tokens (model.ctc_weight and "

@@ -126,6 +126,8 @@ def _whole(recipe: Recipe) -> str:
         for key, name in names.items()
         if f"model.{key}" not in without and (key != "ctc_weight" or recipe.model.ctc_weight)
     ]
+    if recipe.model.transducer is not None:
+        parts.append("transducer, whose prediction network is the decoder")
     if recipe.model.characters is not None:
         parts.append(f"letters: {_part(recipe.model.characters)}")
     return ", ".join(parts).capitalize()

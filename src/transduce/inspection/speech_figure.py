@@ -25,6 +25,7 @@ from transduce.nn.speech.mel import mel
 from transduce.tasks.audio_input import AudioSource
 from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
+from transduce.tasks.speech_transducer import SpeechTransducerModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +40,8 @@ SHADE = 0.7  # exponent below one, so that small weights are visible
 SOUND_COLORS = "magma"
 PATH = "#e08214"
 LOWEST = 20.0  # Hz, where the mel bands begin
+ATTENTION = "attention (last layer, mean of its heads)"
+EMISSIONS = "probability that the transducer emits a token here"
 HERTZ = (100, 250, 500, 1000, 2000, 4000, 8000, 16000)
 
 
@@ -67,17 +70,19 @@ def draw_speech_attention(
 
     `path` ends in .png, .svg or .pdf; source and keywords are those of `model.run`. On top is the
     attention of the last layer; then, if the model has CTC over the same tokens, CTC probabilities
-    and the best path; then the spectrogram. Raises DataError if the audio cannot be used,
-    ModelError if it is too long for one figure or the model has no attention.
+    and the best path; then the spectrogram. Of a transducer, which has no attention, on top is the
+    probability that each token is emitted at a state. Raises DataError if the audio cannot be
+    used, ModelError if it is too long for one figure or the model has no attention.
     """
-    asked = {"attention": True, "times": True, **asked}
+    transducer = isinstance(model, SpeechTransducerModel)
+    asked = {"attention": not transducer, "times": True, **asked}
     (output,) = model.run([source], rate=rate, tags=tags, **asked)
     if output.failed:
         raise DataError(output.warning)
-    if output.attention is None:
+    if output.attention is None and not (transducer and output.ids and len(output.segments) == 1):
         raise ModelError(
-            f"{source}: there is no attention to draw; give a model with attention a "
-            f"recording of at most {model.recordings.longest:g} s"
+            f"{source}: there is no attention to draw; give a model with attention, or a "
+            f"transducer, a recording of at most {model.recordings.longest:g} s"
         )
     (recording,) = model.recordings.split([source], rate, tags)
     ((wave, trouble, _),) = model.recordings.waves_of([recording.source])
@@ -93,17 +98,24 @@ def draw_speech_attention(
             context = model.context_of(Call(recording.tags))
             memory = model.network.encode(samples_BW, lengths_B, **context.keywords)
             ctc = _ctc_path(model.network.ctc_log_probs(memory)[0].cpu(), output.ids)
-    weights_TS = output.attention[-1].mean(axis=0)  # the last layer, its heads averaged
+    tokens, about = output.tokens, ATTENTION
+    if isinstance(model, SpeechTransducerModel):
+        weights_TS = model.emissions(wave, output.ids, recording.tags)
+        tokens, about = tokens[: len(output.ids)], EMISSIONS
+    else:
+        assert output.attention is not None
+        weights_TS = output.attention[-1].mean(axis=0)  # the last layer, its heads averaged
     speech_attention_map(
         weights_TS,
         [front.seconds_of(state) for state in range(weights_TS.shape[1] + 1)],
-        output.tokens,
+        tokens,
         mel_BFM[0].cpu().numpy(),
         len(wave) / model.recordings.settings.sample_rate,
         output.words,
         path,
         title,
         ctc=ctc,
+        about=about,
         rate=model.recordings.settings.sample_rate,
     )
     return output.text
@@ -131,13 +143,14 @@ def speech_attention_map(
     title: str = "",
     *,
     ctc: CtcPath | None = None,
+    about: str = ATTENTION,
     rate: int = RATE,
 ) -> None:
     """Draw attention over audio: tokens as rows, seconds as columns, with the spectrogram below.
 
     edges: the seconds where each of the S columns begins, and where the last ends. mel_FM: log-mel
     features of `seconds` of audio at that rate. words are drawn at their times. ctc: CTC
-    probabilities of the tokens, for a panel between the two.
+    probabilities of the tokens, for a panel between the two. about: what the weights are.
     """
     from matplotlib.figure import Figure
 
@@ -152,7 +165,7 @@ def speech_attention_map(
     base = bottom + SOUND_HEIGHT + gap
     above = axes_in_inches(figure, left, base + second, WIDTH, tall)
     below = axes_in_inches(figure, left, bottom, WIDTH, SOUND_HEIGHT)
-    _draw_rows(above, edges, weights_TS, tokens, "attention (last layer, mean of its heads)")
+    _draw_rows(above, edges, weights_TS, tokens, about)
     panels = [above]
     if ctc is not None:
         middle = axes_in_inches(figure, left, base, WIDTH, second - gap)

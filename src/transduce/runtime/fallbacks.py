@@ -8,6 +8,7 @@ from transduce.errors import warn_once
 from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.hard_monotonic import HardMonotonicEncoderDecoder
+from transduce.models.transducer import SpeechTransducer
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.runtime.c_library import library
 
@@ -18,6 +19,8 @@ def unsupported(network: nn.Module) -> str | None:
         return "copying from the source (model.decoder.copying)"
     if isinstance(network, HardMonotonicEncoderDecoder):
         return "hard monotonic attention (model.decoder.hard_monotonic)"
+    if isinstance(network, SpeechTransducer):
+        return "transducers (model.transducer)"
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
     if any(one.relative is not None for one in attentions):
         return "relative positions"
@@ -41,7 +44,7 @@ def warn_of_torch_steps(network: nn.Module) -> None:
 
 
 def warn_of_plain_cuda(network: nn.Module) -> None:
-    """Warn where a Transformer cannot be searched with CUDA graphs because of what it has."""
+    """Warn where a network cannot be searched with CUDA graphs because of what it has."""
     if reason := unsupported(network):
         warn_once(
             f"search launches each operation on the GPU and uses no CUDA graphs, which would be "

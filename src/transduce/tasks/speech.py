@@ -361,6 +361,11 @@ class SpeechModel(Transducer):
         """Whether CTC predicts the output tokens: the same text and vocabulary."""
         return self.network.ctc is not None and self.transcribes
 
+    @property
+    def times_tokens(self) -> bool:
+        """Whether it knows when each output token was heard, and not by attention."""
+        return self.has_same_ctc
+
     def _encode(
         self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
     ) -> tuple[Ids, dict[int, str]]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.cache.tokenised import Encoded
@@ -19,7 +21,12 @@ from transduce.decoding.run_lens import RunLens
 from transduce.decoding.search.hypothesis import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.decoding.speech.timing import TokenTiming
-from transduce.decoding.speech.transducer import Recordings, search_batch, time_by_transducer
+from transduce.decoding.speech.transducer import (
+    Recordings,
+    emissions,
+    search_batch,
+    time_by_transducer,
+)
 from transduce.errors import ModelError
 from transduce.models.build import Vocabulary, build_transducer
 from transduce.models.call_context import NO_CONTEXT, Call, CallContext
@@ -27,6 +34,7 @@ from transduce.models.streaming import is_streaming
 from transduce.models.transducer import SpeechTransducer
 from transduce.nn.transducer.search import TransducerSearch
 from transduce.recipe import Recipe
+from transduce.runtime.fallbacks import warn_of_plain_cuda
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.compatibility import check_finite
 from transduce.tasks.generate import GenerativeModel, IncrementalText
@@ -100,9 +108,22 @@ class SpeechTransducerModel(SpeechModel):
             "token, and transduce run --format textgrid writes it"
         )
 
+    @property
+    def times_tokens(self) -> bool:
+        """It emits each token at a state: in a translation too, that is when it is written."""
+        return True
+
     def diagonal(self, sources: Encoded, maximum: int = DIAGONAL_SAMPLE) -> float | None:
         """None: it has no attention that could stray."""
         return None
+
+    def emissions(
+        self, wave: Wave, ids: Sequence[int], tags: tuple[str, ...] = ()
+    ) -> NDArray[np.float32]:
+        """The probability [tokens, states] that each token is emitted at each encoder state."""
+        recordings = Recordings(self.network, [wave], self.context_of(Call(tags)))
+        with inference(self):
+            return emissions(recordings, ids).cpu().numpy()
 
     # ------------------------------------------------------------------------------- search
 
@@ -123,11 +144,11 @@ class SpeechTransducerModel(SpeechModel):
         waves, _ = self._encode(list(sources))
         self._check_packed()
         network = cast(SpeechTransducer, self._search_network)
+        if self.device.type == "cuda":
+            warn_of_plain_cuda(network)
         search = self._search(network, settings)
         recordings = Recordings(network, cast("list[Wave]", waves), context)
-        bounds = self._bounds(settings, [self], context)
-        requests = [Request(wave, states=self._states(wave)) for wave in waves]
-        limits = [bounds.limit(request, 0) for request in requests]
+        limits = [self._limit(wave, settings, context) for wave in waves]
         outputs = [Output("", NEG_INF, warning=CANCELLED) for _ in sources]
         others = [] if language_model is None else [language_model]
         for indices in recordings.batches():
@@ -177,7 +198,8 @@ class SpeechTransducerModel(SpeechModel):
         search = self._search(self.network, settings)
         with inference(self):
             memory = Recordings(self.network, [cast(Wave, wave)], context).encode([0])
-            found = search.start(1, self.device)
+            limit = torch.tensor([self._limit(wave, settings, context) - 1])  # without END
+            found = search.start(1, self.device, limit)
         text, written = IncrementalText(self, source, []), 0
         for first in range(0, memory.states_BSD.shape[1], STREAMED):
             # The caller's code between two pieces must not run in inference mode.
@@ -191,6 +213,11 @@ class SpeechTransducerModel(SpeechModel):
             written = len(tokens)
         if new := text.rest():
             yield new
+
+    def _limit(self, wave: list[int], settings: Settings, context: CallContext) -> int:
+        """The most tokens of a transcript, END included."""
+        request = Request(wave, states=self._states(wave))
+        return self._bounds(settings, [self], context).limit(request, 0)
 
     def _search(self, network: SpeechTransducer, settings: Settings) -> TransducerSearch:
         allowed = constraints.allowed(settings.only, self.target_tokens)

@@ -28,6 +28,7 @@ from transduce.models import TrainableNetwork
 from transduce.models.hooks import is_watched
 from transduce.models.speech import SpeechFrontend
 from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses
+from transduce.models.transducer import SpeechTransducer
 from transduce.nn.attention.attention import Location
 from transduce.nn.loss import Loss
 from transduce.nn.mixed_precision import CastCopies
@@ -521,6 +522,8 @@ def why_not_captured(
     if settings.checkpoint_activations:
         # It restores random generators, which a CUDA graph cannot.
         return "activations are recomputed (train.checkpoint_activations)"
+    if isinstance(network, SpeechTransducer):
+        return "the lattice of a transducer has another size in each batch, and graphs keep theirs"
     modules = list(network.modules())
     if is_watched(modules):
         return "the network has a lens or forward hooks, which a replay would not call"

@@ -18,7 +18,13 @@ from transduce.decoding.speech.timing import TokenTiming
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.encoder_output import EncoderOutput
 from transduce.models.transducer import SpeechTransducer
-from transduce.nn.transducer.lattice import Lattice, best_path, label_log_probs, total_log_prob
+from transduce.nn.transducer.lattice import (
+    Lattice,
+    best_path,
+    label_log_probs,
+    steps,
+    total_log_prob,
+)
 from transduce.nn.transducer.search import Bonus, TransducerSearch
 
 
@@ -58,8 +64,8 @@ def search_batch(
     """The hypotheses of each recording of a batch, best first.
 
     limits: the most tokens of each. exact: they are scored over all of their alignments, and
-    ordered by that; otherwise over those that search has found. ends:
-    whether the bonus has a score of END, which no label is.
+    ordered by that; otherwise over those that search has found. ends: whether the bonus has a score
+    of END, which no label is.
     """
     states_BSD, lengths_B = memory.states_BSD, memory.lengths_B
     start = search.start(len(states_BSD), states_BSD.device, torch.tensor(limits))
@@ -113,6 +119,14 @@ def time_by_transducer(
                 values = log_probs[row][:length]
                 found[indices[start + row]] = TokenTiming(values, None, frames, frames, [])
     return [found[index] for index in range(len(targets))]
+
+
+def emissions(recordings: Recordings, target: Sequence[int]) -> Tensor:
+    """The probability_US that each token of a text is emitted at each state of the only
+    recording, among all alignments."""
+    memory = recordings.encode([0])
+    ((_, lattice),) = _lattices(recordings.network, memory, [target])
+    return steps(lattice).by_label_BSP[0, :, :-1].T
 
 
 def _totals(

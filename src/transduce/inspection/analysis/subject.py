@@ -19,6 +19,7 @@ from transduce.models.hooks import view_of
 from transduce.tasks import AudioClassifier, AudioInputModel, LanguageModel, SpeechModel
 from transduce.tasks.classify import Classifier
 from transduce.tasks.model import Model
+from transduce.tasks.speech_transducer import SpeechTransducerModel
 from transduce.tasks.tag import Tagger
 from transduce.tasks.transduce import Transducer
 
@@ -73,6 +74,10 @@ def subject_of(
     if target is None:
         target = _own(model, source, settings)
     network: Any = view_of(model.network).eval()
+    if isinstance(model, SpeechTransducerModel):
+        raise ModelError(
+            "nothing is attributed for a transducer: a token has no single step that predicts it"
+        )
     if isinstance(model, Transducer | SpeechModel):
         return _of_transducer(model, network, source, target, baseline, settings)
     if isinstance(model, LanguageModel):

@@ -88,6 +88,28 @@ def both_sums(lattice: Lattice) -> Sums:
     return Sums(before_BSP, after_BSP, after_BSP[:, 0, 0])
 
 
+class Steps(NamedTuple):
+    """How probable each step from a node is, among all alignments of the labels."""
+
+    by_blank_BSP: Tensor
+    by_label_BSP: Tensor
+    total_B: Tensor
+    """ln p(labels)."""
+
+
+def steps(lattice: Lattice) -> Steps:
+    """The share of the alignments that take each step; of each label they add up to 1."""
+    before_BSP, after_BSP, total_B = both_sums(lattice)
+    row_B = torch.arange(len(total_B), device=total_B.device)
+    # β where a blank leads to, the next state, and where a label does.
+    next_BSP = F.pad(after_BSP, (0, 0, 0, 1), value=NEG_INF)[:, 1:]
+    next_BSP[row_B, lattice.lengths_B - 1, lattice.labels_B] = 0.0  # everything is said
+    above_BSP = F.pad(after_BSP, (0, 1), value=NEG_INF)[..., 1:]
+    from_BSP = before_BSP - total_B[:, None, None]
+    by_blank_BSP = (from_BSP + lattice.blank_BSP + next_BSP).exp()
+    return Steps(by_blank_BSP, (from_BSP + lattice.label_BSP + above_BSP).exp(), total_B)
+
+
 def forward_sums(lattice: Lattice) -> Tensor:
     """α of each node."""
     return _sums(*_entering(lattice))

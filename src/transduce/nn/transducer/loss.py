@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.nn.transducer.lattice import NEG_INF, Lattice, both_sums, wanted
+from transduce.nn.transducer.lattice import Lattice, steps, wanted
 
 
 def transducer_loss(
@@ -53,19 +53,9 @@ class _Loss(torch.autograd.Function):
         exact = torch.promote_types(logits_BSPV.dtype, torch.float32)
         log_probs_BSPV = logits_BSPV.to(exact).log_softmax(dim=-1)
         lattice = Lattice.of(log_probs_BSPV, lengths_B, targets_BU, labels_B, blank)
-        before_BSP, after_BSP, total_B = both_sums(lattice)
+        by_blank_BSP, by_label_BSP, total_B = steps(lattice)
         row_B = torch.arange(len(total_B), device=total_B.device)
         end = row_B, lattice.lengths_B - 1, lattice.labels_B
-        # β where a blank leads to: the next state; after the last one, everything is said.
-        next_BSP = torch.full_like(after_BSP, NEG_INF)
-        next_BSP[:, :-1] = after_BSP[:, 1:]
-        next_BSP[end] = 0.0
-        above_BSP = torch.full_like(after_BSP, NEG_INF)
-        above_BSP[..., :-1] = after_BSP[..., 1:]
-        # The probability that the path of these labels takes each step.
-        from_BSP = before_BSP - total_B[:, None, None]
-        by_blank_BSP = (from_BSP + lattice.blank_BSP + next_BSP).exp()
-        by_label_BSP = (from_BSP + lattice.label_BSP + above_BSP).exp()
         most_BSP = log_probs_BSPV.amax(dim=-1)
         correct_B = (by_label_BSP * (lattice.label_BSP >= most_BSP)).sum(dim=(1, 2))
         correct_B = correct_B + (lattice.blank_BSP[end] >= most_BSP[end])
