@@ -14,8 +14,10 @@ from transduce.data.audio.corpus import Wave
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokens
 from transduce.decoding.batch.decode import CANCELLED, Request
+from transduce.decoding.combine.ngram import NgramModel
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEG_INF
+from transduce.decoding.constraints.hotwords import HOTWORD_BEAM
 from transduce.decoding.output import Output
 from transduce.decoding.run_lens import RunLens
 from transduce.decoding.search.hypothesis import Hypothesis
@@ -43,7 +45,7 @@ from transduce.tasks.live.agreement import AgreementRecogniser
 from transduce.tasks.live.session import LiveRecogniser
 from transduce.tasks.live.settings import StreamingSettings
 from transduce.tasks.live.transducer import TransducerRecogniser
-from transduce.tasks.live.utterance import Fusion
+from transduce.tasks.live.utterance import scores_of
 from transduce.tasks.model import inference
 from transduce.tasks.observer import NO_OUTPUT, RunObserver, TokenStep
 from transduce.tasks.speech import DIAGONAL_SAMPLE, SpeechModel
@@ -54,6 +56,7 @@ REFUSED = (
     "prefix",
     "include",
     "exclude",
+    "glossary",
     "ensemble",
     "rerank",
     "sample",
@@ -62,6 +65,7 @@ REFUSED = (
     "min_length",
     "coverage_penalty",
     "ctc_weight",
+    "bidirectional",
 )
 """Settings of `run` that a transducer has not: all of them are off where they are falsy."""
 
@@ -97,7 +101,8 @@ class SpeechTransducerModel(SpeechModel):
             return AgreementRecogniser(self, **settings)
         if settings.get("ctc_weight"):
             self._refuse("ctc_weight")
-        given = {"beam": 1, **settings, "ctc_weight": 0.0}
+        usual = {} if settings.get("hotwords") else {"beam": 1}  # which need other hypotheses
+        given = {**usual, **settings, "ctc_weight": 0.0}
         chosen = StreamingSettings.of(self.recipe, self.recordings.longest, given)
         return TransducerRecogniser(self.recordings, chosen)
 
@@ -133,12 +138,13 @@ class SpeechTransducerModel(SpeechModel):
         call: Call,
         own: CallContext | None = None,
         *,
-        language_model: GenerativeModel | None = None,
+        language_model: GenerativeModel | NgramModel | None = None,
+        hotwords: constraints.Phrases = None,
         observer: RunObserver | None = None,
         **asked: Any,
     ) -> list[Output]:
         settings = self._transducer_settings(asked)
-        fusion = self._fusion(language_model, settings)
+        language = _checked_language_model(language_model)
         watch = RunObserver() if observer is None else observer
         context = own or self.context_of(replace(call, chunk_ms=settings.chunk_ms))
         waves, _ = self._encode(list(sources))
@@ -146,36 +152,44 @@ class SpeechTransducerModel(SpeechModel):
         network = cast(SpeechTransducer, self._search_network)
         if self.device.type == "cuda":
             warn_of_plain_cuda(network)
-        search = self._search(network, settings)
-        recordings = Recordings(network, cast("list[Wave]", waves), context)
         limits = [self._limit(wave, settings, context) for wave in waves]
         outputs = [Output("", NEG_INF, warning=CANCELLED) for _ in sources]
-        others = [] if language_model is None else [language_model]
-        for indices in recordings.batches():
-            gone = watch.cancelled()
-            indices = [index for index in indices if index not in gone]
-            if not indices:
-                continue
-            with inference(self, *others):
-                found = search_batch(
-                    network,
-                    recordings.encode(indices),
-                    search,
-                    [limits[index] - 1 for index in indices],  # without END
-                    settings.length_penalty or 0.0,
-                    exact=settings.scores or search.beam > 1,
-                    bonus=None if fusion is None else fusion.scores,
-                    ends=fusion is not None and not fusion.endless,
-                )
-            for index, hypotheses in zip(indices, found, strict=True):
-                if not hypotheses:
-                    check_finite([self])
-                    outputs[index] = Output("", NEG_INF, warning=NO_OUTPUT)
+        others = [language] if isinstance(language, LanguageModel) else []
+        trees = constraints.hotwords_of(hotwords, len(sources), self.target_tokens)
+        for tree in dict.fromkeys(trees):
+            own_beam = settings.beam if tree is None else max(settings.beam or 1, HOTWORD_BEAM)
+            search = self._search(network, replace(settings, beam=own_beam))
+            added = (language, settings.lm_weight, tree, settings.hotword_bonus)
+            places = [place for place, one in enumerate(trees) if one is tree]
+            some = [cast(Wave, waves[place]) for place in places]
+            recordings = Recordings(network, some, context)
+            for batch in recordings.batches():
+                gone = watch.cancelled()
+                batch = [number for number in batch if places[number] not in gone]
+                if not batch:
                     continue
-                outputs[index] = self._output(sources[index], [], hypotheses[: settings.nbest])
-                outputs[index].note_length(limits[index])
-                if index in watch.watched:
-                    self._show(watch, index, sources[index], hypotheses[0])
+                indices = [places[number] for number in batch]
+                with inference(self, *others):
+                    found = search_batch(
+                        network,
+                        recordings.encode(batch),
+                        search,
+                        [limits[index] - 1 for index in indices],  # without END
+                        settings.length_penalty or 0.0,
+                        exact=settings.scores or search.beam > 1,
+                        bonus=scores_of(self, *added),
+                        shown=tree is None,  # a bonus for hotwords is to choose by
+                    )
+                for index, hypotheses in zip(indices, found, strict=True):
+                    if not hypotheses:
+                        check_finite([self])
+                        outputs[index] = Output("", NEG_INF, warning=NO_OUTPUT)
+                        continue
+                    best = hypotheses[: settings.nbest]
+                    outputs[index] = self._output(sources[index], [], best)
+                    outputs[index].note_length(limits[index])
+                    if index in watch.watched:
+                        self._show(watch, index, sources[index], hypotheses[0])
         return outputs
 
     def _show(self, observer: RunObserver, index: int, source: str, best: Hypothesis) -> None:
@@ -188,7 +202,13 @@ class SpeechTransducerModel(SpeechModel):
         observer.token(index, TokenStep(text.rest(), end, best.log_probability, last=True))
 
     def _stream(
-        self, source: str, call: Call, own: CallContext | None = None, **asked: Any
+        self,
+        source: str,
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        hotwords: constraints.Phrases = None,
+        **asked: Any,
     ) -> Iterator[str]:
         settings = self._transducer_settings({"beam": 1, **asked})
         if settings.hypotheses > 1:
@@ -196,6 +216,8 @@ class SpeechTransducerModel(SpeechModel):
         context = own or self.context_of(replace(call, chunk_ms=settings.chunk_ms))
         (wave,), _ = self._encode([source])
         search = self._search(self.network, settings)
+        (tree,) = constraints.hotwords_of(hotwords, 1, self.target_tokens)
+        bonus = scores_of(self, None, 0.0, tree, settings.hotword_bonus)
         with inference(self):
             memory = Recordings(self.network, [cast(Wave, wave)], context).encode([0])
             limit = torch.tensor([self._limit(wave, settings, context) - 1])  # without END
@@ -205,7 +227,8 @@ class SpeechTransducerModel(SpeechModel):
             # The caller's code between two pieces must not run in inference mode.
             with inference(self):
                 some_BSD = memory.states_BSD[:, first : first + STREAMED]
-                found, _ = search.advance(found, some_BSD, torch.tensor([some_BSD.shape[1]]))
+                count_1 = torch.tensor([some_BSD.shape[1]])
+                found, _ = search.advance(found, some_BSD, count_1, bonus)
                 tokens = found.tokens_BNU[0, 0, : int(found.lengths_BN[0, 0])].tolist()
             for token in tokens[written:]:
                 if new := text.add(token):
@@ -240,13 +263,6 @@ class SpeechTransducerModel(SpeechModel):
     def _refuse(self, name: str) -> NoReturn:
         raise ModelError(f"{name} is not for a transducer (model.transducer); leave it out")
 
-    def _fusion(self, language: GenerativeModel | None, settings: Settings) -> Fusion | None:
-        if language is None:
-            return None
-        if not isinstance(language, LanguageModel):
-            raise ModelError("language_model must be a model of task: language_modeling")
-        return Fusion(self, language, settings.lm_weight)
-
     # ------------------------------------------------------------------------------- scores
 
     def _log_probabilities(
@@ -261,3 +277,13 @@ class SpeechTransducerModel(SpeechModel):
     ) -> list[TokenTiming]:
         recordings = Recordings(self.network, [segment.wave for segment in segments], context)
         return time_by_transducer(recordings, [output.ids for output in outputs])
+
+
+def _checked_language_model(
+    language: GenerativeModel | NgramModel | None,
+) -> LanguageModel | NgramModel | None:
+    if language is None or isinstance(language, LanguageModel | NgramModel):
+        return language
+    raise ModelError(
+        "language_model must be a model of task: language_modeling, or an n-gram model"
+    )

@@ -252,6 +252,19 @@ def test_words_are_where_they_were_said_live_and_in_a_file() -> None:
     assert second.start == pytest.approx(0.55, abs=0.2)
 
 
+def test_hotwords_are_chosen_and_scores_are_without_their_bonus() -> None:
+    waves = [samples_of("dc a"), samples_of("ab")]
+    given: dict[str, Any] = {"rate": RATE, "hotword_bonus": 30.0}
+    plain = trained().run(waves, rate=RATE, beam=5)
+    found = trained().run(waves, hotwords=[["bb"], []], **given)
+    assert "bb" in found[0].text
+    assert "bb" not in plain[0].text
+    assert found[1].text == plain[1].text == "ab"  # which has none
+    (score,) = trained().score(waves[:1], [found[0].text], rate=RATE)
+    assert found[0].log_probability == pytest.approx(score.log_probability, abs=1e-3)
+    assert "bb" in "".join(trained().stream(waves[0], hotwords=["bb"], **given))
+
+
 def test_live_search_may_have_a_beam_and_a_batch_of_sessions() -> None:
     recogniser = trained().live_recogniser(beam=3)
     sessions = [recogniser.session(RATE) for _ in range(2)]

@@ -59,19 +59,19 @@ def search_batch(
     length_penalty: float,
     exact: bool,
     bonus: Bonus | None = None,
-    ends: bool = False,
+    shown: bool = True,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each recording of a batch, best first.
 
     limits: the most tokens of each. exact: they are scored over all of their alignments, and
-    ordered by that; otherwise over those that search has found. ends: whether the bonus has a score
-    of END, which no label is.
+    ordered by that; otherwise over those that search has found. bonus: has one of END too. shown:
+    whether it is in the scores that are given, and not in their order alone.
     """
     states_BSD, lengths_B = memory.states_BSD, memory.lengths_B
     start = search.start(len(states_BSD), states_BSD.device, torch.tensor(limits))
     found, _ = search.advance(start, states_BSD, lengths_B, bonus)
     added_BN = found.bonus_BN
-    if bonus is not None and ends:
+    if bonus is not None:
         added_BN = added_BN + found.bonuses(bonus)[..., END]
     tokens, lengths = found.tokens_BNU.tolist(), found.lengths_BN.tolist()
     alive = (found.score_BN > -torch.inf).tolist()
@@ -89,18 +89,16 @@ def search_batch(
         ]
     hypotheses = []
     for of_one, values, gains in zip(texts, log_probs, added, strict=True):
-        every = [
-            _hypothesis(text, value + gain, length_penalty)
-            for text, value, gain in zip(of_one, values, gains, strict=True)
-            if text is not None
-        ]
-        hypotheses.append(sorted(every, key=lambda one: -one.score))
+        every = []
+        for text, value, gain in zip(of_one, values, gains, strict=True):
+            if text is not None:
+                divisor = float(penalty(len(text) + 1, length_penalty))
+                given = value + gain if shown else value
+                one = Hypothesis(text, given / divisor, given)
+                every.append(((value + gain) / divisor, one))
+        every.sort(key=lambda pair: -pair[0])
+        hypotheses.append([one for _, one in every])
     return hypotheses
-
-
-def _hypothesis(text: list[int], log_probability: float, length_penalty: float) -> Hypothesis:
-    divided = log_probability / float(penalty(len(text) + 1, length_penalty))
-    return Hypothesis(text, divided, log_probability)
 
 
 def time_by_transducer(

@@ -15,7 +15,7 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
 from transduce.decoding.combine.ngram import NgramModel
 from transduce.decoding.combine.ngram_fusion import PlaceScorer, scorer_of
-from transduce.decoding.constraints.hotwords import HotwordScores
+from transduce.decoding.constraints.hotwords import HotwordScores, HotwordTree
 from transduce.decoding.constraints.read import hotwords_of
 from transduce.decoding.output import TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
@@ -91,18 +91,29 @@ class PrefixScores:
 
 
 def added_scores(model: Model, settings: StreamingSettings) -> Language | None:
-    """What is added to the scores of CTC: by a language model, and by hotwords; None: nothing.
-    Raises ModelError."""
+    """What the settings of live recognition add to the scores of hypotheses. Raises ModelError."""
+    (tree,) = hotwords_of(settings.hotwords or None, 1, model.target_tokens)
+    language = settings.language_model
+    return scores_of(model, language, settings.lm_weight, tree, settings.hotword_bonus)
+
+
+def scores_of(
+    model: Model,
+    language: LanguageModel | NgramModel | None,
+    weight: float,
+    tree: HotwordTree | None,
+    bonus: float,
+) -> Language | None:
+    """What is added to the scores of hypotheses frame by frame: by a language model, and by
+    hotwords; None: nothing. Raises ModelError."""
     found: list[Language] = []
-    language, weight = settings.language_model, settings.lm_weight
     if isinstance(language, NgramModel):
         scorer = scorer_of(language, model.target_tokens, model.device)
         found.append(PrefixScores(scorer, weight).scores)
     elif language is not None:
         found.append(Fusion(model, language, weight).scores)
-    (tree,) = hotwords_of(settings.hotwords or None, 1, model.target_tokens)
     if tree is not None:
-        scores = HotwordScores([tree], settings.hotword_bonus, model.device)
+        scores = HotwordScores([tree], bonus, model.device)
         found.append(PrefixScores(scores).scores)
     if len(found) < 2:
         return found[0] if found else None
