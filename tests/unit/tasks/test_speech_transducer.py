@@ -12,7 +12,7 @@ import pytest
 import soundfile
 import torch
 
-from fixtures.make_models import MODELS, in_noise, samples_of
+from fixtures.make_models import MODELS, in_noise
 from tiny_sounds import audio_model, audio_recipe, noise
 from tones import RATE, tones
 from transduce.data.audio.corpus import Wave, to_int16
@@ -60,8 +60,8 @@ def test_an_output_has_the_score_of_its_text_and_neighbours_do_not_matter(
     scores = model.score(WAVES, [output.text for output in outputs], rate=RATE)
     for wave, output, score in zip(WAVES, outputs, scores, strict=True):
         # Over all alignments, and so the sum over the tokens, END included.
-        assert output.log_probability == pytest.approx(score.log_probability, abs=1e-4)
-        assert output.parts["transducer"] == pytest.approx(score.log_probability, abs=1e-4)
+        assert output.log_probability == pytest.approx(score.log_probability, abs=1e-3)
+        assert output.parts["transducer"] == pytest.approx(score.log_probability, abs=1e-3)
         assert len(score.tokens) == len(output.ids) + 1
         (alone,) = model.run([wave], rate=RATE, beam=beam, nbest=beam, times=True)
         assert alone.text == output.text
@@ -131,25 +131,23 @@ def test_the_loss_is_that_of_scores_and_ctc_has_its_share() -> None:
 
 
 def test_it_learns_what_it_hears() -> None:
-    torch.manual_seed(1)
-    model = transducer("model.ctc_weight=0", "audio.spec_augment=null")
-    texts = ["ab", "ba c", "e"]
+    encoder = "model.encoder={kind: conformer, layers: 1, heads: 2, feed_forward: 32, kernel: 5}"
+    model = transducer("model.ctc_weight=0", "audio.spec_augment=null", encoder)
+    texts = ["ab", "ba c"]
     waves = [to_int16(tones(text)) for text in texts]
     batch = collate(waves, model.target_tokens.encode_batch(texts))
-    optimizer = torch.optim.Adam(model.network.parameters(), lr=1e-2)
-    model.network.train()
+    optimizer = torch.optim.Adam(model.network.parameters(), lr=2e-2)
     losses = []
-    for _ in range(80):
+    for _ in range(70):
         loss = model.network.batch_loss(batch)
         optimizer.zero_grad()
         (loss.total / loss.tokens).backward()
         optimizer.step()
         losses.append(loss.nll.item())
-    assert losses[-1] < 0.1 * losses[0]
+    assert losses[-1] < 0.05 * losses[0]
     assert loss.correct.item() > 0.9 * loss.tokens.item()
     for beam in (1, 3):
-        outputs = model.run(waves, rate=RATE, beam=beam)
-        assert [output.text for output in outputs] == texts
+        assert [output.text for output in model.run(waves, rate=RATE, beam=beam)] == texts
 
 
 def test_a_stream_gives_the_text_of_greedy_search() -> None:
@@ -236,24 +234,32 @@ def test_live_transcripts_only_grow() -> None:
     assert fed(spoken(), 997) == found
 
 
+def starts_of_words() -> list[float]:
+    """When the words of `spoken` begin: a letter takes 0.15 s, after 0.1 s."""
+    draw, found, before = random.Random(5), [], 0
+    for text in TEXTS:
+        silence = draw.randrange(4000)
+        after = draw.randrange(4000)
+        draw.randrange(2**31)
+        first = before + silence + 400
+        found += [first + 600 * at for at in range(len(text)) if at == 0 or text[at - 1] == " "]
+        before = first + 600 * len(text) + 400 + after
+    return [sample / RATE for sample in found]
+
+
 def test_words_are_where_they_were_said_live_and_in_a_file() -> None:
     (offline,) = trained().run([spoken()], rate=RATE, times=True, beam=1)
     assert offline.text == " ".join(TEXTS)
     live = [word for one in fed(spoken(), 640) if one.final for word in one.words]
-    for ours, theirs in zip(live, offline.words, strict=True):
+    for ours, theirs, start in zip(live, offline.words, starts_of_words(), strict=True):
         assert ours.text == theirs.text
-        assert ours.start == pytest.approx(theirs.start, abs=0.25)
-        assert ours.end == pytest.approx(theirs.end, abs=0.25)
-    # A letter is 0.15 s long; the first begins 0.1 s after its silence.
-    wave = samples_of("ab cd")
-    (output,) = trained().run([wave], rate=RATE, times=True)
-    (first, second) = output.words
-    assert first.start == pytest.approx(0.1, abs=0.2)
-    assert second.start == pytest.approx(0.55, abs=0.2)
+        assert theirs.start == pytest.approx(start, abs=0.2)
+        assert ours.start == pytest.approx(start, abs=0.2)
+        assert start < ours.end == pytest.approx(theirs.end, abs=0.25)
 
 
 def test_hotwords_are_chosen_and_scores_are_without_their_bonus() -> None:
-    waves = [samples_of("dc a"), samples_of("ab")]
+    waves = [in_noise(text, random.Random(1)) for text in ("dc a", "ab")]
     given: dict[str, Any] = {"rate": RATE, "hotword_bonus": 30.0}
     plain = trained().run(waves, rate=RATE, beam=5)
     found = trained().run(waves, hotwords=[["bb"], []], **given)
