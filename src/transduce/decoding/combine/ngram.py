@@ -61,7 +61,8 @@ class NgramModel:
         """The number of <unk>, if the file has it."""
         # Without <unk>, what the model does not know is as likely as its rarest word.
         said = [n for word, n in words.items() if word != BEGIN_WORD]
-        self._floor = float(orders[0].log_probs[said].min()) if said else 0.0
+        self.floor = float(orders[0].log_probs[said].min()) if said else 0.0
+        """log p of such words."""
         self.begin: Context = (words[BEGIN_WORD],) if BEGIN_WORD in words and self.order > 1 else ()
         self._distributions: dict[Context, NDArray[np.float32]] = {}
 
@@ -82,7 +83,7 @@ class NgramModel:
     def log_probability(self, context: Context, word: int | None) -> float:
         """Of a word, None being one that the model does not know, after others."""
         if word is None:
-            return self._floor
+            return self.floor
         total = 0.0
         for first in range(len(context) + 1):
             before = context[first:]
@@ -113,6 +114,13 @@ class NgramModel:
         if len(self._distributions) >= KNOWN_CONTEXTS:
             self._distributions.clear()
         self._distributions[context] = found
+        return found
+
+    def best_log_probs(self) -> NDArray[np.float32]:
+        """The highest log p that each word has in any context of the file."""
+        found = self.orders[0].log_probs.copy()
+        for grams in self.orders[1:]:
+            np.maximum.at(found, grams.keys % len(self.words), grams.log_probs)
         return found
 
     def after(self, context: Context, word: int | None) -> Context:

@@ -1,15 +1,16 @@
 """Shallow fusion with an n-gram language model: of tokens, or of words that tokens are put together
 to.
 
-A model of words says something when a word is over: with the token that begins the next one, or at
-the end. Until then all ways to go on with a word have the same score.
+A model of words knows a word when it is over: with the token that begins the next one, or at the
+end.
 
     R rows: hypotheses of all sources
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,8 @@ from transduce.decoding.combine.ngram import END_WORD, Context, NgramModel
 from transduce.models.decoders import DecoderState
 
 MOSTLY = 0.9  # of the words of an n-gram model are tokens of the vocabulary: it is one of tokens
+KNOWN_PLACES = 100_000  # of which scores are remembered
+KNOWN_SCORES = 1 << 24
 
 
 class PlaceScorer(Protocol):
@@ -52,7 +55,7 @@ class NgramTokens:
         ]
         self._number_of = [model.unknown if one is None else one for one in numbers]
         self._numbers_V = np.array([-1 if one is None else one for one in self._number_of])
-        self._floor = model.log_probability((), None)
+        self._floor = model.floor
 
     def after(self, place: Context, token: int) -> Context:
         return self.model.after(place, self._number_of[token])
@@ -73,30 +76,49 @@ class WordPlace(NamedTuple):
 
 
 class NgramWords:
-    """A model of words between spaces."""
+    """A model of words between spaces.
+
+    A word counts when it is over. While it is written, its beginning already costs what the
+    likeliest word that begins so costs in its best context (look-ahead), or an unknown word: else
+    hypotheses that never end a word would cost nothing. The sum over a word is its log-probability,
+    and no step adds anything above zero.
+    """
 
     endless = False
 
     def __init__(self, model: NgramModel, tokens: Tokens, device: torch.device | str) -> None:
         self.model, self.device = model, device
         self.start = WordPlace(model.begin)
+        self._words = WordBounds(model)
         silent = {*range(len(SPECIALS)), *tokens.tags.values(), *tokens.added}
         pieces = tokens.pieces(range(len(tokens)))
         self._pieces = ["" if number in silent else piece for number, piece in enumerate(pieces)]
         self._spaced_V = torch.tensor([p.startswith(SPACE) for p in self._pieces], device=device)
+        first = [self._words.of(p.replace(SPACE, "")) for p in self._pieces]
+        self._first_V = torch.tensor(first, device=device)
+        self._inner: dict[str, list[int]] = {}
+        """The tokens that go on with a word, by their text in lower case."""
+        for number, piece in enumerate(self._pieces):
+            if piece and not piece.startswith(SPACE):
+                self._inner.setdefault(piece.lower(), []).append(number)
+        self._longest = max(map(len, self._inner), default=0)
+        letters = [any(map(str.isalnum, p)) and not p.startswith(SPACE) for p in self._pieces]
+        self._letters_V = torch.tensor(letters, device=device)
         self._end = model.words.get(END_WORD)
-        self._known: dict[WordPlace, tuple[float, float]] = {}
+        self._over_known: dict[WordPlace, tuple[float, float]] = {}
+        self._inside_known: dict[str, Tensor] = {}
 
     def after(self, place: WordPlace, token: int) -> WordPlace:
-        piece = self._pieces[token] if token < len(self._pieces) else ""
+        piece = self._pieces[token]
         if not piece.startswith(SPACE):
             return place._replace(part=place.part + piece)
         return WordPlace(self._over(place), piece.replace(SPACE, ""))
 
     def added(self, places: Sequence[WordPlace]) -> Tensor:
-        scores_R2 = torch.tensor([self._scores(place) for place in places], device=self.device)
-        added_RV = self._spaced_V * scores_R2[:, :1]
-        added_RV[:, END] = scores_R2[:, 1]
+        over_R2 = torch.tensor([self._scores(place) for place in places], device=self.device)
+        inside_RV = torch.stack([self._inside(place.part) for place in places])
+        added_RV = torch.where(self._spaced_V, over_R2[:, :1] + self._first_V, inside_RV)
+        added_RV[:, END] = over_R2[:, 1]
         return added_RV
 
     def _over(self, place: WordPlace) -> Context:
@@ -106,19 +128,78 @@ class NgramWords:
         return self.model.after(place.context, self.model.number(place.part))
 
     def _scores(self, place: WordPlace) -> tuple[float, float]:
-        """log p of the word that is being written, if it is over, and of it and the end."""
-        if place not in self._known:
-            word = 0.0
+        """What is left to pay for the word that is being written, if it is over; and with the
+        end."""
+        if place not in self._over_known:
+            word = end = 0.0
             if place.part:
                 number = self.model.number(place.part)
                 word = self.model.log_probability(place.context, number)
-            end = 0.0
+                word -= self._words.of(place.part)
             if self._end is not None:
                 end = self.model.log_probability(self._over(place), self._end)
-            if len(self._known) > 100_000:
+            if len(self._over_known) >= KNOWN_PLACES:
+                self._over_known.clear()
+            self._over_known[place] = word, word + end
+        return self._over_known[place]
+
+    def _inside(self, part: str) -> Tensor:
+        """[V]: what each token costs that goes on with a word."""
+        if part not in self._inside_known:
+            before = self._words.of(part)
+            added_V = torch.where(self._letters_V, self._words.unknown - before, 0.0)
+            for text in self._words.following(part, self._inner, self._longest):
+                added_V[self._inner[text]] = self._words.of(part + text) - before
+            if len(self._inside_known) * len(added_V) >= KNOWN_SCORES:
+                self._inside_known.clear()
+            self._inside_known[part] = added_V
+        return self._inside_known[part]
+
+
+class WordBounds:
+    """How likely a word may be of which the beginning is known."""
+
+    def __init__(self, model: NgramModel) -> None:
+        best = model.best_log_probs()
+        unknown = model.unknown
+        self.unknown = model.floor if unknown is None else float(best[unknown])
+        """Of one that the model does not know."""
+        pairs = sorted((word.lower(), number) for word, number in model.words.items())
+        self._words = [word for word, _ in pairs]
+        self._best = best[[number for _, number in pairs]]
+        self._known: dict[str, float] = {}
+
+    def of(self, part: str) -> float:
+        """The highest log p of the words that begin so, of unknown ones too; zero for nothing."""
+        if part not in self._known:
+            text = part.lower().lstrip(_marks(part))
+            start, end = self._range(text)
+            if start == end:  # punctuation after a word is no part of it
+                text = text.rstrip(_marks(part))
+                start, end = self._range(text)
+            best = float(self._best[start:end].max()) if end > start else self.unknown
+            if len(self._known) >= KNOWN_PLACES:
                 self._known.clear()
-            self._known[place] = word, word + end
-        return self._known[place]
+            self._known[part] = max(self.unknown, best) if text else 0.0
+        return self._known[part]
+
+    def following(self, part: str, texts: Collection[str], longest: int) -> set[str]:
+        """Those of the texts, of so many letters at most, with which a known word goes on."""
+        text = part.lower().lstrip(_marks(part))
+        start, end = self._range(text)
+        if end - start > len(texts):
+            return {one for one in texts if len(set(self._range(text + one))) == 2}
+        rests = (word[len(text) : len(text) + longest] for word in self._words[start:end])
+        prefixes = {rest[:length] for rest in rests for length in range(1, len(rest) + 1)}
+        return prefixes & set(texts)
+
+    def _range(self, text: str) -> tuple[int, int]:
+        """The places of the words that begin with a text."""
+        return bisect_left(self._words, text), bisect_left(self._words, text + chr(0x10FFFF))
+
+
+def _marks(text: str) -> str:
+    return "".join(letter for letter in set(text) if not letter.isalnum())
 
 
 def scorer_of(

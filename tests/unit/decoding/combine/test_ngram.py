@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import math
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
@@ -47,6 +50,24 @@ ngram 3=1
 
 \\end\\
 """
+
+
+def read(text: str) -> NgramModel:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.arpa"
+        path.write_text(text)
+        return NgramModel.load(path)
+
+
+MODEL = read(ARPA)
+LETTERS = ["the dog barks, Tx", "bog ark hot dogs, the"]
+VOCABULARIES = [
+    (tokens, scorer_of(MODEL, tokens, "cpu"))
+    for tokens in (
+        Tokens.train(recipe.Tokens(level="character"), LETTERS),
+        Tokens.train(recipe.Tokens(level="subword", size=30), LETTERS * 5),
+    )
+]
 
 
 @pytest.fixture
@@ -151,11 +172,31 @@ def test_words_of_characters_are_scored_where_they_end(model: NgramModel) -> Non
     for token in tokens.encode("the do"):
         place = scorer.after(place, token)
     added_V = scorer.added([place])[0]
-    letters = [added_V[token] for token in tokens.encode("thedogbarks")]
-    assert not any(letters)  # any word may still become of it
-    assert float(added_V[tokens.encode(" ")[0]]) == pytest.approx(
-        (-0.1 - 0.4 - 2.0) * math.log(10), abs=1e-4
-    )
+    g, b, space = (tokens.encode(letter)[0] for letter in "gb ")
+    # "do" has cost what "dog" costs at best, the 3-gram, and may go on with it; "dob" is unknown.
+    assert float(added_V[g]) == 0
+    assert float(added_V[b]) == pytest.approx((-2.0 + 0.1) * math.log(10), abs=1e-4)
+    assert float(added_V[space]) == pytest.approx((-0.1 - 0.4 - 2.0 + 0.1) * math.log(10), abs=1e-4)
+
+
+@settings(max_examples=40)
+@given(st.text(alphabet="thedogbarksx ,T", max_size=25))
+def test_the_costs_of_tokens_are_those_of_words(text: str) -> None:
+    """Whatever is written, and however it is cut into tokens."""
+    text = " ".join(text.split())
+    model, numbers = MODEL, [MODEL.number(word) for word in text.split()]
+    context, total = model.begin, 0.0
+    for number in (*numbers, model.words["</s>"]):
+        total += model.log_probability(context, number)
+        context = model.after(context, number)
+    for tokens, scorer in VOCABULARIES:
+        ids = tokens.encode(text)
+        assert log_probability(scorer, ids) == pytest.approx(total, abs=1e-3)
+        place = scorer.start
+        for token in (*ids, END):
+            added_V = scorer.added([place])[0]
+            assert (added_V <= 1e-4).all()
+            place = scorer.after(place, token)
 
 
 def test_words_of_subwords(model: NgramModel) -> None:

@@ -15,7 +15,7 @@ from transduce.data.audio.corpus import to_int16
 from transduce.data.tokens.tokenizer import END
 from transduce.errors import ModelError
 from transduce.recipe import parse_recipe
-from transduce.tasks import LanguageModel, SpeechModel
+from transduce.tasks import LanguageModel, NgramModel, SpeechModel
 from transduce.tasks.live.utterance import Fusion
 from transduce.tasks.transduce import create, load
 
@@ -75,3 +75,36 @@ def test_another_vocabulary_is_refused() -> None:
     other = language_model(audio_model(letters="xyz"))
     with pytest.raises(ModelError, match="another vocabulary"):
         model.live(4000, language_model=other)
+
+
+ARPA = """\\data\\
+ngram 1=4
+ngram 2=2
+\\1-grams:
+-2 <s> 0
+-1 </s>
+-3 abcd -0.1
+-0.2 abb
+\\2-grams:
+-0.1 <s> abcd
+-0.1 abcd abb
+\\end\\
+"""
+
+
+def test_an_n_gram_model_has_a_say_as_well(tmp_path: Path) -> None:
+    (tmp_path / "words.arpa").write_text(ARPA)
+    words = NgramModel.load(tmp_path / "words.arpa")
+    model = load(MODELS / "live")
+    assert isinstance(model, SpeechModel)
+    samples = np.asarray(in_noise("abcd ab", random.Random(4)))
+    asked = {"rate": 4000, "times": True, "ctc_weight": 0.5, "language_model": words}
+    for weight, text in ((0.3, "abcd ab"), (2.0, "abcd abb")):
+        (output,) = model.run([samples], **asked, lm_weight=weight)
+        assert output.text == text
+        parts = output.parts
+        total = 0.5 * parts["attention"] + 0.5 * parts["ctc"] + weight * parts["language_model"]
+        assert output.log_probability == pytest.approx(total, abs=1e-2)
+        with model.live(4000, language_model=words, lm_weight=4 * weight, beam=20) as session:
+            given = session.feed(to_int16(samples)) + session.finish()
+            assert [one.text for one in given if one.final] == [text]
