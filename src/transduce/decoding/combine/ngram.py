@@ -37,7 +37,7 @@ Context = tuple[int, ...]
 
 def is_arpa(path: Path) -> bool:
     """Whether a path is that of an n-gram model, by its name."""
-    return path.name.lower().endswith(SUFFIXES) and path.is_file()
+    return path.name.lower().endswith(SUFFIXES) and not path.is_dir()
 
 
 class Grams(NamedTuple):
