@@ -435,6 +435,7 @@ class Decoder:
                 "prefix": any(starts),
                 "include": any(phrases),
                 "exclude": any(banned),
+                "hotwords": any(trees),
                 "a language model": language_model is not None,
                 "an observer of tokens": observer is not None and bool(observer.watched),
             }
