@@ -14,6 +14,8 @@ from transduce.errors import ModelError, warn_once
 
 MAX_TOKENS = 1000  # tokens of a prefix or a phrase
 MAX_HOTWORD_TOKENS = 100
+MAX_LEFT_OUT = 100  # hotwords that are told of in a process: those of a server's clients never end
+_LEFT_OUT: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def _spellings(phrases: list[str], tokens: Tokens) -> dict[str, list[list[int]]]
             found[phrase] = [
                 ids for form in dict.fromkeys(forms) for ids in _cut(form, tokens) if ids
             ]
-        if not found[phrase]:
+        if not found[phrase] and len(_LEFT_OUT | {phrase[:40]}) <= MAX_LEFT_OUT:
+            _LEFT_OUT.add(phrase[:40])
             warn_once(
                 f"the hotword {phrase[:40]!r} has letters that the model's vocabulary does not "
                 f"have; it is left out"
