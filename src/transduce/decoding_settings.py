@@ -465,6 +465,16 @@ class RunKeywords(TypedDict, total=False):
         ),
     ]
 
+    vad: Annotated[
+        bool,
+        Setting(
+            False,
+            "Voice activity detection: decode speech alone, not silence, noise and music.",
+            kind="whisper",
+            search=False,
+        ),
+    ]
+
     # ------------------------------------------------------------------------ what is returned
     attention: Annotated[
         bool,

@@ -36,6 +36,7 @@ from transduce.tasks.join_transcripts import join_segments
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import RunObserver
 from transduce.tasks.speech import SpeechModel
+from transduce.whisper.clock import MARGIN, Clock, Part, find_speech, keep_speech
 from transduce.whisper.encoder_cache import EncoderCache
 from transduce.whisper.steps import (
     DetectedLanguage,
@@ -130,6 +131,7 @@ class WhisperModel(SpeechModel):
         prompt: str = "",
         previous_text: bool = False,
         fallback: bool = True,
+        vad: bool = False,
         **asked: Any,
     ) -> list[Output]:
         """One output per source, in order; sources and further keywords as in SpeechModel.run.
@@ -139,22 +141,33 @@ class WhisperModel(SpeechModel):
         recordings longer than 30 s need them. prompt: text that goes before, such as names to
         spell. previous_text: each window sees the text of the one before. fallback: outputs that
         repeat themselves or are unlikely are sampled again, at rising temperatures (not with
-        `sample`, which has its own); an observer then sees the text of each window at its end.
+        `sample`, which has its own); an observer then sees the text of each window at its end. vad:
+        voice activity detection; only speech is decoded, and times are those of the recording.
         """
         options = self._options(language, task, timestamps)
         recordings = self.recordings.split(sources, rate, tags)
         number_of = {id(recording): number for number, recording in enumerate(recordings)}
+        sample_rate = self.recordings.settings.sample_rate
         for group in groups(recordings):
             progress = []
             for own, segments, entries in self.recordings.readable(group):
                 for segment, (recording, start, _) in zip(segments, entries, strict=True):
+                    wave, clock = segment.wave, Clock((Part(0, start),), sample_rate)
+                    speech = find_speech(wave, start, sample_rate) if times or vad else []
+                    if vad and not speech:
+                        recording.remarks.append(f"{segment} contains no speech")
+                        continue
+                    if vad:
+                        wave, clock = keep_speech(wave, start, sample_rate, speech)
                     progress.append(
                         Progress(
                             recording,
-                            segment.wave,
+                            wave,
+                            clock,
                             number_of[id(recording)],
-                            start,
                             self._language_of(own, options.language),
+                            speech,
+                            MARGIN if vad else 0.0,
                             self.target_tokens.encode(prompt) if prompt else [],
                         )
                     )

@@ -8,10 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.audio.read import parse_place, place_of
+from transduce.data.audio.speech_activity import PAUSE, Span
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.constraints.read import of_one_source
@@ -22,9 +25,10 @@ from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe.audio import Prompt
 from transduce.tasks.audio_input import AudioInput, AudioSegment, SegmentedRecording
 from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
+from transduce.whisper.clock import Clock, within
 from transduce.whisper.encoder_cache import EncoderCache
 from transduce.whisper.steps import DetectedLanguage
-from transduce.whisper.word_times import TokenTimes, token_times, word_spans
+from transduce.whisper.word_times import TokenTimes, token_times, word_spans, word_states
 
 AT_ONCE = {"cpu": 8}  # about so many windows are decoded together; on other devices MANY:
 MANY = 256  # more than a search has slots, so that a window that has ended makes way for another
@@ -35,6 +39,7 @@ TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
 DRAWN = 5  # samples at each temperature, of which the likeliest is taken
 PREVIOUS = 223  # tokens of the text before that a prompt holds
 SHORTEST = 0.1  # seconds that are worth a window of their own
+SEGMENT_PAUSE = 1.0  # seconds between two words at which a segment is cut
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,16 @@ class Progress:
 
     recording: SegmentedRecording
     wave: Wave
+    """What is decoded."""
+    clock: Clock
+    """When its samples were, in the file."""
     number: int
     """Of its source, as it was given to `run`."""
-    start: float
-    """Where the wave begins in its file, in seconds."""
     language: str | None
+    speech: Sequence[Span] = ()
+    """When somebody speaks, in seconds of the file; empty: not known, or nobody does."""
+    margin: float = 0.0
+    """Seconds at its end in which nobody speaks."""
     before: list[int] = field(default_factory=list)
     """The text so far, for the next prompt."""
     done: int = 0
@@ -132,7 +142,7 @@ class Windows:
             waiting = [one for one in waiting if self._has_more(one) and one.number not in gone]
 
     def _has_more(self, one: Progress) -> bool:
-        return len(one.wave) - one.done > SHORTEST * self.rate
+        return len(one.wave) - one.done > (one.margin + SHORTEST) * self.rate
 
     def _known_windows(self, one: Progress) -> list[Progress]:
         """The windows of which it is known where they begin: without timestamps all, if the first
@@ -151,9 +161,9 @@ class Windows:
         recording, wave = one.recording, self._window(one)
         if recording.whole:
             return AudioSegment.of(recording.source, wave)
-        start = one.start + one.done / self.rate
+        start, end = one.clock.seconds(np.array([one.done, one.done + len(wave) - 1])).tolist()
         path = parse_place(recording.source)[0]
-        return AudioSegment.of(place_of(path, start, start + len(wave) / self.rate), wave)
+        return AudioSegment.of(place_of(path, start, end + 1 / self.rate), wave)
 
     def _round(self, some: Sequence[Progress], encoder: EncoderCache) -> None:
         """One window of each, which is encoded once."""
@@ -262,8 +272,7 @@ class Windows:
             found, done = ([Segment(0.0, seconds, ids)] if ids else []), seconds
         if silent:
             found, done = [], seconds
-        offset = one.start + one.done / self.rate
-        shown = self._shown(one, output, found, (offset, done), encoder)
+        shown = self._shown(one, output, found, done, encoder)
         if self.observer is not None and not self._shows_tokens(one) and shown.text:
             text = " " * any(before.text for before in one.recording.outputs) + shown.text
             if one.number in self.observer.watched:
@@ -278,19 +287,18 @@ class Windows:
         one: Progress,
         output: Output,
         found: Sequence[Segment],
-        place: tuple[float, float],
+        done: float,
         encoder: EncoderCache,
     ) -> Output:
-        """place: where the window begins in its file, and how many seconds of it are done."""
+        """done: how many seconds of the window are."""
         model = self.model
-        offset, done = place
         ids = [number for segment in found for number in segment.ids]
         confidence = geometric_mean(output.log_probability, len(output.ids) + 1)
         if not output.ids and not output.text and output.score == float("-inf"):
             confidence = 0.0
         texts = [model.target_tokens.decode(segment.ids).strip() for segment in found]
         segments = [
-            TimedWord(text, offset + segment.start, offset + segment.end, confidence)
+            TimedWord(text, *self._speech_within(one, segment), confidence)
             for text, segment in zip(texts, found, strict=True)
         ]
         attention = output.attention
@@ -314,8 +322,48 @@ class Windows:
             return shown
         timed = self._times(one, ids, done, encoder)
         probabilities = [geometric_mean(value, 1) for value in timed.log_probabilities]
-        words = list(self._words(one, ids, timed, found, offset))
-        return replace(shown, words=words, probabilities=probabilities)
+        words = self._words(one, ids, timed)
+        starts = np.cumsum([0, *(len(segment.ids) for segment in found)]).tolist()
+        return replace(
+            shown,
+            words=[word for _, word in words],
+            segments=list(self._segments(ids, words, starts, confidence)),
+            probabilities=probabilities,
+        )
+
+    def _segments(
+        self,
+        ids: list[int],
+        words: Sequence[tuple[int, TimedWord]],
+        starts: Sequence[int],
+        confidence: float,
+    ) -> Iterator[TimedWord]:
+        """Segments from their first word to their last, cut where nobody speaks for a while.
+
+        words: each with its first token. starts: the first tokens of segments.
+        """
+        borders = set(starts)
+        begin = 0
+        for number in range(1, len(words) + 1):
+            before = words[number - 1][1]
+            if number < len(words):
+                token, word = words[number]
+                if token not in borders and word.start - before.end < SEGMENT_PAUSE:
+                    continue
+            token = words[number][0] if number < len(words) else len(ids)
+            text = self.model.target_tokens.decode(ids[words[begin][0] : token]).strip()
+            yield TimedWord(text, words[begin][1].start, before.end, confidence)
+            begin = number
+
+    def _speech_within(self, one: Progress, segment: Segment) -> Span:
+        """When somebody speaks between two timestamps, in seconds of the file; if nobody is known
+        to, all of it."""
+        samples = [one.done + round(moment * self.rate) for moment in (segment.start, segment.end)]
+        start, end = one.clock.span(*samples)
+        within = [span for span in one.speech if span.end > start and span.start < end]
+        if not within:
+            return Span(start, end)
+        return Span(max(start, within[0].start), min(end, within[-1].end))
 
     def _times(
         self, one: Progress, ids: list[int], done: float, encoder: EncoderCache
@@ -324,32 +372,42 @@ class Windows:
         model = self.model
         memory = encoder.of_waves([self._window(one)])
         options = replace(self.options, language=one.language, timestamps=False)
-        states = max(1, math.ceil(done * STATES_A_SECOND - 1e-6))
+        states = np.arange(max(1, math.ceil(done * STATES_A_SECOND - 1e-6)))
+        spoken = states[within(one.clock.seconds(self._samples(one, states)), one.speech)]
         heads = model.prompt_settings.alignment_heads
-        return token_times(model.network, memory, states, model.prompt_of(options), ids, heads)
+        own = spoken if len(spoken) else states
+        return token_times(model.network, memory, own, model.prompt_of(options), ids, heads)
+
+    def _samples(self, one: Progress, states: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The samples in the middle of encoder states of the window."""
+        size = self.rate // STATES_A_SECOND
+        return np.minimum(one.done + states * size + size // 2, len(one.wave) - 1)
 
     def _words(
-        self,
-        one: Progress,
-        ids: list[int],
-        timed: TokenTimes,
-        found: Sequence[Segment],
-        offset: float,
-    ) -> Iterator[TimedWord]:
-        """Each word, within the times of its segment."""
-        own = [segment for segment in found for _ in segment.ids]
-        for start, end in word_spans(self.model.target_tokens, ids, one.language):
-            first, last = own[start].start, own[start].end
-            begins = min(max(timed.starts[start] / STATES_A_SECOND, first), last)
-            ends = min(max(timed.starts[end] / STATES_A_SECOND, begins), last)
-            yield TimedWord(
-                self.model.target_tokens.decode(ids[start:end]).strip(),
-                offset + begins,
-                offset + ends,
-                geometric_mean(sum(timed.log_probabilities[start:end]), end - start),
+        self, one: Progress, ids: list[int], timed: TokenTimes
+    ) -> list[tuple[int, TimedWord]]:
+        """Each word, with its first token."""
+        tokens = self.model.target_tokens
+        letters = [any(sign.isalnum() for sign in piece) for piece in tokens.pieces(ids)]
+        found: list[tuple[int, TimedWord]] = []
+        size, pause, reached = self.rate // STATES_A_SECOND, round(PAUSE * STATES_A_SECOND), 0.0
+        for start, end in word_spans(tokens, ids, one.language):
+            after = max((n + 1 for n in range(start, end) if letters[n]), default=end)
+            unsaid = timed.states[after : end + (end == len(ids))]
+            first, last = word_states(
+                np.concatenate(timed.states[start:after]), np.concatenate([NONE, *unsaid]), pause
             )
+            samples = [min(one.done + state * size, len(one.wave)) for state in (first, last)]
+            begins, ends = one.clock.span(*samples)
+            begins = max(begins, reached)  # two words may share a state
+            reached = max(begins, ends)
+            sure = geometric_mean(sum(timed.log_probabilities[start:end]), end - start)
+            word = TimedWord(tokens.decode(ids[start:end]).strip(), begins, reached, sure)
+            found.append((start, word))
+        return found
 
 
+NONE = np.empty(0, np.int64)
 STATES_A_SECOND = 50
 
 

@@ -1,13 +1,16 @@
 """Word timestamps from cross-attention, by dynamic time warping (DTW).
 
 As in Whisper's own code: the weights of the alignment heads are normalised over tokens, smoothed
-over time and averaged; a path that moves along tokens and time has the largest sum.
+over time and averaged; a path that moves along tokens and time has the largest sum. Unlike there,
+states in which nobody speaks are left out of the path: else a pause would be part of the word
+before or after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +32,8 @@ CROSS = "decoder.blocks.{}.cross_attention"
 class TokenTimes(NamedTuple):
     """Of the tokens of one text."""
 
-    starts: list[float]
-    """Encoder states at which tokens begin, and at last the end of the last one."""
+    states: list[NDArray[np.int64]]
+    """The encoder states in which each token is said, rising; END the last."""
     log_probabilities: list[float]
     """log p of each token, END the last."""
 
@@ -38,15 +41,16 @@ class TokenTimes(NamedTuple):
 def token_times(
     network: SpeechEncoderDecoder,
     memory: EncoderOutput,
-    states: int,
+    states: NDArray[np.int64],
     prompt: Sequence[int],
     ids: Sequence[int],
     heads: Sequence[Sequence[int]],
 ) -> TokenTimes:
     """When each token of a text is said.
 
-    memory: of one recording, of whose states the first `states` are no padding. prompt: what goes
-    before the text. heads: layer and head of each alignment head; empty: all of the upper layers.
+    memory: of one recording. states: those of it in which there is speech, rising. prompt: what
+    goes before the text. heads: layer and head of each alignment head; empty: all of the upper
+    layers.
     """
     layers = len(network.decoder.blocks)  # type: ignore[arg-type]
     chosen = heads or [(layer, -1) for layer in range(layers // 2, layers)]
@@ -64,11 +68,29 @@ def token_times(
     for layer, head in chosen:
         weights_HTS = lens.weights[CROSS.format(layer)][0].float()
         parts.append(weights_HTS if head < 0 else weights_HTS[head : head + 1])
-    weights_HTS = torch.cat(parts)[:, :, :states]
+    weights_HTS = torch.cat(parts)[:, :, : int(states[-1]) + 1]
     cost_TS = -_smoothed(weights_HTS)[len(prompt) - 1 :]
-    token_X, state_X = dtw(cost_TS.cpu().numpy())
-    first = np.searchsorted(token_X, np.arange(len(ids) + 1))
-    return TokenTimes([float(one) for one in state_X[first]], log_probabilities)
+    token_X, column_X = dtw(cost_TS.cpu().numpy()[:, states])
+    first = np.searchsorted(token_X, np.arange(len(ids) + 2))
+    own = [states[column_X[start:end]] for start, end in pairwise(first.tolist())]
+    return TokenTimes(own, log_probabilities)
+
+
+def word_states(said: NDArray[np.int64], unsaid: NDArray[np.int64], pause: int) -> tuple[int, int]:
+    """The first state of a word and the one after its last, of the states that a path gave it.
+
+    said: those of its letters, of which the most that lie together are taken, no `pause` between
+    them. unsaid: those of a comma or full stop after it, or of END, which are its last sound as far
+    as they follow without a pause.
+    """
+    parts = np.split(said, np.flatnonzero(np.diff(said) > pause) + 1)
+    best = max(parts, key=len)
+    last = int(best[-1])
+    for state in unsaid.tolist() if best is parts[-1] else ():
+        if state - last > pause:
+            break
+        last = max(last, state)
+    return int(best[0]), last + 1
 
 
 def _smoothed(weights_HTS: Tensor) -> Tensor:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import tiny_whisper
+from transduce.data.audio.speech_activity import Span
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models.call_context import Call
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 from transduce.tasks.transduce import load
-from transduce.whisper import WhisperModel, windows
+from transduce.whisper import WhisperModel, clock, windows
 from transduce.whisper.steps import DetectedLanguage
 
 RATE = tiny_whisper.RATE
@@ -380,3 +381,73 @@ def test_what_is_no_speech_and_unlikely_is_left_out(monkeypatch: pytest.MonkeyPa
     assert asked == [len(WAVES)]
     run(model, WAVES, timestamps=False)  # the language is detected: nothing is asked twice
     assert asked == [len(WAVES)] * 2
+
+
+# ------------------------------------------------------------------------ voice activity
+
+
+def speaking(monkeypatch: pytest.MonkeyPatch, spans: list[tuple[float, float]]) -> None:
+    """As if somebody spoke then."""
+    found = [Span(*span) for span in spans]
+    monkeypatch.setattr(clock, "speech_spans", lambda samples, rate: found)
+
+
+def test_words_and_segments_are_where_somebody_speaks(
+    model: WhisperModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wave = np.concatenate(tiny_whisper.noises(3, seed=6))[: 2 * RATE]
+    spans = [(0.1, 0.3), (1.45, 1.8)]
+    speaking(monkeypatch, spans)
+    asked: dict[str, Any] = {"language": "en", "timestamps": False, "times": True}
+    (output,) = run(model, [wave], prefix=" the tea of uncle Iroh for the uncle", **asked)
+    assert len(output.words) > 1
+    for word in output.words:
+        assert any(a - 0.011 <= word.start and word.end <= b + 0.011 for a, b in spans), word
+    times = [moment for word in output.words for moment in (word.start, word.end)]
+    assert times == sorted(times)
+    # Cut where nobody speaks for more than a second, from the first word of each to its last.
+    assert " ".join(one.text for one in output.segments).split() == output.text.split()
+    assert [(one.start, one.end) for one in output.segments] == [
+        (output.words[0].start, max(w.end for w in output.words if w.end < 1)),
+        (min(w.start for w in output.words if w.start > 1), output.words[-1].end),
+    ]
+
+
+def test_vad_decodes_speech_alone(model: WhisperModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are those of the recording."""
+    quiet = np.zeros(3 * RATE, np.int16)
+    said = [wave[: RATE // 2] for wave in tiny_whisper.noises(2, seed=9, longest=0.5)]
+    lengths = [len(wave) / RATE for wave in said]
+    wave = np.concatenate([quiet, said[0], quiet, said[1], quiet])
+    spans = [(3.0, 3.0 + lengths[0]), (6.0 + lengths[0], 6.0 + sum(lengths))]
+    speaking(monkeypatch, spans)
+    heard: list[int] = []
+    decode = model.decode_windows
+
+    def counted(segments: Any, *more: Any, **asked: Any) -> list[Output]:
+        heard.extend(len(segment.wave) for segment in segments)
+        return decode(segments, *more, **asked)
+
+    monkeypatch.setattr(model, "decode_windows", counted)
+    asked: dict[str, Any] = {"language": "en", "times": True, "vad": True, "timestamps": False}
+    (output,) = run(model, [wave], prefix=" the tea of uncle", **asked)
+    kept = sum(lengths) + 4 * 0.3
+    assert 2.0 < kept < 2.3
+    assert heard == [2 * RATE]  # one window: nobody speaks in the rest
+    assert output.words
+    for word in output.words:
+        assert any(a - 0.011 <= word.start and word.end <= b + 0.011 for a, b in spans), word
+    del heard[:]
+    run(model, [wave], language="en", timestamps=False)
+    assert sum(heard) == len(wave)
+
+
+def test_without_speech_vad_writes_nothing(model: WhisperModel) -> None:
+    """Silence, hiss and a tone are not decoded at all."""
+    t = np.arange(5 * RATE) / RATE
+    draw = np.random.default_rng(3)
+    sounds = [0 * t, 0.1 * draw.standard_normal(len(t)), 0.3 * np.sin(2 * np.pi * 330 * t)]
+    outputs = run(model, [sound.astype(np.float32) for sound in sounds], vad=True)
+    assert [output.text for output in outputs] == ["", "", ""]
+    assert all("contains no speech" in output.warning for output in outputs[1:])
+    assert not any(output.failed for output in outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from transduce.whisper.word_times import dtw
+from transduce.whisper.word_times import dtw, word_states
 
 
 def min_cost(cost: np.ndarray, i: int = 0, j: int = 0) -> float:
@@ -28,3 +28,22 @@ def test_the_path_has_the_least_cost(shape: tuple[int, int]) -> None:
         assert steps <= {(0, 1), (1, 0), (1, 1)}
         assert (rows[0], columns[0], rows[-1], columns[-1]) == (0, 0, shape[0] - 1, shape[1] - 1)
         assert cost[rows, columns].sum() == pytest.approx(min_cost(cost))
+
+
+@pytest.mark.parametrize(
+    ("said", "unsaid", "wanted"),
+    [
+        ([4, 5, 6, 7], [], (4, 8)),
+        # A part of it lies beyond a pause: the larger part is taken.
+        ([4, 30, 31, 32], [], (30, 33)),
+        ([4, 5, 6, 40], [], (4, 7)),
+        # A full stop is the end of the sound before it, but not of what comes after a pause.
+        ([4, 5], [5, 6, 7, 40, 41], (4, 8)),
+        ([4, 5], [40, 41], (4, 6)),
+        ([4, 5, 6, 40], [41, 42], (4, 7)),
+    ],
+)
+def test_a_word_does_not_last_over_a_pause(
+    said: list[int], unsaid: list[int], wanted: tuple[int, int]
+) -> None:
+    assert word_states(np.array(said), np.array(unsaid, np.int64), pause=15) == wanted

@@ -83,7 +83,7 @@ class Audio:
                 events = self._events(served, recorded, settings)
                 # The file is needed until the end of the stream.
                 return await EventStream.of(_with_file(events, stack.pop_all()), error_event)
-            times = kind in ("srt", "vtt") or bool(_wanted(asked, TIMES)) or _logprobs(asked)
+            times = kind in ("srt", "vtt", "verbose_json") or _logprobs(asked)
             (output,) = await self.engine.run(served, [recorded], times=times, **settings)
             if output.failed:
                 raise ParameterError(recorded.named(output.warning), "file")
