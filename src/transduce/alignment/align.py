@@ -42,11 +42,12 @@ NOTHING = -20.0  # log p of a token in a pause
 UNTOLD = 0.5  # seconds of sound without text that are worth telling
 FITTING = 0.5  # of the lines are found where model, text and recording go together
 MIN_CONFIDENCE = 0.1  # lowest confidence of a line that counts as read
+ENOUGH_SPEECH = 0.5  # of the time that a line usually takes: so much may be a line not recognised
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """A line of the text, numbered from 1, and its times; None if it was not read."""
+    """A line of the text, numbered from 1, and its times; NaN if it was not found."""
 
     number: int
     text: str
@@ -80,6 +81,29 @@ class Aligned:
     @property
     def read(self) -> list[Utterance]:
         return [utterance for utterance in self.utterances if utterance.read]
+
+    @property
+    def uncertain(self) -> dict[int, tuple[float, float]]:
+        """Lines, by number, that were not found, but may be read: between the lines around them
+        there is speech without text, long enough for theirs. The longest of it, in seconds."""
+        read = self.read
+        letters = sum(len(one.text) for one in read)
+        if not letters:
+            return {}
+        pace = sum(one.end - one.start for one in read) / letters
+        found: dict[int, tuple[float, float]] = {}
+        for one in self.utterances:
+            if one.read or not one.text.strip():
+                continue
+            start = max((o.end for o in read if o.number < one.number), default=0.0)
+            end = min((o.start for o in read if o.number > one.number), default=self.seconds)
+            near = [span for span in self.untold if span[1] > start and span[0] < end]
+            if not near:
+                continue
+            first, last = max(near, key=lambda span: span[1] - span[0])
+            if last - first >= ENOUGH_SPEECH * pace * len(one.text):
+                found[one.number] = (first, last)
+        return found
 
 
 def align_recording(

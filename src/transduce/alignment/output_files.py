@@ -34,7 +34,9 @@ def write_alignment(aligned: Aligned, folder: Path, min_confidence: float) -> No
             f"the folder {folder} cannot be made ({error.strerror}); choose another with --to"
         ) from None
     name = aligned.audio.stem
-    write_text(folder / "segments.tsv", table([SEGMENTS, *map(_segment, aligned.utterances)]))
+    uncertain = aligned.uncertain
+    rows = [_segment(one, one.number in uncertain) for one in aligned.utterances]
+    write_text(folder / "segments.tsv", table([SEGMENTS, *rows]))
     write_json(folder / "segments.json", _as_json(aligned))
     write_text(folder / f"{name}.TextGrid", format_textgrid(grid_of(aligned)))
     numbers = number_grid([(u.start, u.end, u.number) for u in aligned.read], aligned.seconds)
@@ -79,18 +81,20 @@ def table(rows: Iterable[Sequence[str]]) -> str:
     return "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
 
 
-def _segment(one: Utterance) -> list[str]:
+def _segment(one: Utterance, uncertain: bool) -> list[str]:
     times = [f"{one.start:.3f}", f"{one.end:.3f}"] if one.read else ["", ""]
-    read = "yes" if one.read else "no"
+    read = "yes" if one.read else "uncertain" if uncertain else "no"
     return [str(one.number), *times, f"{one.confidence:.3f}", read, one.text]
 
 
 def _as_json(aligned: Aligned) -> dict[str, Any]:
+    uncertain = aligned.uncertain
     utterances = [
         {
             "line": one.number,
             "text": one.text,
             "read": one.read,
+            "perhaps": _span(uncertain.get(one.number)),
             "start": None if math.isnan(one.start) else round(one.start, 3),
             "end": None if math.isnan(one.end) else round(one.end, 3),
             "confidence": round(one.confidence, 4),
@@ -103,8 +107,12 @@ def _as_json(aligned: Aligned) -> dict[str, Any]:
         "audio": str(aligned.audio),
         "seconds": round(aligned.seconds, 3),
         "utterances": utterances,
-        "without_text": [{"start": start, "end": end} for start, end in aligned.untold],
+        "without_text": [_span(span) for span in aligned.untold],
     }
+
+
+def _span(span: tuple[float, float] | None) -> dict[str, float] | None:
+    return None if span is None else {"start": span[0], "end": span[1]}
 
 
 def _interval(one: Interval) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from transduce.alignment.align import (
     spell,
     strange_phones,
 )
+from transduce.alignment.by_transcript import align_by_transcript
 from transduce.alignment.output_files import (
     MANIFEST,
     files_of,
@@ -62,14 +63,26 @@ def align_and_print(
         aligned = alignment_from_textgrid(audio, texts, grid)
     else:
         assert model is not None
-        speech_model = _load_speech_model(model, device)
-        if language is None and strange_phones(speech_model, texts):
-            language = _learnt_language(speech_model)
-        lines = spell(speech_model, texts, language)
-        _warn_about_unknown(lines)
-        aligned = align_recording(speech_model, audio, lines, tags)
+        aligned = align_with(_load_speech_model(model, device), audio, texts, language, tags)
     write_alignment(aligned, folder, min_confidence)
     _print_summary(aligned, folder)
+
+
+def align_with(
+    model: SpeechModel,
+    audio: Path,
+    texts: Sequence[str],
+    language: str | None = None,
+    tags: Sequence[str] = (),
+) -> Aligned:
+    """Align a recording with its lines, by CTC where the model has it, else by a transcript."""
+    if model.network.ctc is None:
+        return align_by_transcript(model, audio, texts, tags, language)
+    if language is None and strange_phones(model, texts):
+        language = _learnt_language(model)
+    lines = spell(model, texts, language)
+    _warn_about_unknown(lines)
+    return align_recording(model, audio, lines, tags)
 
 
 def _learnt_language(model: SpeechModel) -> str | None:
@@ -164,24 +177,32 @@ def _recordings(folder: Path) -> Iterator[tuple[Path, str]]:
 def _load_speech_model(folder: Path, device: str) -> SpeechModel:
     model = load(folder, str(pick_device(device)), members=False)
     if not isinstance(model, SpeechModel):
-        raise ModelError(f"{folder} is not a speech model: align needs a speech model with CTC")
+        raise ModelError(f"{folder} is not a speech model: align needs one")
     return model
 
 
 def _print_summary(aligned: Aligned, folder: Path) -> None:
-    unread = [str(one.number) for one in aligned.utterances if not one.read and one.text.strip()]
+    uncertain = aligned.uncertain
+    missing = [one.number for one in aligned.utterances if not one.read and one.text.strip()]
+    unread = [str(number) for number in missing if number not in uncertain]
     lines = len({one.number for one in aligned.read})
     print(f"{aligned.audio}: {lines:,} lines read in {aligned.seconds:.0f} s; {folder}")
     if unread:
         more = ", …" if len(unread) > 20 else ""
         print(f"  not read: line {', '.join(unread[:20])}{more}")
+    if uncertain:
+        places = [f"{n} ({start:.1f}-{end:.1f} s)" for n, (start, end) in uncertain.items()]
+        more = ", …" if len(places) > 20 else ""
+        print(
+            f"  uncertain, as something else was heard there: line {', '.join(places[:20])}{more}"
+        )
     if aligned.untold:
         spans = [f"{start:.1f}-{end:.1f}" for start, end in aligned.untold]
         more = ", …" if len(spans) > 20 else ""
         print(f"  speech or other sound without text: {', '.join(spans[:20])}{more} s")
     if not aligned.fits:
         say(
-            f"warning: only {lines:,} of {lines + len(unread):,} lines were found in "
+            f"warning: only {lines:,} of {lines + len(missing):,} lines were found in "
             f"{aligned.audio}; the text may be of another recording, or the model of another "
             f"language or kind of speech (try it: transduce run MODEL {aligned.audio})"
         )

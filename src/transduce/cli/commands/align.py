@@ -17,7 +17,9 @@ def align(
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="A speech model with CTC.", parser=model_folder),
+        typer.Option(
+            metavar="MODEL", help="A speech model: with CTC, or Whisper.", parser=model_folder
+        ),
     ] = None,
     textgrid: Annotated[
         Path | None,
@@ -27,7 +29,7 @@ def align(
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option(help="Language of the text, such as en or pt-BR, for a model of phones."),
+        typer.Option(help="Language of the text, such as en; for a model of phones, or Whisper."),
     ] = None,
     tag: Annotated[
         list[str] | None,
