@@ -75,6 +75,12 @@ QUICK: dict[str, Quick] = {
         variables=DATA,
         slow=False,
     ),
+    "announcements.py": Quick(
+        "whisper sounds.tsv --lines 3 --unread 2 --untold 3 --json out.json",
+        holds=("falsely_absent", "unread_line_named", "near"),
+        world=("whisper", "sounds"),
+        packages=("soundfile",),
+    ),
     "busy.py": Quick(
         "copy --device cpu --seconds 0.2 --warm 0 --override train.batch_tokens=64 --out out.json",
         holds=("tokens_per_second",),
@@ -239,6 +245,13 @@ QUICK: dict[str, Quick] = {
         "--ours whisper --audio sounds.tsv --device cpu --precision float32 --rounds 1 "
         "--json out.json",
         holds=("encoder", "features"),
+        world=("whisper", "sounds"),
+        packages=("soundfile",),
+        slow=False,
+    ),
+    "whisper_times.py": Quick(
+        "whisper sounds.tsv --vad --seconds 4 --alone 1 --beam 1 --json out.json",
+        holds=("transduce, vad", "segments_beside_speech", "made_up_in_music"),
         world=("whisper", "sounds"),
         packages=("soundfile",),
         slow=False,
@@ -483,8 +496,46 @@ def test_a_peer_that_is_missing_is_a_failure(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("scripts")
-def test_what_is_counted_of_alignments() -> None:
+def test_what_is_counted_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What whisper_times.py counts: the quick run has a model that hears nothing."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import numpy as np
+    from whisper_times import Heard, Recording, Span, Word, judge
+
+    talk = Recording(np.zeros(16_000 * 20, np.float32))
+    talk.texts = [["please", "hold"], ["agent", "logged", "off"]]
+    talk.spans = [Span(2.0, 3.0), Span(10.0, 11.0)]
+    words = [Word("Please", 2.1, 2.5), Word("hold,", 2.5, 3.5), Word("aged", 9.0, 10.3)]
+    words += [Word("logged", 10.4, 10.6), Word("off.", 10.6, 11.1)]
+    row = judge(talk, Heard(words, [Span(2.1, 3.5), Span(9.0, 11.1)], 1.0))
+    assert (row["edges"], row["near"], row["largest"]) == (3, 0.667, 0.5)  # "agent" was not heard
+    assert (row["recognised"], row["longest_word"]) == (0.8, 1.3)
+    assert (row["segments_beside_speech"], row["no_speech"]) == (1.6, 18.0)
+
+
+def test_what_is_counted_of_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What announcements.py counts: the quick run has a model that finds no line."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from announcements import judge
+    from whisper_times import Span
+
+    from transduce.alignment.align import Aligned, Utterance
+
+    found = (
+        Utterance(1, "ten signs.", 1.0, 2.3, 1.0),
+        Utterance(2, "ten signs."),
+        Utterance(3, "ten signs.", 5.0, 6.0, 1.0),
+        Utterance(4, "ten signs."),
+    )
+    spans = [Span(1.0, 2.0), None, Span(5.0, 6.0), Span(6.5, 7.0)]
+    row = judge(Aligned(Path("a.wav"), 20.0, found, ((3.0, 3.4),)), spans, Span(3.0, 3.5))
+    assert (row["found"], row["falsely_absent"], row["unread_line_named"]) == (2, [4], True)
+    assert (row["untold_speech_named"], row["near"]) == (0.8, 0.75)
+
+
+def test_what_is_counted_of_alignments(monkeypatch: pytest.MonkeyPatch) -> None:
     """What alignment.py counts: the quick run has a model that finds no line."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from alignment import Truth, evaluate
 
     from transduce.alignment.align import Aligned, Utterance
