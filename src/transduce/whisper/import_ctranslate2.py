@@ -15,12 +15,13 @@ from transduce.interop.imports.configuration import (
     read_configuration,
     read_json,
 )
-from transduce.interop.imports.ctranslate2_file import ModelFile, read_model_file
+from transduce.interop.imports.ctranslate2_file import ModelFile, parts_of, read_model_file
 from transduce.tasks.model import Model
 from transduce.whisper.shape import ENGLISH, Generation, Shape, assemble, ids_of
 from transduce.whisper.vocabulary import our_tokens, read_tokenizer
 from transduce.whisper.weights import CTRANSLATE2, from_theirs
 
+MODEL = "model.bin"
 NAME = "Whisper, of CTranslate2 (faster-whisper)"
 SPECIFICATION = "WhisperSpec"
 GELU = 3  # its number among CTranslate2's activations
@@ -28,7 +29,11 @@ BEGINNING = 64  # bytes in which a file says what it is
 
 
 def recognises(source: Path) -> bool:
-    file = source / "model.bin"
+    file = source / MODEL
+    try:
+        file = next(iter(parts_of(file)), file)
+    except ModelError:
+        return True  # `read` says which part is missing
     if not file.is_file():
         return False
     with file.open("rb") as opened:
@@ -36,7 +41,7 @@ def recognises(source: Path) -> bool:
 
 
 def read(source: Path) -> Model:
-    file = read_model_file(source / "model.bin")
+    file = read_model_file(source / MODEL)
     config = read_configuration(source / "config.json")
     shape = _shape(file)
     tokens, order = our_tokens(read_tokenizer(source), shape.vocabulary)

@@ -116,6 +116,19 @@ def test_folder_of_ctranslate2_has_the_same_weights(both: Both, tmp_path: Path) 
         assert torch.equal(parameter, wanted[name]), name
     assert found.recipe.audio == both.ours.recipe.audio
     assert found.target_tokens.to_json() == both.ours.target_tokens.to_json()
+    # The same in parts, as large files are handed on.
+    whole = (folder / "model.bin").read_bytes()
+    (folder / "model.bin").unlink()
+    cuts = [0, 1000, 20_000, len(whole)]
+    for number in (3, 1, 2):
+        part = whole[cuts[number - 1] : cuts[number]]
+        (folder / f"model.bin.part{number}").write_bytes(part)
+    joined, _ = import_model(folder, tmp_path / "joined")
+    for name, parameter in joined.network.named_parameters():
+        assert torch.equal(parameter, wanted[name]), name
+    (folder / "model.bin.part2").unlink()
+    with pytest.raises(ModelError, match=r"model\.bin\.part2 is missing: put all of them into"):
+        import_model(folder, tmp_path / "less")
 
 
 def test_tokens_are_read_as_by_their_own_tokenizer(both: Both) -> None:

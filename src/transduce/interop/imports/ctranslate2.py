@@ -22,7 +22,7 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, SPECIALS, Tokens
 from transduce.errors import ModelError, TokensError
 from transduce.interop.imports.configuration import Configuration, read_configuration
-from transduce.interop.imports.ctranslate2_file import ModelFile, read_model_file
+from transduce.interop.imports.ctranslate2_file import ModelFile, parts_of, read_model_file
 from transduce.interop.imports.huggingface import CONFIG
 from transduce.interop.imports.weights import (
     Layout,
@@ -49,9 +49,9 @@ MODEL = "model.bin"
 
 
 def recognises(source: Path) -> bool:
-    if not (source / MODEL).is_file():
-        return False
     try:
+        if not (source / MODEL).is_file() and not parts_of(source / MODEL):
+            return False
         name = read_model_file(source / MODEL).specification
     except ModelError:
         return True  # `read` says what is wrong with it

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,13 +140,47 @@ def read_model_file(path: Path) -> ModelFile:
     Nothing larger than the file is ever allocated, whatever it claims.
     """
     try:
-        with path.open("rb") as file:
-            whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        whole = _joined(parts) if (parts := parts_of(path)) else _mapped(path)
     except FileNotFoundError:
         raise ModelError(f"the file {path} is missing") from None
     except (OSError, ValueError) as error:  # ValueError: it is empty
         raise ModelError(f"the file {path} cannot be read ({error})") from None
     return _Reader(path, whole).read()
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The parts that a file was split into, in order (model.bin.part1, model.bin.part2, …); none,
+    where the file itself is there. Raises ModelError where one of them is missing."""
+    if path.exists() or not path.parent.is_dir():
+        return []
+    numbered = {
+        int(found[1]): one
+        for one in path.parent.iterdir()
+        if (found := re.fullmatch(re.escape(path.name) + r"\.part([0-9]{1,4})", one.name))
+    }
+    if not numbered:
+        return []
+    first, last = min(min(numbered), 1), max(numbered)
+    for number in range(first, last + 1):
+        if number not in numbered:
+            raise ModelError(
+                f"{path} is in parts, and {path.name}.part{number} is missing: put all of them "
+                f"into {path.parent}"
+            )
+    return [numbered[number] for number in range(first, last + 1)]
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _joined(parts: Sequence[Path]) -> mmap.mmap:
+    """Parts one after the other, in memory."""
+    whole = mmap.mmap(-1, sum(part.stat().st_size for part in parts))
+    for part in parts:
+        whole.write(part.read_bytes())
+    return whole
 
 
 class _Reader:
