@@ -237,6 +237,8 @@ def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "p
     )
 
 
+SHOWN_CONFUSIONS = 8
+NOTHING = "(nothing)"  # a word that is missing, or was not there
 SAME_TABLE = ("tag", "group")
 
 
@@ -253,14 +255,22 @@ def print_metrics(evaluation: Evaluation) -> None:
         signature = metric.details.get("signature")
         if signature:
             print(f"  {signature}")
+        for line in error_sentences(metric):
+            print(f"  {line}")
         for line in _table(metric):
             print(f"  {line}")
     scores = evaluation.by_slice
-    # Slices by tag or group are that table already.
-    for line in _group_table(evaluation) if scores is None or scores.by not in SAME_TABLE else ():
-        print(line)
+    # Slices by tag or group, or by the column of groups, are that table already.
+    same = scores is not None and scores.counts.keys() == evaluation.groups.keys()
+    if scores is None or not (same or scores.by in SAME_TABLE):
+        for line in _group_table(evaluation):
+            print(line)
     if scores is not None:
         print("\n".join([*aligned(scores.rows()), *scores.gap_sentences()]))
+        for part, metrics in scores.metrics.items():
+            for metric in metrics.values():
+                for line in error_sentences(metric):
+                    print(f"{part}: {line}")
     counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
     unknown = max(counts, default=0)
     if evaluation.skipped:
@@ -282,6 +292,26 @@ def print_metrics(evaluation: Evaluation) -> None:
             f"{unknown:,} tokens of the text are not in the vocabulary; they are scored "
             f"as <unk>, so the reported values are too low"
         )
+
+
+def error_sentences(metric: Metric) -> list[str]:
+    """Of word error rates: the kinds of errors, and which words are confused most."""
+    details = metric.details
+    if "confused" not in details:
+        return []
+    counts = [
+        f"{details[kind]:,} {kind if details[kind] != 1 else kind.removesuffix('s')}"
+        for kind in ("substitutions", "deletions", "insertions")
+    ]
+    steps = details.get("normalize")
+    normalized = f"; normalised: {', '.join(steps)}" if steps else ""
+    length = details["reference_length"]
+    found = [f"{', '.join(counts)} in {length:,} words{normalized}"]
+    common = [one for one in details["confused"] if one[2] > 1][:SHOWN_CONFUSIONS]
+    if common:
+        pairs = (f"{one or NOTHING} → {other or NOTHING} {n:,}" for one, other, n in common)
+        found.append(f"most confused: {', '.join(pairs)}")
+    return found
 
 
 def _group_table(evaluation: Evaluation) -> list[str]:

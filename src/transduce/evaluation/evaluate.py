@@ -13,6 +13,7 @@ from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, RecipeError, warn
 from transduce.evaluation.items import Item, given_files, items_of, measurable, split_of
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric
+from transduce.evaluation.normalization import names_of, normalizer
 from transduce.evaluation.perplexity import (
     in_blocks,
     line_items,
@@ -41,14 +42,25 @@ def evaluate(
     metrics: Sequence[str],
     *,
     bootstrap: int = 1000,
+    normalize: Sequence[str] = (),
     **settings: Any,
 ) -> Evaluation:
-    """Decode every item's source and measure against its references."""
+    """Decode every item's source and measure against its references; normalize: the steps of text
+    normalisation before."""
+    normalized = normalizer(normalize)
     outputs = model.run([item.source for item in items], **settings)
     answers = [Answer.of(output) for output in outputs]
-    rows = scored_rows(model, items, answers, metrics)
+    compared = items
+    if normalize:
+        answers = [answer._replace(text=normalized(answer.text)) for answer in answers]
+        compared = [
+            replace(item, references=[normalized(one) for one in item.references]) for item in items
+        ]
+    rows = scored_rows(model, compared, answers, metrics)
+    for one in rows.values():
+        one.details.update({"normalize": list(normalize)} if normalize else {})
     whole = summed(rows, len(items), bootstrap)
-    groups = _score_groups(model, items, answers, metrics, bootstrap)
+    groups = _score_groups(model, compared, answers, metrics, bootstrap)
     return Evaluation(whole, items, outputs, groups, mean_over(groups), rows=rows)
 
 
@@ -124,6 +136,7 @@ def evaluate_folder(
     on_measured: Callable[[Evaluation], object] | None = None,
     write: bool = True,
     beside: Mapping[str, tuple[Model, Path]] | None = None,
+    normalize: str = "",
     **settings: Any,
 ) -> Evaluation:
     """Evaluate a model on a split of its recipe, or on given files; write the results to its
@@ -135,7 +148,8 @@ def evaluate_folder(
     the scores first: a folder that cannot be written to must not lose them. `overrides` are of the
     recipe, such as `data.folder=…` if its files have moved. `by` cuts the items into slices: see
     slices.cut. lines: of a language model, also what each line of the text counts. `beside` has
-    the model for `rerank` or `language_model`, and its folder. `settings` are those of decoding.
+    the model for `rerank` or `language_model`, and its folder. `normalize` names steps of text
+    normalisation, as in "lower,punctuation". `settings` are those of decoding.
     """
     on_measured = on_measured or (lambda evaluation: None)
     model = copy(model)  # with its own copy of the recipe
@@ -157,6 +171,13 @@ def evaluate_folder(
     if adapter is not None:
         split = f"{split}-{adapter.name}"
         of["adapter"] = [str(adapter.resolve())]
+    steps = names_of(normalize)
+    normalizer(steps)  # a mistake is said before anything is decoded
+    if steps:
+        if TASK_RULES[model.recipe.task].labels != "none" or isinstance(model, LanguageModel):
+            raise RecipeError("--normalize is for models that write text; leave it out")
+        split = f"{split}-normalized"
+        of["normalize"] = steps
     if isinstance(model, LanguageModel):
         measured, tokens = _evaluate_text(model, corpus, names, by, lines)
         on_measured(measured)
@@ -194,7 +215,7 @@ def evaluate_folder(
         of["with"] = [str(other.resolve()) for other in with_folders]
     split = entry_name(folder, split, of)
     evaluation = replace(
-        evaluate(model, items, names, **asked),
+        evaluate(model, items, names, normalize=steps, **asked),
         name=split,
         skipped=len(pairs) - len(right),
         warning=warning,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -69,6 +70,9 @@ _BARE_NUMBERS = {
 """Metrics that are not percentages, and their decimals."""
 
 Details = dict[str, Any]
+Edit = tuple[str, str]
+"""A word of the reference and what stands for it; empty: it is missing, or was inserted."""
+SHOWN_CONFUSIONS = 20
 
 
 def is_metric(name: str) -> bool:
@@ -93,6 +97,8 @@ class Measured(NamedTuple):
     details: Details
     item_score: Score | None = None
     """Of the row of one item alone, where that is another one."""
+    edits: Sequence[Sequence[Edit]] | None = None
+    """Of word error rates, the errors of each item."""
 
     def of_items(self) -> list[float]:
         """The score of each item by itself."""
@@ -294,7 +300,8 @@ def _error_rate(
 
     kinds = ("substitute", "delete", "insert", "equal")
     closest: dict[int, list[int]] = {}
-    for owner, chunks in zip(owners, output.alignments, strict=True):
+    edits: dict[int, list[Edit]] = {}
+    for place, (owner, chunks) in enumerate(zip(owners, output.alignments, strict=True)):
         counts = dict.fromkeys(kinds, 0)
         for chunk in chunks:
             # An insertion has no length in the reference, a deletion none in the hypothesis.
@@ -304,6 +311,9 @@ def _error_rate(
         row = list(counts.values())
         if owner not in closest or sum(row[:3]) < sum(closest[owner][:3]):
             closest[owner] = row
+            if name != "cer":
+                sides = output.references[place], output.hypotheses[place]
+                edits[owner] = _edits(chunks, *sides)
     statistics = np.array([closest[i] for i in range(len(hypotheses))], dtype=np.float64)
 
     def score(total: Statistics) -> float:
@@ -312,18 +322,41 @@ def _error_rate(
         length = max(substitutions + deletions + hits, 1.0)
         return 100.0 * (substitutions + deletions + insertions) / length
 
+    if not edits:
+        return Measured(statistics, score, edit_counts(statistics))
+    of_items = [edits[i] for i in range(len(hypotheses))]
+    details = edit_counts(statistics) | {"confused": confused(of_items)}
+    return Measured(statistics, score, details, edits=of_items)
+
+
+def edit_counts(statistics: Statistics) -> Details:
+    """The errors of the rows of an error rate."""
     substitutions, deletions, insertions, hits = (int(count) for count in statistics.sum(axis=0))
-    return Measured(
-        statistics,
-        score,
-        {
-            "substitutions": substitutions,
-            "deletions": deletions,
-            "insertions": insertions,
-            "hits": hits,
-            "reference_length": substitutions + deletions + hits,
-        },
-    )
+    return {
+        "substitutions": substitutions,
+        "deletions": deletions,
+        "insertions": insertions,
+        "hits": hits,
+        "reference_length": substitutions + deletions + hits,
+    }
+
+
+def confused(edits: Iterable[Sequence[Edit]], most: int = SHOWN_CONFUSIONS) -> list[list[Any]]:
+    """The commonest errors: a word of the reference, what stands for it, how often. Empty is a word
+    that is missing, or one that was inserted."""
+    counts = Counter(edit for of_item in edits for edit in of_item)
+    found = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return [[reference, predicted, count] for (reference, predicted), count in found[:most]]
+
+
+def _edits(chunks: Sequence[Any], reference: Sequence[str], predicted: Sequence[str]) -> list[Edit]:
+    found: list[Edit] = []
+    for chunk in chunks:
+        if chunk.type != "equal":
+            words = reference[chunk.ref_start_idx : chunk.ref_end_idx]
+            others = predicted[chunk.hyp_start_idx : chunk.hyp_end_idx]
+            found += zip_longest(words, others, fillvalue="")
+    return found
 
 
 # ------------------------------------------------------------------------- exact and accuracy

@@ -18,7 +18,15 @@ from transduce.data.text.tags import with_tags
 from transduce.errors import DataError
 from transduce.evaluation.bootstrap import RESAMPLES, Gap, slice_gap
 from transduce.evaluation.items import Item
-from transduce.evaluation.metrics import TITLES, Measured, Metric, higher_is_better, metric_of
+from transduce.evaluation.metrics import (
+    TITLES,
+    Measured,
+    Metric,
+    confused,
+    edit_counts,
+    higher_is_better,
+    metric_of,
+)
 from transduce.recipe import Columns, Corpus, Mixture, Recordings
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
@@ -57,7 +65,7 @@ class SliceScores:
             name: {
                 "items": self.counts[name],
                 "metrics": {
-                    key: {"value": one.value, "low": one.low, "high": one.high}
+                    key: {"value": one.value, "low": one.low, "high": one.high, **one.details}
                     for key, one in metrics.items()
                 },
             }
@@ -137,7 +145,11 @@ def score_slices(
             statistics = measured.statistics[own[name]]
             if metric in ("known", "unknown") and not statistics[:, 1].any():
                 continue
-            part = measured._replace(statistics=statistics, details={})
+            details = {}
+            if measured.edits is not None:
+                own_edits = [measured.edits[place] for place in own[name]]
+                details = edit_counts(statistics) | {"confused": confused(own_edits)}
+            part = measured._replace(statistics=statistics, details=details)
             scores.metrics[name][metric] = metric_of(metric, part, bootstrap)
     for metric, measured in rows.items():
         gap = slice_gap(

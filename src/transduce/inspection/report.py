@@ -26,6 +26,7 @@ from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.folder import RUN_REPORT, read_metrics
 from transduce.tasks.transduce import Model
 
+CONFUSIONS = 10  # words of each part that are confused most
 EXAMPLES = 5  # of the best, and of the worst
 DRAWN = 3  # whose attention is shown
 # Watts of a whole device under load, as its maker states them; for the estimate of energy.
@@ -54,6 +55,7 @@ def report_page(model: Model, folder: Path, evaluation: Evaluation | None = None
     parts = [
         section("Scores", *_scores(metrics)),
         *_slices(metrics, evaluation),
+        *_errors(evaluation),
         *_curves(log),
         *_examples(model, evaluation),
         *_started(metrics),
@@ -115,6 +117,37 @@ def slice_section(name: str, scores: SliceScores) -> Markup:
     head, *rows = scores.rows()
     gaps = [paragraph(f"{one[0].upper()}{one[1:]}.") for one in scores.gap_sentences()]
     return section(f"Slices of {name or 'the items'}", table(head, rows), *gaps)
+
+
+def _errors(evaluation: Evaluation | None) -> list[Markup]:
+    """Of word error rates: the kinds of errors, and the words that are confused most, of all items
+    and of each slice."""
+    if evaluation is None:
+        return []
+    parts = {"all": evaluation.metrics}
+    if evaluation.by_slice is not None:
+        parts |= evaluation.by_slice.metrics
+    made = []
+    for name in (key for key, one in evaluation.metrics.items() if "confused" in one.details):
+        counts: list[list[object]] = []
+        words: list[list[object]] = []
+        for part, metrics in parts.items():
+            details = metrics[name].details
+            kinds = ("reference_length", "substitutions", "deletions", "insertions")
+            counts.append([part, *(f"{details[kind]:,}" for kind in kinds)])
+            for reference, predicted, count in details["confused"][:CONFUSIONS]:
+                words.append([part, reference, predicted, f"{count:,}"])
+        steps = evaluation.metrics[name].details.get("normalize")
+        about = f"Normalised: {', '.join(steps)}. " if steps else ""
+        made.append(
+            section(
+                f"Errors by {TITLES.get(name, name)}",
+                table(["items", "words", "substitutions", "deletions", "insertions"], counts),
+                paragraph(f"{about}An empty cell: the word is missing, or was inserted.", "note"),
+                table(["items", "reference", "prediction", "times"], words, text=3),
+            )
+        )
+    return made
 
 
 # -------------------------------------------------------------------------------------- curves

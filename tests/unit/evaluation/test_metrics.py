@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import DataError, RecipeError
-from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, decimals, measure
+from transduce.evaluation.metrics import (
+    HIGHER_IS_BETTER,
+    Metric,
+    confused,
+    decimals,
+    measure,
+    rows_of,
+)
 from transduce.recipe import MetricName
 from transduce.recipe.tasks import TASK_RULES, TEXT_METRICS
 
@@ -101,7 +108,12 @@ def test_same_as_jiwer() -> None:
         "hits": output.hits,
         "reference_length": sum(len(text.split()) for text in first),
         "unicode": "NFC",
+        "confused": measured["per"].details["confused"],
     }
+    edits = output.substitutions + output.deletions + output.insertions
+    every = confused(rows_of(["wer"], hypotheses, references)["wer"].edits or [], most=10_000)
+    assert sum(count for _, _, count in every) == edits
+    assert every[:20] == measured["wer"].details["confused"]
 
 
 phones = st.lists(st.sampled_from(["AA", "B", "K", "IY1"]), max_size=7)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from transduce.cli.printing import print_metrics
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.errors import DataError
+from transduce.errors import DataError, RecipeError
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.evaluation.items import items_of
 from transduce.evaluation.results import write_item_results
 from transduce.evaluation.score import Answer, score, scored_rows
 from transduce.evaluation.slices import cut, score_slices
+from transduce.inspection.report import report_page
 from transduce.recipe import parse_recipe
-from transduce.tasks.transduce import Transducer, load
+from transduce.tasks.transduce import Output, Transducer, load
 
 RECIPE = """
 data:
@@ -140,3 +143,39 @@ def test_line_breaks_in_a_prediction_do_not_break_the_lines(folder: Path, tmp_pa
     lines = (tmp_path / "items.jsonl").read_text().splitlines()
     assert len(lines) == len(TEST)
     assert json.loads(lines[0])["prediction"] == "a\u2028b\nc\x85d"
+
+
+def test_errors_of_each_speaker_in_every_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kinds of errors and confused words: printed, in metrics.json and on the report's page."""
+    texts = {"the dog": "X", "the the the cat": "z!", "the bird sings": "z!", "der Hund": "x"}
+    model = load(folder)
+
+    def said(sources: list[str], **_: Any) -> list[Output]:
+        return [Output(texts[source.partition("> ")[2]], 0.0) for source in sources]
+
+    monkeypatch.setattr(model, "run", said)
+    asked: dict[str, Any] = {"by": "speaker", "metrics": "wer"}
+    steps = "lower,punctuation"
+    found = evaluate_folder(model, folder, normalize=steps, on_measured=print_metrics, **asked)
+    assert found.name == "test-normalized"
+    assert found.metrics["wer"].value == 25.0  # y was said, z was understood
+    printed = capsys.readouterr().out
+    counts = "1 substitution, 0 deletions, 0 insertions in"
+    assert f"{counts} 4 words; normalised: lower, punctuation" in printed
+    assert f"Bob: {counts} 1 words" in printed
+    kept = json.loads((folder / "metrics.json").read_text())["test-normalized"]
+    assert kept["normalize"] == ["lower", "punctuation"]
+    assert kept["metrics"]["wer"]["details"]["confused"] == [["y", "z", 1]]
+    speakers = kept["slices"]["slices"]
+    assert speakers["Bob"]["metrics"]["wer"]["confused"] == [["y", "z", 1]]
+    assert speakers["Ann"]["metrics"]["wer"]["confused"] == []
+    assert speakers["Ann"]["metrics"]["wer"]["substitutions"] == 0
+    page = report_page(model, folder, found)
+    assert "Errors by WER" in page
+    assert "Normalised: lower, punctuation." in page
+    plain = evaluate_folder(model, folder, **asked)
+    assert plain.metrics["wer"].value == 75.0
+    with pytest.raises(RecipeError, match="no normalisation upper"):
+        evaluate_folder(model, folder, normalize="upper", **asked)

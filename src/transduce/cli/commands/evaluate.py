@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # One output of each source is evaluated, as the model gives it: without what a person adds to one.
 NOT_EVALUATED = (
     *("nbest", "groups", "diversity", "tags", "prefix", "include", "exclude"),
+    "glossary",
     *("source_language", "target_language"),
     *("language", "task", "timestamps", "prompt", "previous_text"),
 )
@@ -53,6 +54,13 @@ def evaluate(
     metrics: Annotated[
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
+    normalize: Annotated[
+        str,
+        typer.Option(
+            help="What is no error, on both sides: lower, punctuation, numbers (in English); "
+            "separated by commas."
+        ),
+    ] = "",
     by: Annotated[
         str | None,
         typer.Option(
@@ -108,6 +116,7 @@ def evaluate(
         split=split,
         files=(source, target),
         metrics=metrics,
+        normalize=normalize,
         ensemble=decoding.pop("ensemble", None),
         with_folders=settings.get("ensemble", []),
         adapter=loading.adapter,
