@@ -25,6 +25,7 @@ from transduce.automatic.columns import (
 )
 from transduce.automatic.folders import inspect_folder
 from transduce.automatic.found import Found, Side, Task
+from transduce.automatic.manifests import inspect_manifest
 from transduce.automatic.pairs import FEWEST, pairs_found
 from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
 from transduce.automatic.siblings import parts_of, siblings
@@ -55,6 +56,8 @@ def inspect(paths: Sequence[Path], hints: Mapping[str, Any] | None = None) -> Fo
             f"their names)"
         )
     path = paths[0].absolute()
+    if "format" not in known and (listed := inspect_manifest(path)) is not None:
+        return listed
     if path.is_dir():
         found = inspect_folder(path)
         if isinstance(found, Found):

@@ -205,14 +205,24 @@ class Text(Section):
         return self.lines == "joined"
 
 
+MANIFEST_FORMATS = ("kaldi", "lhotse")
+MANIFEST_COLUMNS = {"audio": "audio", "start": "start", "end": "end", "group": "speaker"}
+"""The columns of these formats, which a recipe need not name."""
+
+
 class Recordings(Section):
-    """Audio manifest: TSV, CSV, JSONL or Parquet, a list of audio files and their targets."""
+    """Audio manifest: TSV, CSV, JSONL or Parquet, a list of audio files and their targets; or a
+    Kaldi data folder, or a Lhotse manifest.
+    """
 
     file: Files = Field(
         description="a file whose name ends in .tsv, .csv, .jsonl or .parquet, optionally .gz "
-        "(else with format)"
+        "(else with format); with format: kaldi a data folder, with format: lhotse a manifest of "
+        "cuts, or of supervisions with that of recordings beside it"
     )
-    format: TableFormat | None = Field(None, description=FORMAT)
+    format: TableFormat | Literal["kaldi", "lhotse"] | None = Field(
+        None, description=f"{FORMAT}; with kaldi and lhotse, the columns need not be named"
+    )
     header: bool | None = Field(None, description=HEADER)
     audio: Column = Field(
         description="column of audio file paths, relative to the file that lists them"
@@ -242,6 +252,18 @@ class Recordings(Section):
     weight: PositiveFloat = Field(1.0, description=WEIGHT)
     split: Part | None = Field(None, description=SPLIT_AUDIO)
     limit: PositiveInt | None = Field(None, description=LIMIT)
+
+    @property
+    def is_manifest(self) -> bool:
+        """Whether another toolkit has written it."""
+        return self.format in MANIFEST_FORMATS
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_columns(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("format") in MANIFEST_FORMATS:
+            return {**MANIFEST_COLUMNS, **values}
+        return values
 
 
 FilesWithParts = ParallelFiles | Columns | Text | Recordings
@@ -273,6 +295,8 @@ def corpus_form(value: Any) -> str:
     if isinstance(value, list):
         return "mixture"
     keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    if keys.get("format") in MANIFEST_FORMATS:
+        return "audio"
     form_of = {"audio": "audio", "text": "text", "file": "columns", "name": "named", "hub": "hub"}
     form_of |= {"of": "mixture"}
     return next((form for key, form in form_of.items() if key in keys), "parallel")

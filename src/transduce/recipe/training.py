@@ -66,8 +66,14 @@ class Train(Section):
     )
     minutes: PositiveFloat | None = Field(
         None,
-        description="maximum time in minutes of wall clock, from the start of the command, with "
-        "start-up and validation; resumed, the time of all commands together",
+        description="maximum time in minutes, from the start of the command, with start-up and "
+        "validation; resumed, the time of all commands together",
+    )
+    clock: Literal["wall", "processor"] = Field(
+        "wall",
+        description="what minutes counts: the wall clock; or, on a CPU, the time for which the "
+        "processor worked, divided by the threads, so that a run on a machine that others use too "
+        "is as long as one alone (start-up is always by the wall clock)",
     )
     batch_tokens: PositiveInt | Literal["auto"] = Field(
         4096,

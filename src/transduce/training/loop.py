@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from transduce.data.batches.bucketing import RankBatches, prefetched
+from transduce.errors import RecipeError
 from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.nn.checkpointing import set_checkpointing
@@ -47,6 +49,7 @@ from transduce.training.validate import validate
 from transduce.training.warnings import TrainingMonitor, changes, long_warmup
 
 wall_clock = time.monotonic
+processor_clock = time.process_time  # of all threads together
 SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
 AHEAD = 4  # updates whose batches are made ahead, on other devices
 
@@ -102,11 +105,17 @@ class Run:
     ) -> None:
         """began: when the command began, by `wall_clock`; train.minutes counts from there."""
         self._began = wall_clock() if began is None else began
+        self._startup, self._worked_before = wall_clock() - self._began, processor_clock()
         self._elapsed_before = 0.0
         seed_everything(recipe.seed)
         self.recipe, self.folder, self._recipe_text = recipe, folder, dump_recipe(recipe)
         self.ranks = ranks or Processes()
         self.device = self.ranks.device(recipe.train.device)
+        if recipe.train.clock == "processor" and self.device.type != "cpu":
+            raise RecipeError(
+                f"train.clock is processor, which is for training on a CPU, and this is "
+                f"{self.device.type}; leave it out"
+            )
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
         self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
         if change is not None:
@@ -320,7 +329,10 @@ class Run:
         return any(asked for (asked,) in self.ranks.all_gather_numbers([float(pause(self.state))]))
 
     def _elapsed(self) -> float:
-        """Seconds of wall clock since the command began, and of earlier commands of this run."""
+        """Seconds since the command began, by train.clock, and of earlier commands of this run."""
+        if self.recipe.train.clock == "processor":
+            worked = (processor_clock() - self._worked_before) / torch.get_num_threads()
+            return self._elapsed_before + self._startup + worked
         return self._elapsed_before + wall_clock() - self._began
 
     def _ended(self) -> bool:

@@ -370,8 +370,9 @@ def test_what_does_not_go_with_sound(override: str, said: str) -> None:
 def test_the_recipes_on_the_page_of_speech_are_recipes() -> None:
     page = (Path(__file__).parents[3] / "docs" / "guides" / "speech.md").read_text("utf-8")
     found = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    corpus, shape, translation, mixture, labels = found
+    corpus, manifests, shape, translation, mixture, labels = found
     assert read(corpus + shape).model.ctc_weight == 0.3
+    assert read(manifests + "  tokens: {both: {level: character}}\n").audio is not None
     assert read(translation).data.train.transcript == "mboshi"
     several = read(mixture)
     assert several.audio is not None

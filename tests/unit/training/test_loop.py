@@ -383,6 +383,26 @@ def test_minutes_are_of_wall_clock_from_the_start_with_validation(
     assert now[0] - 100.0 + startup == pytest.approx(60 * minutes + over, abs=5.0)
 
 
+def test_minutes_may_be_of_the_processor(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a machine that others use too, an update takes long and works little."""
+    scored(*range(100))
+    now = passing(monkeypatch, 50.0, 0.0)
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(loop, "processor_clock", lambda: threads * now[0] / 5)
+    train_settings = {"minutes": 1.0, "steps": 1000, "log_every": 1000}
+    recipe = make(train={**train_settings, "clock": "processor"})
+    found = train(recipe, tmp_path / "run", began=now[0] - 20.0)
+    assert found.state.step == 4  # of 10 s each, after 20 s of start-up
+    assert now[0] == 300.0
+    wall = train(make(train=train_settings), tmp_path / "wall", began=now[0])
+    assert wall.state.step == 2
+
+
 def test_resumed_the_minutes_of_all_commands_count(
     make: Callable[..., Recipe],
     scored: Callable[..., Scores],

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from transduce.data.text.conll import COLUMNS, read_conll, read_sentences
 from transduce.data.text.files import Span, locate, read_lines, suffix_of
+from transduce.data.text.manifests import KALDI, LHOTSE, manifest_rows
 from transduce.data.text.parquet import (
     RowGroup,
     check_parquet_column,
@@ -22,6 +23,7 @@ from transduce.recipe import Column, Columns, Where
 from transduce.storage.positions import Version, check_version
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
+SAID = (*FORMATS, KALDI, LHOTSE)  # those that format: may say, and no name does
 NUMBERED = (".tsv", ".csv")  # formats whose columns may be given by number
 PARQUET_ROWS = 8192
 ADVICE = ("write header: false", "write header: true, or name the columns")
@@ -40,7 +42,7 @@ def format_of(name: str, file_format: str | None = None) -> str:
     """
     found = suffix_of(name)
     suffix = f".{file_format}" if file_format else found
-    if suffix not in FORMATS:
+    if suffix not in (SAID if file_format else FORMATS):
         raise DataError(
             f"{name}: the format is not clear from the name: say it, as in format: tsv, or end the "
             f"name in {', '.join(FORMATS)} (and .gz or .xz where it is compressed)"
@@ -116,6 +118,8 @@ def read_rows(
         )
         return ((line, cells[:-1]) for line, cells in rows if cells[-1].strip() in where.values)
     kind = format_of(name, file_format)
+    if kind in (KALDI, LHOTSE):
+        return manifest_rows(name, folder, kind, wanted)
     if kind in NUMBERED:
         lines = span if isinstance(span, Span) else None
         records = _records(name, folder, kind, lines)

@@ -410,6 +410,10 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
         return find_files(corpus.source, folder) + find_files(corpus.target, folder)
     if isinstance(corpus, Text):
         return find_files(corpus.text, folder)
+    if isinstance(corpus, Recordings) and corpus.format == "kaldi":
+        names = [corpus.file] if isinstance(corpus.file, str) else corpus.file
+        texts = [f"{one}/text" if locate(one, folder).is_dir() else one for one in names]
+        return find_files(texts, folder)
     return find_files(corpus.file, folder) if isinstance(corpus, Columns | Recordings) else []
 
 
@@ -555,7 +559,7 @@ def _recording_pairs(
     optional = [corpus.transcript, corpus.start, corpus.end, corpus.group, corpus.tags]
     wanted += [column for column in optional if column is not None]
     inside = in_part(corpus.split or "0-100%")
-    for name in find_files(corpus.file, folder):
+    for name in corpus_files(corpus, folder):
         beside = locate(name, folder).absolute().parent
         rows = read_rows(
             name,
@@ -570,8 +574,8 @@ def _recording_pairs(
         for line, (audio, target, *others) in rows:
             rest = iter(others)
             transcript = target if corpus.transcript is None else next(rest)
-            start = _seconds(next(rest), name, line) if corpus.start is not None else None
-            end = _seconds(next(rest), name, line) if corpus.end is not None else None
+            start = None if corpus.start is None else _time(next(rest), corpus, name, line)
+            end = None if corpus.end is None else _time(next(rest), corpus, name, line)
             group = "" if corpus.group is None else next(rest)
             tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
             if not inside(audio):
@@ -579,6 +583,13 @@ def _recording_pairs(
             file = beside / expanded(audio)
             source = place_of(file, start, end) if audio.strip() else ""
             yield Pair(source, target, name, line, tags, transcript, group)
+
+
+def _time(text: str, corpus: Recordings, name: str, line: int) -> float | None:
+    """The seconds of a cell; None where a manifest has none, for the whole recording."""
+    if not text and corpus.is_manifest:
+        return None
+    return _seconds(text, name, line)
 
 
 def _seconds(text: str, name: str, line: int) -> float:
