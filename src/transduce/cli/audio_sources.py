@@ -110,6 +110,7 @@ def _samples(
     import numpy as np
 
     from transduce.data.audio.corpus import to_int16
+    from transduce.data.audio.raw import FLOATS, looks_like_floats
     from transduce.data.audio.read import audio_from_samples, read_audio
     from transduce.tasks.audio_input import AudioSegment
 
@@ -118,6 +119,8 @@ def _samples(
     else:
         data = _bytes(path)
         samples = np.frombuffer(data[: len(data) // 2 * 2], "<i2")
+        if looks_like_floats(samples):
+            raise DataError(f"{name} {FLOATS}")
         first = round(start * raw_rate)
         last = None if end is None else round(end * raw_rate)
         audio = audio_from_samples(samples[first:last], raw_rate, rate, name)

@@ -1,21 +1,25 @@
-"""Live speech at the terminal: a microphone, or a file played in real time."""
+"""Live speech at the terminal: a microphone, a file played in real time, or standard input."""
 
 from __future__ import annotations
 
 import json
+import math
 import queue
 import signal
+import struct
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.cli.audio_sources import STANDARD_INPUT
+from transduce.data.audio.raw import FLOATS, looks_like_floats
 from transduce.data.audio.read import audio_blocks, audio_info
 from transduce.errors import DataError, ModelError, load_package
 from transduce.terminal import console as make_console
@@ -31,10 +35,24 @@ BLOCK = 0.1  # seconds that are recognised at a time, if recognition keeps up
 BACKLOG = 300.0  # seconds of the microphone that may wait; more is lost
 SILENT = 5.0  # seconds without a block, not even of silence, after which it is taken as gone
 BEHIND = 5.0  # seconds of delay that are mentioned
+LOOKED_AT = 10.0  # seconds of standard input, in which samples of another type are noticed
+MAX_HEADER = 1 << 20  # bytes of a part of a header
+PCM = (1, 0xFFFE)  # codes of integers in a WAV header
+UNKNOWN_SIZES = (0, 0xFFFFFFFF)  # of a WAV that was begun before its end was known
 
 
-def run_live(model: Model, sources: list[str], kind: str, times: bool, settings: Any) -> None:
-    """Print transcripts while someone speaks, until the end of the file or Ctrl-C."""
+def run_live(
+    model: Model,
+    sources: list[str],
+    kind: str,
+    times: bool,
+    settings: Any,
+    raw_rate: int | None = None,
+) -> None:
+    """Print transcripts while someone speaks, until the end of the file or Ctrl-C.
+
+    raw_rate: of standard input, where it has no header.
+    """
     from transduce.tasks import SpeechModel
 
     if not isinstance(model, SpeechModel):
@@ -47,7 +65,9 @@ def run_live(model: Model, sources: list[str], kind: str, times: bool, settings:
     tags = settings.get("tags", ())
     printer = Printer(kind, times)
     with _interrupted() as stopped, printer:
-        if sources:
+        if sources == [STANDARD_INPUT]:
+            rate, audio = _piped(sys.stdin.buffer, raw_rate)
+        elif sources:
             rate, audio = recogniser.rate, _played(Path(sources[0]), recogniser.rate)
         else:
             rate, audio = _microphone()
@@ -97,6 +117,55 @@ def _played(path: Path, rate: int) -> Iterator[Samples]:
             place, done = place + size, done + size
             if due < 2 * BLOCK * rate:  # else recognition is behind
                 time.sleep(BLOCK)
+
+
+def _piped(stream: BinaryIO, raw_rate: int | None) -> tuple[int, Iterator[Samples]]:
+    """The rate of standard input, and its samples as they come: 16 bits, raw or WAV."""
+    rate, channels, length = _wav_header(stream) if raw_rate is None else (raw_rate, 1, math.inf)
+
+    def blocks() -> Iterator[Samples]:
+        rest, size, looked, left = b"", 2 * channels, 0, length
+        while data := _some(stream, int(min(round(BLOCK * rate) * size, left))):
+            left -= len(data)
+            data = rest + data
+            whole = len(data) // size * size
+            rest = data[whole:]
+            samples = np.frombuffer(data[:whole], "<i2").astype(np.int16)
+            if looked < LOOKED_AT * rate and looks_like_floats(samples):
+                raise DataError(f"standard input {FLOATS}")
+            looked += len(samples)
+            mono = samples.reshape(-1, channels).mean(axis=1).astype(np.int16)
+            yield samples if channels == 1 else mono
+
+    return rate, blocks()
+
+
+def _some(stream: BinaryIO, size: int) -> bytes:
+    """What has arrived, at most `size` bytes; empty: the end."""
+    found: bytes = stream.read1(size) if hasattr(stream, "read1") else stream.read(size)
+    return found
+
+
+def _wav_header(stream: BinaryIO) -> tuple[int, int, float]:
+    """The rate and the channels of a WAV file whose samples follow, and their bytes; inf: all that
+    come. Raises DataError."""
+    advice = "pipe a WAV of 16 bits, or raw samples of 16 bits with --rate"
+    start = stream.read(12)
+    if start[:4] not in (b"RIFF", b"RF64") or start[8:] != b"WAVE":
+        raise DataError(f"standard input has no WAV header; {advice}")
+    found: tuple[int, int, int, int] | None = None
+    size = 0
+    while len(head := stream.read(8)) == 8:
+        kind, size = struct.unpack("<4sI", head)
+        if kind == b"data":
+            break
+        content = stream.read(min(size + size % 2, MAX_HEADER))
+        if kind == b"fmt " and len(content) >= 16:
+            code, channels, rate, _, _, bits = struct.unpack("<HHIIHH", content[:16])
+            found = code, channels, rate, bits
+    if found is None or found[0] not in PCM or found[3] != 16 or not found[1] or not found[2]:
+        raise DataError(f"standard input is a WAV that is not of 16-bit integers; {advice}")
+    return found[2], found[1], math.inf if size in UNKNOWN_SIZES else size
 
 
 def _microphone() -> tuple[int, Iterator[Samples]]:

@@ -55,6 +55,53 @@ def test_a_file_is_played_in_real_time(
     assert len(text) >= 3
 
 
+@pytest.mark.parametrize("form", ["wav", "stereo", "endless", "raw"])
+def test_standard_input_is_recognised_as_it_comes(
+    model: Any,
+    recording: Path,
+    form: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    live.run_live(model, [str(recording)], "text", True, SETTINGS)
+    expected = lines(capsys)
+    samples, _ = soundfile.read(recording, dtype="int16")
+    buffer = io.BytesIO()
+    two = np.stack([samples, samples], axis=1) if form == "stereo" else samples
+    soundfile.write(buffer, two, RATE, format="WAV")
+    data = buffer.getvalue() + b"LIST\x04\0\0\0\1\2\3\4"  # what is no sample is left out
+    if form == "endless":
+        place = data.index(b"data") + 4
+        data = data[:place] + b"\xff" * 4 + data[place + 4 : -12]
+    data = samples.tobytes() if form == "raw" else data
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    start = time.monotonic()
+    live.run_live(model, ["-"], "text", True, SETTINGS, RATE if form == "raw" else None)
+    assert lines(capsys) == expected
+    assert time.monotonic() - start < 2.0  # as it comes, not in real time
+
+
+@pytest.mark.parametrize(
+    ("data", "rate", "words"),
+    [
+        (b"", None, "no WAV header"),
+        (
+            b"\0" * 9000,
+            None,
+            "pipe a WAV of 16 bits, or raw samples of 16 bits with --rate",
+        ),
+        (b"RIFF\0\0\0\0WAVEdata\0\0\0\0", None, "not of 16-bit integers"),
+        (np.sin(np.arange(9000)).astype("<f4").tobytes(), RATE, "32-bit floating point"),
+    ],
+)
+def test_standard_input_of_another_kind(
+    model: Any, data: bytes, rate: int | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    with pytest.raises(DataError, match=words):
+        live.run_live(model, ["-"], "text", False, SETTINGS, rate)
+
+
 def test_ctrl_c_ends_the_utterance(
     model: Any, recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

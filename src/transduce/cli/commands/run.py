@@ -73,8 +73,8 @@ class Printing:
         bool,
         typer.Option(
             "--live",
-            help="Print what is said while it is said: of the microphone, or of one recording, "
-            "played in real time. Ctrl-C ends.",
+            help="Print what is said while it is said: of the microphone, of standard input (-), "
+            "or of one recording, played in real time. Ctrl-C ends.",
         ),
     ] = False
     times: Annotated[
@@ -115,8 +115,11 @@ def run(
     takes_audio = isinstance(transducer, AudioInputModel)
     if printing.live and not takes_audio:
         raise ModelError("--live needs a model that transcribes speech")
-    if (given.rate or given.partial) and (printing.live or not takes_audio):
-        raise ModelError("--rate and --partial are for recordings; leave them out")
+    piped_live = printing.live and given.sources == ["-"]
+    if given.partial and (printing.live or not takes_audio):
+        raise ModelError("--partial is for recordings; leave it out")
+    if given.rate and not (piped_live if printing.live else takes_audio):
+        raise ModelError("--rate is for raw audio, of files or standard input (-); leave it out")
     keep_loaded()
     if isinstance(transducer, AudioInputModel):
         _run_recordings(transducer, given, decoding, form, printing)
@@ -135,7 +138,7 @@ def _run_recordings(
 
     sources = given.sources or []
     if printing.live:
-        run_live(model, sources, form, printing.times, decoding)
+        run_live(model, sources, form, printing.times, decoding, given.rate)
         return
     piped = not sources and given.file is None and sys.stdin is not None and not sys.stdin.isatty()
     as_read = model.recordings.settings.sample_rate, given.rate, given.partial

@@ -113,7 +113,8 @@ class LiveEngine:
         assert isinstance(served.model, SpeechModel)
         chunk = self.chunk_ms if reads_in_chunks(served) else None
         settings = {} if chunk is None else {"chunk_ms": chunk}
-        with self.turns[served.name], contextlib.suppress(TransduceError):
+        # Where it fails, sessions say why, and what they take is measured.
+        with self.turns[served.name], contextlib.suppress(Exception):
             self.capacity.add(*probe(served.model.live_recogniser(**settings)))
 
     async def open(

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.serving.errors import ServiceError
+from transduce.data.audio.raw import FLOATS, looks_like_floats
+from transduce.serving.errors import BadRequest, ServiceError
 from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.tasks.live import LiveSession, Transcript
 
 PIECE = 1.0  # seconds of a message that are handed over at a time
+LOOKED_AT = 10.0  # seconds at the start, in which samples of another type are noticed
 
 
 class LiveStream:
@@ -68,6 +70,8 @@ class LiveStream:
         self._raise()
         if not len(samples):
             return
+        if self.sent_seconds < LOOKED_AT and looks_like_floats(samples):
+            raise BadRequest(f"the audio {FLOATS}")
         self.sent_seconds += len(samples) / self.session.rate
         self._sent += 1
         self._inbox.append((samples, time.monotonic()))

@@ -549,3 +549,19 @@ def test_tasks_of_a_slurm_array_share_the_shards(
         assert transduce("batch", folder, *given).status == 0
         assert len(parts(tmp_path, ".txt")) == done
     assert joined(tmp_path).splitlines() == texts(transduce, folder) * 3
+
+
+def test_a_glossary_is_kept_with_the_job(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    """Its content decides the outputs: a job goes on with that of its start."""
+    (tmp_path / "in.txt").write_text("ab\nb\n")
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("ab\tdd\n")
+    assert job("in.txt", "--glossary", terms).status == 0
+    expected = transduce("run", folder, "ab", "b", "--glossary", terms).lines
+    assert joined(tmp_path).splitlines() == expected
+    assert "dd" in expected[0]
+    terms.write_text("ab\tcc\n")
+    changed = sentence(job("in.txt", "--glossary", terms))
+    assert 'glossary: {"ab": ["dd"]} then, {"ab": ["cc"]} now' in changed

@@ -324,4 +324,5 @@ def test_what_there_is_of_a_truncated_recording(transduce: Transduce, tmp_path: 
 
 
 def test_options_of_recordings_are_not_for_text(transduce: Transduce, folder: Path) -> None:
-    assert "are for recordings" in sentence(transduce("run", folder, "a", "--partial"))
+    assert "is for recordings" in sentence(transduce("run", folder, "a", "--partial"))
+    assert "is for raw audio" in sentence(transduce("run", folder, "a", "--rate", 8000))
