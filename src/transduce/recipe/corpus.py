@@ -60,7 +60,7 @@ SPLIT_AUDIO = (
 FORMAT = "format of the file; default: by the end of its name"
 WHERE = (
     "read only the rows with this value in a column, as in {column: split, value: train}; where "
-    "one table holds all parts"
+    "one table holds all parts; several in a list: the rows for which all hold"
 )
 WEIGHT = "in a list of training corpora: how often its pairs are drawn, compared with the others'"
 
@@ -96,6 +96,18 @@ class Where(Section):
     @property
     def values(self) -> frozenset[str]:
         return frozenset([self.value] if isinstance(self.value, str) else self.value)
+
+
+Conditions = Annotated[
+    Annotated[Where, Tag("one")] | Annotated[list[Where], Field(min_length=1), Tag("several")],
+    Discriminator(lambda value: "several" if isinstance(value, list) else "one"),
+    "a condition, or a list of them",
+]
+
+
+def conditions(where: Where | list[Where] | None) -> list[Where]:
+    """The conditions that the rows of a table must all meet."""
+    return [] if where is None else where if isinstance(where, list) else [where]
 
 
 class ParallelFiles(Section):
@@ -137,7 +149,7 @@ class Columns(Section):
         None,
         description="column of tags, such as V;PST; each becomes one token before the source",
     )
-    where: Where | None = Field(None, description=WHERE)
+    where: Conditions | None = Field(None, description=WHERE)
     header: bool | None = Field(None, description=HEADER)
     tag: TagName | None = Field(None, description=TAG)
     weight: PositiveFloat = Field(1.0, description=WEIGHT)
@@ -245,7 +257,7 @@ class Recordings(Section):
         description="column of tags, such as a language; each tag's embedding is added to the "
         "audio features",
     )
-    where: Where | None = Field(None, description=WHERE)
+    where: Conditions | None = Field(None, description=WHERE)
     tag: TagName | None = Field(
         None, description="a tag for every recording, such as its language; in use: --tag"
     )
@@ -281,12 +293,11 @@ def files_of(corpus: FilesWithParts) -> list[object]:
 
 def have_other_rows(one: FilesWithParts, two: FilesWithParts) -> bool:
     """Whether two corpora of a table are of different rows, by what `where` asks for."""
-    first, second = getattr(one, "where", None), getattr(two, "where", None)
-    return (
-        isinstance(first, Where)
-        and isinstance(second, Where)
-        and first.column == second.column
-        and not first.values & second.values
+    first, second = (conditions(getattr(part, "where", None)) for part in (one, two))
+    return any(
+        ours.column == theirs.column and not ours.values & theirs.values
+        for ours in first
+        for theirs in second
     )
 
 

@@ -20,6 +20,7 @@ from transduce.data.text.parquet import (
 )
 from transduce.errors import DataError
 from transduce.recipe import Column, Columns, Where
+from transduce.recipe.corpus import conditions
 from transduce.storage.positions import Version, check_version
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
@@ -63,8 +64,8 @@ def read_columns(
     All columns of a row are read at once, so that one check decides whether there is a header.
     Raises DataError.
     """
-    kind = format_of(name, corpus.format)
-    if kind in (".conllu", ".conll") and corpus.where is not None:
+    kind, where = format_of(name, corpus.format), conditions(corpus.where)
+    if kind in (".conllu", ".conll") and where:
         raise DataError(f"{name}: where is for tables; a {kind[1:]} file has no columns of rows")
     if kind == ".conllu":
         return _conllu_rows(name, folder, _names(name, corpus, "form", "upos"))
@@ -80,14 +81,14 @@ def read_columns(
             corpus.format,
             corpus.header,
             say=say,
-            where=corpus.where,
+            where=where,
             span=span,
         )
     names = _names(name, corpus, "source", "target")
     # The targets of a classifier may be integers.
     integers = (names[1],)
     return read_rows(
-        name, folder, names, corpus.format, integers=integers, where=corpus.where, span=span
+        name, folder, names, corpus.format, integers=integers, where=where, span=span
     )
 
 
@@ -101,22 +102,28 @@ def read_rows(
     integers: Sequence[str] = (),
     say: Say | None = None,
     advice: tuple[str, str] = ADVICE,
-    where: Where | None = None,
+    where: Sequence[Where] = (),
     span: Span | RowGroup | None = None,
 ) -> Rows:
     """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too, and in
     the columns `integers` integers.
 
     file_format: where the name does not say it. header: whether TSV and CSV begin with one; None:
-    decided by their first lines, and `say` is told of it. where: of these rows alone. span: a block
-    of a TSV, JSONL or Parquet file, in place of all of it.
+    decided by their first lines, and `say` is told of it. where: of the rows alone for which all of
+    these hold. span: a block of a TSV, JSONL or Parquet file, in place of all of it.
     """
-    if where is not None:
-        more, counted = [*wanted, where.column], (*integers, str(where.column))
+    if where:
+        columns = [one.column for one in where]
+        more, counted = [*wanted, *columns], (*integers, *map(str, columns))
         rows = read_rows(
             name, folder, more, file_format, header, numbers, counted, say, advice, span=span
         )
-        return ((line, cells[:-1]) for line, cells in rows if cells[-1].strip() in where.values)
+        allowed, count = [one.values for one in where], len(wanted)
+        return (
+            (line, cells[:count])
+            for line, cells in rows
+            if all(cell.strip() in of for cell, of in zip(cells[count:], allowed, strict=True))
+        )
     kind = format_of(name, file_format)
     if kind in (KALDI, LHOTSE):
         return manifest_rows(name, folder, kind, wanted)

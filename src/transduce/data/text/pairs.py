@@ -35,6 +35,7 @@ from transduce.recipe import (
     percentages,
     plain_tag,
 )
+from transduce.recipe.corpus import conditions
 from transduce.storage import expanded
 
 EXAMPLES = 5
@@ -569,7 +570,7 @@ def _recording_pairs(
             corpus.header,
             numbers=True,
             say=counts.say,
-            where=corpus.where,
+            where=conditions(corpus.where),
         )
         for line, (audio, target, *others) in rows:
             rest = iter(others)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from transduce.data.text.pairs import Pair, read_pairs
 from transduce.recipe import Columns, Recipe
+from transduce.recipe.corpus import Where, conditions
 from transduce.tasks.folder import TOKENS
 from transduce.training.loop import Trained
 from transduce.training.own_file.plan import FINE_TUNING, LEAST_SHARE
@@ -47,7 +48,7 @@ def shares_of_tags(recipe: Recipe) -> dict[str, float]:
 
 def _has_tag_column(corpus: object) -> bool:
     """Whether the rows of a tag can be read alone, by `where`."""
-    return isinstance(corpus, Columns) and corpus.tags is not None and corpus.where is None
+    return isinstance(corpus, Columns) and corpus.tags is not None
 
 
 def _counts(pairs: Any) -> Counter[str]:
@@ -83,7 +84,9 @@ def recipe_of_tag(
     validation["every"] = max(round(factor * recipe.validation.every), MIN_UPDATES // 2)
     for name in ("train", "valid", "test"):
         if _has_tag_column(corpus := getattr(recipe.data, name)):
-            data[name]["where"] = {"column": corpus.tags, "value": tag}
+            of_tag = Where(column=corpus.tags, value=tag)
+            where = [*conditions(corpus.where), of_tag]
+            data[name]["where"] = [one.model_dump(mode="json") for one in where]
     if strategy == "fine-tuned":
         train["start"] = {"from": str(first.folder.absolute())}
         train["lr"] = FINE_TUNING_RATE * recipe.train.lr

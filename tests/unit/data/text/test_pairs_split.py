@@ -231,6 +231,9 @@ def test_rows_with_a_value_in_a_column(tmp_path: Path) -> None:
         "where": {"column": "part", "value": "dev"},
     }
     assert [p.target for p in pairs_of(Recordings.model_validate(recordings), tmp_path)] == ["B"]
+    both = [{"column": 2, "value": "train"}, {"column": 0, "value": ["c", "d"]}]
+    found = pairs_of(Columns.model_validate({**numbered, "where": both}), tmp_path)
+    assert [pair.target for pair in found] == ["D"]
     missing = {**numbered, "where": {"column": "nothing", "value": "x"}}
     with pytest.raises(DataError, match="there is no column nothing; there are: word, form, part"):
         pairs_of(Columns.model_validate(missing), tmp_path)

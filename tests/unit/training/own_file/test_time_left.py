@@ -269,7 +269,7 @@ def test_the_models_for_tags(tmp_path: Path, runs: Runs) -> None:
         strategy, tag = name.split("/")
         for corpus in (again.data.train, again.data.valid):
             assert isinstance(corpus, Columns)
-            assert corpus.where == Where(column=0, value=tag)
+            assert corpus.where == [Where(column=0, value=tag)]
             assert [pair.tags for pair in islice(read_pairs(corpus, str(tmp_path)), 3)] == [
                 (tag,)
             ] * 3
