@@ -64,6 +64,10 @@ TESTS: dict[str, list[str]] = {
     "training/log_window.py": ["unit/training/test_log_window.py"],
     "training/auto_batch.py": ["unit/training/test_auto_batch.py"],
     "training/nan_guard.py": ["unit/training/test_nan_guard.py"],
+    "training/own_file/plan.py": ["unit/training/own_file/test_time_left.py"],
+    "training/own_file/tags.py": ["unit/training/own_file/test_time_left.py"],
+    "training/own_file/time_left.py": ["unit/training/own_file/test_time_left.py"],
+    "tasks/members.py": ["unit/tasks/test_members.py"],
     "training/run_directory/best_model.py": [
         "unit/training/run_directory/test_best_model_kept.py",
         "unit/training/run_directory/test_best_model.py",

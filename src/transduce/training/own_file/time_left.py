@@ -249,7 +249,9 @@ def _best(
         for line in report(rivals, singles, metric, len(items), best):
             print_line(line)
         kept = made[best.name]
-        write_compared(first.folder, {"compared": compared, "kept": best.name})
+        values = {one.name: one.value for one in rivals}
+        found = {"metric": metric, "pairs": len(items), "values": values, "kept": best.name}
+        write_compared(first.folder, {"compared": compared, **found})
     write_members(
         first.folder,
         [one.folder for one in kept.ensemble],

@@ -92,14 +92,23 @@ def _continue(
 ) -> Trained:
     """Go on with the run in a folder, by the recipe that it began with."""
     changed = [*overrides, *([] if minutes is None else [f"train.minutes={minutes}"])]
-    recipe = load_recipe(place / RECIPE, changed)
+    began, recipe = load_recipe(place / RECIPE), load_recipe(place / RECIPE, changed)
     # Other changes than of the time are for the run itself to judge.
-    first = None if overrides else finished_run(place, recipe)
+    same = _without_minutes(recipe) == _without_minutes(began)
+    first = finished_run(place, recipe) if same else None
     if first is None:
         first = train_recipe(recipe, place, resume=True, count_reading=False)
     else:
         _print(f"The first model is finished, at update {first.state.step:,}.")
+        if recipe != began:  # the next command has these minutes too
+            first.model.recipe = recipe
+            first.model.save_definition(place)
     return _after_first(first, recipe, on_measured, resume=True)
+
+
+def _without_minutes(recipe: Recipe) -> Recipe:
+    train = recipe.train.model_copy(update={"minutes": None})
+    return recipe.model_copy(update={"train": train})
 
 
 def _after_first(

@@ -151,13 +151,15 @@ def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     assert again.model.width == 8
     said = sentence_at_the_end(transduce("train", "pairs.tsv").err)
     assert "runs/pairs already holds a run" in said
-    for given in ("pairs.tsv", "runs/pairs"):  # with the settings that it began with
-        monkeypatch.setattr(time_left, "train_recipe", None)  # nothing is trained again
-        resumed = transduce("train", given, "--resume")
+    monkeypatch.setattr(time_left, "train_recipe", None)  # nothing is trained again
+    same = ["pairs.tsv", "--minutes", "2", "train.steps=4"]
+    for given in (same, ["runs/pairs"], ["runs/pairs", "--minutes", "3"], ["runs/pairs"]):
+        resumed = transduce("train", *given, "--resume")
         assert resumed.status == 0, resumed.err
         assert "The first model is finished, at update 4." in resumed.out
         assert "Kept, as compared before: " in resumed.out
         assert "It was scored before: " in resumed.out
+    assert load_recipe("runs/pairs/recipe.yaml").train.minutes == 3
 
 
 PLACES = [f"{a}{b}" for a in "mnprst" for b in "aeiouxyz"]
