@@ -59,9 +59,9 @@ from transduce.tasks.compatibility import (
     check_language_model,
     check_no_copies,
 )
-from transduce.tasks.members import NO_MEMBERS, Members, settings_of, shared_out
+from transduce.tasks.members import NO_MEMBERS, Members, shared_out
 from transduce.tasks.model import Model, check_sources, inference
-from transduce.tasks.observer import NO_OUTPUT, RunObserver, SourceFeed, TokenStep
+from transduce.tasks.observer import NO_OUTPUT, PartObserver, RunObserver, SourceFeed, TokenStep
 from transduce.tasks.search_copies import SearchCopies
 
 Ids = list[list[int]]
@@ -139,7 +139,9 @@ class GenerativeModel(Model):
         sources = check_sources(sources)
         outputs = [Output("", 0.0)] * len(sources)
         for model, places in self._shared_out(sources):
-            settings = settings_of(asked, places, len(sources))
+            settings = constraints.of_sources(asked, places, len(sources))
+            if asked.get("observer") is not None:
+                settings["observer"] = PartObserver(asked["observer"], places)
             found = model.decoder.run([sources[place] for place in places], call, **settings)
             for place, output in zip(places, found, strict=True):
                 outputs[place] = output

@@ -16,7 +16,6 @@ from transduce.data.text.tags import without_tags
 from transduce.errors import ModelError
 from transduce.storage import write_json
 from transduce.tasks.folder import MEMBERS, WEIGHTS
-from transduce.tasks.observer import PartObserver
 
 M = TypeVar("M")
 
@@ -140,21 +139,3 @@ def shared_out(
         one = next((by_tag[tag] for tag in tags if tag in by_tag), model)
         places.setdefault(id(one), (one, []))[1].append(place)
     return list(places.values())
-
-
-def settings_of(asked: Mapping[str, Any], places: Sequence[int], count: int) -> dict[str, Any]:
-    """The settings of a call for some of its `count` sources: of those that are given as a list
-    with an entry for each source, the entries of these."""
-    found = dict(asked)
-    for name in ("prefix", "include", "exclude", "seed"):
-        value = found.get(name)
-        if not isinstance(value, list | tuple):
-            continue
-        if name in ("include", "exclude") and all(isinstance(one, str) for one in value):
-            continue  # phrases for all
-        if len(value) != count:
-            raise ModelError(f"{name} has {len(value)} entries, but there are {count} sources")
-        found[name] = [value[place] for place in places]
-    if found.get("observer") is not None:
-        found["observer"] = PartObserver(found["observer"], places)
-    return found

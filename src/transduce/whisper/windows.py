@@ -17,7 +17,7 @@ from transduce.data.audio.read import parse_place, place_of
 from transduce.data.audio.speech_activity import PAUSE, Span
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
-from transduce.decoding.constraints.read import of_one_source
+from transduce.decoding.constraints.read import of_sources
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.models.call_context import Call
@@ -194,7 +194,7 @@ class Windows:
                 one, heard = some[place], detected.get(place)
                 silent = heard is not None and heard.no_speech > NO_SPEECH
                 if self.fallback and not (silent and _mean(output) < UNLIKELY):
-                    own = of_one_source(self.asked, number)
+                    own = of_sources(self.asked, [number], len(outputs))
                     output = self._again(segments[number], output, call, encoder, own)
                 self._take(one, output, silent and _mean(output) < UNLIKELY, encoder)
 

@@ -99,6 +99,8 @@ def test_settings_of_each_source_go_with_it(folder: Path) -> None:
     for output, wanted in zip(together.run(TAGGED, include=phrases), phrases, strict=True):
         assert all(one in output.text for one in wanted)
     assert all("z" in output.text for output in together.run(TAGGED, include=["z"]))
+    liked = together.run(TAGGED, hotwords=[[], ["zuko"], [], [], []], hotword_bonus=50.0)
+    assert ["zuko" in output.text for output in liked].index(True) == 1
     drawn = together.run(TAGGED, sample=True, seed=[5, 6, 7, 8, 9])
     alone = load(folder / "of" / "fr")
     assert drawn[3].text == alone.run(TAGGED[3:4], sample=True, seed=8)[0].text

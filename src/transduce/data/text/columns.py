@@ -87,9 +87,7 @@ def read_columns(
     names = _names(name, corpus, "source", "target")
     # The targets of a classifier may be integers.
     integers = (names[1],)
-    return read_rows(
-        name, folder, names, corpus.format, integers=integers, where=where, span=span
-    )
+    return read_rows(name, folder, names, corpus.format, integers=integers, where=where, span=span)
 
 
 def read_rows(

@@ -141,15 +141,19 @@ def _cut(text: str, tokens: Tokens) -> list[list[int]]:
     return [ids for ids in bare if ids and UNKNOWN not in ids]
 
 
-def of_one_source(settings: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """Settings of a run over several sources, as those of a run over one of them alone."""
+def of_sources(settings: Mapping[str, Any], places: Sequence[int], count: int) -> dict[str, Any]:
+    """Settings of a run over `count` sources, as those of a run over some of them alone: of what
+    has an entry for each source, the entries of these. Raises ModelError."""
     found = dict(settings)
-    if isinstance(prefix := found.get("prefix"), Sequence) and not isinstance(prefix, str):
-        found["prefix"] = [prefix[place]]
-    for name in ("include", "exclude", "hotwords"):
-        phrases = found.get(name) or ()
-        if not isinstance(phrases, str) and not all(isinstance(entry, str) for entry in phrases):
-            found[name] = [phrases[place]]
+    for name in ("prefix", "include", "exclude", "hotwords", "seed"):
+        value = found.get(name)
+        if not isinstance(value, list | tuple):
+            continue
+        phrases = name not in ("prefix", "seed")
+        if phrases and all(isinstance(entry, str | AnyOf) for entry in value):
+            continue  # for all sources
+        _check_count(name, value, count)
+        found[name] = [value[place] for place in places]
     return found
 
 
