@@ -60,9 +60,8 @@ def train(
         TransduceError: with one sentence; the folder then still holds the last good checkpoint.
     """
     paths, rest = _data(recipe, overrides)
-    if resume and isinstance(recipe, str | Path) and is_own_run(recipe):
-        folder = recipe if folder is None else folder
-        return train_file([], folder, minutes=minutes, resume=True, overrides=rest)
+    if resume and folder is None and isinstance(recipe, str | Path) and is_own_run(recipe):
+        return train_file([], recipe, minutes=minutes, resume=True, overrides=rest)
     if paths:
         return train_file(
             paths, folder, minutes=minutes, resume=resume, overwrite=overwrite, overrides=rest

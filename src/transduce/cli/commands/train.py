@@ -42,9 +42,8 @@ def train(
     from transduce.training.own_file.recipe import data_files
 
     paths, rest = data_files(recipe, overrides or [])
-    if not paths and resume and _is_own_run(recipe):
-        output = output or Path(recipe)
-        _train_own([], rest, output, minutes, resume, overwrite)
+    if not paths and resume and output is None and _is_own_run(recipe):
+        _train_own([], rest, Path(recipe), minutes, resume, overwrite)
     elif paths:
         _train_own(paths, rest, output, minutes, resume, overwrite)
     else:

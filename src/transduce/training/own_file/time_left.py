@@ -132,15 +132,18 @@ class FurtherRuns:
     def of_tags(self, shares: Mapping[str, float], strategy: Strategy) -> dict[str, Trained]:
         """The models for the tags; empty, with a sentence, where one could not be trained."""
         part = FINE_TUNING if strategy == "fine-tuned" else 1.0
-        base = read_recipe(self.again(1))
+        base, title = read_recipe(self.again(1)), TITLES[strategy]
+        title = f"{title[:1].upper()}{title[1:]}"
         found = {}
         for tag, folder in folders_of(shares).items():
             made = recipe_of_tag(base, self.first, tag, shares[tag], strategy)
-            runs = part * runs_of_tags([shares[tag]])
-            place, title = f"{strategy}/{folder}", f"{TITLES[strategy]}, {tag}"
-            seconds = SLOWER * runs * self.first.state.elapsed
+            seconds = part * runs_of_tags([shares[tag]]) * self.first.state.elapsed
+            if self.left < MIN_LEFT * seconds:
+                self.print_line(f"{title}: there is no time left for {tag}.")
+                return {}
             try:
-                found[tag] = self.train(place, f"{title[:1].upper()}{title[1:]}", made, seconds)
+                place = f"{strategy}/{folder}"
+                found[tag] = self.train(place, f"{title}, {tag}", made, SLOWER * seconds)
             except TransduceError as error:
                 self.print_line(f"It could not: {error}.")
                 return {}

@@ -244,6 +244,22 @@ def test_a_slow_seed_leaves_no_time_for_another(tmp_path: Path, runs: Runs) -> N
     assert not given  # 25 s are left, and a run takes 60
 
 
+def test_a_slow_model_of_a_tag_leaves_no_time_for_others(tmp_path: Path, runs: Runs) -> None:
+    given, measured, settings = runs
+    recipe, folder = tagged_file(tmp_path), tmp_path / "run"
+    folder.mkdir()
+    settings["ended"]["fine-tuned/de"] = run_of(folder / "fine-tuned/de", recipe, 100, 655.0)
+    said: list[str] = []
+    ended = spend(run_of(folder, recipe, 100), recipe, 12, said.append, resume=True)
+    assert said[1:] == [
+        "Fine-tuned for each tag: there is no time left for fr.",
+        "One for each tag alone: there is no time left for de.",
+    ]
+    assert not given
+    assert not measured
+    assert not ended.by_tag
+
+
 def tagged_file(folder: Path, rows: int = 600, **cells: str) -> Recipe:
     """A table with the tags de and fr, and its recipe."""
     lines = [f"{'de' if n % 2 else 'fr'}{cells.get('more', '')}\tw{n}\tx{n}" for n in range(rows)]
