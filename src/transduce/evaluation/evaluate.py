@@ -28,6 +28,7 @@ from transduce.recipe import Corpus, nearest, with_overrides
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
 from transduce.tasks.folder import entry_name
+from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.members import NO_MEMBERS, member_folders
 from transduce.tasks.transduce import Model
 
@@ -204,7 +205,9 @@ def evaluate_folder(
     for role, (other, path) in (beside or {}).items():
         asked[role], metadata[role] = other, str(path)
     metadata |= {"overrides": list(overrides)} if overrides else {}
-    members = getattr(model, "members", NO_MEMBERS) if ensemble is None else NO_MEMBERS
+    members = NO_MEMBERS
+    if ensemble is None and isinstance(model, GenerativeModel) and not model.is_adapted:
+        members = model.members
     if members.all:
         with_folders = member_folders(folder).all
     elif ensemble:

@@ -15,6 +15,7 @@ from transduce.interop.adapters import merge_folder
 from transduce.models.weights import fingerprint_of, weights_of
 from transduce.serving.models import open_models
 from transduce.tasks.adapter_folder import base_of, is_adapter, read_adapter, write_adapter
+from transduce.tasks.members import write_members
 from transduce.tasks.transduce import Transducer, load
 
 
@@ -108,6 +109,23 @@ def test_an_adapter_for_a_while(base: Path, adapters: dict[str, Path]) -> None:
         assert difference(model, opened(adapters["dora"])) < 1e-6
     assert difference(model, plain) == 0.0
     assert fingerprint_of(weights_of(model.network)) == fingerprint_of(weights_of(plain.network))
+
+
+def test_an_adapted_model_leaves_the_models_of_its_folder_out(
+    base: Path, adapters: dict[str, Path]
+) -> None:
+    """They were not trained for what the adapter is for."""
+    alone = opened(base)
+    tiny(banned=True, seed=5).save(base / "seed-2")
+    write_members(base, [base / "seed-2"])
+    together, (name, place) = opened(base), next(iter(adapters.items()))
+    before = [output.score for output in together.run(SOURCES)]
+    assert before != [output.score for output in alone.run(SOURCES)]
+    with alone.adapter(place), together.adapter(place):
+        expected = alone.run(SOURCES)
+        found = together.run(SOURCES)
+    assert [output.score for output in found] == [output.score for output in expected], name
+    assert [output.score for output in together.run(SOURCES)] == before
 
 
 def test_unknown_names_are_reported(base: Path, adapters: dict[str, Path]) -> None:
