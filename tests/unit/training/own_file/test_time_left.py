@@ -57,6 +57,21 @@ def test_models_for_tags_come_before_seeds(
     assert uses.any == (uses != Uses())
 
 
+@pytest.mark.parametrize(
+    ("uses", "said"),
+    [
+        (Uses(seeds=1), "1 more seed for an ensemble"),
+        (
+            Uses(seeds=2, distilled=True),
+            "2 more seeds for an ensemble, then one model that learns from it",
+        ),
+        (Uses(fine_tuned=True), "the model fine-tuned for each tag"),
+    ],
+)
+def test_what_is_tried_is_said(uses: Uses, said: str) -> None:
+    assert uses.sentence() == said
+
+
 def test_recordings_and_copies_are_not_distilled() -> None:
     data = {part: {"name": "cmudict", "split": part} for part in ("train", "valid")}
     plain = {"data": data, "model": {"preset": "gru-attention"}}
@@ -304,6 +319,17 @@ def test_what_has_no_models_for_tags(tmp_path: Path, more: str) -> None:
     """Features of a word, or too few rows of a tag."""
     assert shares_of_tags(tagged_file(tmp_path)) == pytest.approx({"de": 0.5, "fr": 0.5}, abs=0.05)
     assert not shares_of_tags(tagged_file(tmp_path, rows=600 if more else 300, more=more))
+
+
+def test_the_minutes_that_models_for_tags_would_take_are_said(tmp_path: Path) -> None:
+    recipe = tagged_file(tmp_path)
+    first = run_of(tmp_path / "run", recipe, 100, elapsed=600.0)
+    first.state.best_step = 100
+    lines = next_steps(recipe, first, 10.5, Path("chosen.yaml"))
+    # 10 minutes for the one, as many for one each, half as many for fine-tuning, a tenth to spare.
+    assert "  a model for each tag, if it is better: --minutes 27" in lines
+    lines = next_steps(recipe, first, 60, Path("chosen.yaml"))
+    assert not any("tag" in line for line in lines)
 
 
 def test_tags_that_cannot_be_names_of_folders() -> None:
