@@ -208,7 +208,7 @@ def test_what_was_kept_is_used_by_every_command(
     assert broken.status == 2
     assert "members.json names" in sentence_at_the_end(broken.err)
     assert transduce("run", "runs/two", *sources, "--ensemble", "none").lines == alone.lines
-    again = transduce("train", "two.tsv", "--overwrite", "--minutes", "0.001", *small)
+    again = transduce("train", "two.tsv", "--overwrite", "--minutes", "0.05", *small)
     assert again.status == 0, again.err
     assert not Path("runs/two/members.json").exists()
     assert not (Path("runs/two/by-tag/odd") / WEIGHTS).exists()
