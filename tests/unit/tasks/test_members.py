@@ -148,6 +148,7 @@ def test_the_device_the_precision_and_freezing_are_of_all(folder: Path) -> None:
         ("{", "cannot be read"),
         ('{"ensemble": "seed-2"}', "cannot be read"),
         ('{"ensemble": [2]}', "cannot be read"),
+        ('{"ensemble": ["seed-2", 2]}', "cannot be read"),
         ('{"others": []}', "cannot be read"),
         ('{"ensemble": ["../elsewhere"]}', "'../elsewhere', which is not a folder within"),
         ('{"ensemble": ["of/../../elsewhere"]}', "not a folder within"),
