@@ -124,6 +124,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "input": _model(decoder={"context": "both"}),
     "general": _model(decoder={"attention": "general"}),
     "copying": _model(decoder={"copying": True}),
+    "tagzero": _model(encoder={"tag_positions": "zero"}),
     "monotonic": _model(decoder={"hard_monotonic": True}),
     # Training.
     "long": _train(steps=3000),

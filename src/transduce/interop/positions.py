@@ -28,6 +28,8 @@ def check_parts(settings: recipe.Model, engine: str) -> None:
             reason = (
                 f"heads of this model's {name} have an own width (head_width: {part.head_width})"
             )
+        elif getattr(part, "tag_positions", "counted") == "zero":
+            reason = f"this model's {name} gives tags the position 0 (tag_positions)"
         elif part.positions == "relative":
             reason = f"this model's {name} has relative positions"
         else:

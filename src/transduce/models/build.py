@@ -43,7 +43,7 @@ from transduce.models.transducer import PredictionNetwork, SpeechTransducer
 from transduce.models.word_embedding import WordEmbedding
 from transduce.nn import positions
 from transduce.nn.chunks import ChunkSizes
-from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.embedding.tokens import TaggedEmbedding, TokenEmbedding
 from transduce.nn.positions import Positioned, width_of_content
 from transduce.nn.speech.background_noise import BackgroundNoise
 from transduce.nn.speech.mel import LogMel
@@ -66,6 +66,8 @@ class Vocabulary(NamedTuple):
     target: int
     copied_as: Sequence[int] | None = None
     """What each source token is in the target, for a decoder that copies: see models/copying.py."""
+    tags: Sequence[int] = ()
+    """The source tokens that are tags."""
 
 
 # -------------------------------------------------------------------------------- whole networks
@@ -79,7 +81,7 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
     width, dropout, ties = settings.width, settings.dropout, settings.tie_embeddings
     assert settings.encoder is not None  # the recipe holds this
     assert settings.decoder is not None
-    front = build_embedding(vocabulary.source, width, settings.encoder, dropout)
+    front = build_embedding(vocabulary.source, width, settings.encoder, dropout, vocabulary.tags)
     target_embedding = build_embedding(vocabulary.target, width, settings.decoder, dropout)
     encoder = build_encoder(settings.encoder, width, dropout)
     decoder = build_decoder(settings.decoder, width, dropout, target_embedding, settings.encoder)
@@ -190,17 +192,25 @@ def build_audio_label_network(
 
 
 def build_embedding(
-    vocabulary: int, width: int, part: recipe.Encoder | recipe.Decoder, dropout: float
+    vocabulary: int,
+    width: int,
+    part: recipe.Encoder | recipe.Decoder,
+    dropout: float,
+    tags: Sequence[int] = (),
 ) -> TokenEmbedding:
-    """The look-up table below an encoder or a decoder, with the positions that it asks for."""
+    """The look-up table below an encoder or a decoder, with the positions that it asks for.
+
+    tags: the tokens that are tags.
+    """
     places = build_positions(part, width)
     inner = width_of_content(places, width)
-    if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
-        return TokenEmbedding(vocabulary, inner, places, dropout)
-    norm = build_norm(part.norm, width, part.norm_epsilon) if part.norm_embeddings else None
-    return TokenEmbedding(
-        vocabulary, inner, places, dropout, scaled=part.scale_embeddings, norm=norm
-    )
+    more: dict[str, Any] = {}
+    if isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
+        norm = build_norm(part.norm, width, part.norm_epsilon) if part.norm_embeddings else None
+        more = {"scaled": part.scale_embeddings, "norm": norm}
+    if getattr(part, "tag_positions", "counted") == "zero":
+        return TaggedEmbedding(vocabulary, inner, places, dropout, tags=tags, **more)
+    return TokenEmbedding(vocabulary, inner, places, dropout, **more)
 
 
 def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positioned | None:

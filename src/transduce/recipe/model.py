@@ -95,6 +95,13 @@ def _check_heads(key: str, kept: list[int] | None, layers: int, heads: int) -> N
         raise InvalidValue(key, f"has {max(kept)}, which is more than heads: {heads}")
 
 
+TagPositions = Literal["counted", "zero"]
+TAG_POSITIONS = (
+    "positions of the tags that a source begins with: counted, as other tokens; or zero: all tags "
+    "have the position 0 and letters count from 1, whatever the number of tags (Wu et al. 2021)"
+)
+
+
 class _Transformer(Section):
     kind: Literal["transformer"] = Field("transformer", description="blocks of self-attention")
     layers: PositiveInt = Field(6, description="number of blocks")
@@ -193,6 +200,7 @@ class _Transformer(Section):
 class TransformerEncoder(_Transformer):
     """Encoder: self-attention over the whole source (Vaswani et al. 2017)."""
 
+    tag_positions: TagPositions = Field("counted", description=TAG_POSITIONS)
     chunk: Chunk | None = Field(None, description=CHUNK)
 
 
@@ -228,6 +236,7 @@ class ConformerEncoder(Section):
         description="positional encoding; relative: as in the paper; rotary: faster; sinusoidal: "
         "absolute, with which a decoder learns to attend sooner",
     )
+    tag_positions: TagPositions = Field("counted", description=TAG_POSITIONS)
     attention_dropout: Fraction = Field(0.0, description="dropout of attention weights")
     activation_dropout: Fraction = Field(0.0, description="dropout inside the feed-forward layers")
     chunk: Chunk | None = Field(None, description=CHUNK)
@@ -299,6 +308,20 @@ class RecurrentDecoder(Section):
         description="skip connections from the input to every layer and from every layer to the "
         "output (Graves 2013)",
     )
+
+    @model_validator(mode="after")
+    def _check_hard_monotonic(self) -> Self:
+        reasons = {
+            f"attention is {self.attention}, which has no scores for it": (
+                self.attention in ("none", "location-aware")
+            ),
+            f"context is {self.context}, and an input cannot know the position, as all are summed "
+            f"over": self.context != "output",
+        }
+        for why, given in reasons.items():
+            if self.hard_monotonic and given:
+                raise InvalidValue("hard_monotonic", f"is true, but {why}; leave one out")
+        return self
 
 
 class _Convolutional(Section):

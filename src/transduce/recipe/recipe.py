@@ -350,11 +350,6 @@ class Recipe(Section):
         reasons = {
             "a language model has no source to attend to": self.task == "language_modeling",
             "it is not built for audio, whose sources are long": self.audio is not None,
-            f"model.decoder.attention is {decoder.attention}, which has no scores for it": (
-                decoder.attention in ("none", "location-aware")
-            ),
-            f"model.decoder.context is {decoder.context}: the input cannot know the position, as "
-            f"all positions are summed over": decoder.context != "output",
             "data.bidirectional also writes from right to left": self.data.bidirectional,
             "train.teacher does not learn with it": self.train.teacher is not None,
         }
@@ -416,6 +411,8 @@ class Recipe(Section):
                 f"is {self.decode.coverage_penalty}, but it needs attention to the source, and "
                 f"model.decoder.attention is none",
             )
+        if getattr(self.model.encoder, "tag_positions", "counted") == "zero":
+            self._check_tag_positions()
         for name, part in self.model.parts.items():
             longest = self.data.max_length + 1  # and END
             if name == "encoder" and self.data.bidirectional:
@@ -436,6 +433,24 @@ class Recipe(Section):
                     f"is {capacity}, but data.max_length allows {longest} tokens; raise it",
                 )
         return self
+
+    def _check_tag_positions(self) -> None:
+        placed = getattr(self.model.encoder, "positions", "")
+        reasons = {
+            "it is for task: transduce with text sources": (
+                self.task != "transduce" or self.audio is not None
+            ),
+            "the sources of data.train have no tags": not (
+                is_tagged(self.data.train) or isinstance(self.data.train, Named)
+            ),
+            f"model.encoder.positions is {placed}, and only sinusoidal positions are counted from "
+            f"the beginning of a source": placed != "sinusoidal",
+        }
+        for why, given in reasons.items():
+            if given:
+                raise InvalidValue(
+                    "model.encoder.tag_positions", f"is zero, but {why}; leave it out"
+                )
 
 
 def _names_audio(data: Any) -> bool:

@@ -22,7 +22,7 @@ from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.trainable import modules_of
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
-from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.embedding.tokens import TaggedEmbedding, TokenEmbedding
 from transduce.nn.positions import Learned, RegisteredPositions, Sinusoids
 from transduce.runtime.c_library import library
 from transduce.runtime.packed_weight import PackedWeight
@@ -333,9 +333,11 @@ class Compiled:
         first = stack[0].sublayers[0].attention
         self.embedding, self.width = embedding, first.width
         positions = embedding.positions
-        # Concatenated positions, and a norm of the embeddings, are left to torch.
+        # Concatenated positions, those that do not count tags, and a norm of the embeddings are
+        # left to torch.
         added = positions is None or positions.combine == "add"
-        self.embeds = added and embedding.norm is None
+        counted = not isinstance(embedding, TaggedEmbedding)
+        self.embeds = added and counted and embedding.norm is None
         self.added = Rows(positions.positions if positions is not None and self.embeds else None)
         self.tokens = embedding.table.num_embeddings
         self.rotary = Rows(first.rotary)

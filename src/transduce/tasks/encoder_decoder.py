@@ -72,11 +72,11 @@ class Transducer(GenerativeModel, task="transduce"):
 
     @classmethod
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> EncoderDecoder:
-        sizes = (len(source_tokens), len(target_tokens))
-        if not recipe.model.copies:
-            return build_network(recipe.model, Vocabulary(*sizes))
-        copied_as = CopiedTokens(source_tokens, target_tokens).copied_as()
-        return build_network(recipe.model, Vocabulary(*sizes, copied_as))
+        copied_as = None
+        if recipe.model.copies:
+            copied_as = CopiedTokens(source_tokens, target_tokens).copied_as()
+        sizes, tags = (len(source_tokens), len(target_tokens)), list(source_tokens.tags.values())
+        return build_network(recipe.model, Vocabulary(*sizes, copied_as, tags))
 
     @cached_property
     def _copied(self) -> CopiedTokens | None:

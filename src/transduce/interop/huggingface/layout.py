@@ -73,6 +73,10 @@ def choose_family(settings: recipe.Model) -> Family:
             raise _none(f"its {name} is {part.kind}, and only Transformers have an equal there")
         reasons = {
             "heads of its {} were pruned, and all layers there have as many heads": part.is_pruned,
+            "its {} has tag_positions: zero, and all classes there count them": getattr(
+                part, "tag_positions", "counted"
+            )
+            == "zero",
             "its {} has norm: rms, and encoder-decoders there have LayerNorm": part.norm == "rms",
             "its {} concatenates positions, and all classes there add them": part.combine != "add",
             "its {} has positions: " + part.positions: part.positions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,6 +54,51 @@ class TokenEmbedding(nn.Module):
         if self.norm is not None:
             x_BTD = self.norm(x_BTD)
         return dropped(x_BTD, self.dropout, self.training)
+
+
+class TaggedEmbedding(TokenEmbedding):
+    """Tokens to vectors where the tags that a sequence begins with all have the position 0, and
+    what follows counts from 1: the position of a letter does not depend on the number of tags (Wu
+    et al. 2021, section 3, https://aclanthology.org/2021.eacl-main.163).
+    """
+
+    is_tag_V: Tensor
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        positions: Positioned | None,
+        dropout: float,
+        *,
+        tags: Sequence[int],
+        scaled: bool = True,
+        norm: nn.Module | None = None,
+    ) -> None:
+        super().__init__(vocabulary, width, positions, dropout, scaled=scaled, norm=norm)
+        is_tag_V = torch.zeros(vocabulary, dtype=torch.bool)
+        is_tag_V[list(tags)] = True
+        # Follows from the vocabulary, so that it is not saved.
+        self.register_buffer("is_tag_V", is_tag_V, persistent=False)
+
+    def forward(self, tokens_BT: Tensor, start: int | ExplicitPositions = 0) -> Tensor:
+        return super().forward(tokens_BT, self.positions_of(tokens_BT, start))
+
+    def positions_of(self, tokens_BT: Tensor, start: int | ExplicitPositions) -> ExplicitPositions:
+        """The position of each token; start: as if there were no tags, of whole sequences."""
+        T = tokens_BT.shape[1]
+        counted_T = torch.arange(T, device=tokens_BT.device)
+        if isinstance(start, ExplicitPositions):
+            counted_BT, end = start.of_BT, start.end
+        else:
+            counted_BT, end = (counted_T + start).expand_as(tokens_BT), T + start
+        tags_BT = self.is_tag_V[tokens_BT.long()].long()
+        until_BT = tags_BT.cumsum(dim=1)
+        # Those of sequences that were laid before this one in the same row do not count.
+        first_BT = (counted_T - counted_BT).clamp(min=0)
+        before_BT = (until_BT - tags_BT).gather(1, first_BT.expand_as(tags_BT))
+        of_BT = (counted_BT - (until_BT - before_BT) + 1).clamp(min=0)
+        return ExplicitPositions(of_BT, end + 1)
 
 
 # ---------------------------------------------------------------- the same in one kernel, on a GPU
