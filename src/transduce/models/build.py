@@ -89,7 +89,7 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
         head = tied_head(front, decoder, width, ties, settings.output_bias)
     except ValueError as error:
         raise ModelError(str(error)) from None
-    monotonic = getattr(settings.decoder, "hard_monotonic", False)
+    monotonic = settings.hard_monotonic
     if settings.copies:
         assert isinstance(decoder, RecurrentDecoder | TransformerDecoder)
         assert vocabulary.copied_as is not None

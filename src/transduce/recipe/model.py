@@ -485,6 +485,11 @@ class Model(Section):
         """Whether the decoder copies from the source."""
         return bool(getattr(self.decoder, "copying", False))
 
+    @property
+    def hard_monotonic(self) -> bool:
+        """Whether the decoder has hard monotonic attention."""
+        return bool(getattr(self.decoder, "hard_monotonic", False))
+
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
         if self.width % 2:

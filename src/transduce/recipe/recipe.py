@@ -344,8 +344,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_hard_monotonic(self) -> Self:
-        decoder = self.model.decoder
-        if not (isinstance(decoder, RecurrentDecoder) and decoder.hard_monotonic):
+        if not self.model.hard_monotonic:
             return self
         reasons = {
             "a language model has no source to attend to": self.task == "language_modeling",
@@ -385,6 +384,14 @@ class Recipe(Section):
                 "decode.bidirectional",
                 "is true, but the model learns to write from left to right alone; set "
                 "data.bidirectional: true as well, or leave it out",
+            )
+        both = self.data.bidirectional and self.decode.bidirectional is not False
+        if both and self.decode.coverage_penalty:
+            raise InvalidValue(
+                "decode.coverage_penalty",
+                f"is {self.decode.coverage_penalty}, which is for one direction, but outputs are "
+                f"searched in both (data.bidirectional); leave it out, or set "
+                f"decode.bidirectional: false",
             )
         kinds = {getattr(part, "kind", "") for part in self.model.parts.values()}
         if self.train.checkpoint_activations and kinds <= {"recurrent", "pooled"}:

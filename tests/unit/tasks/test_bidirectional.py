@@ -19,6 +19,7 @@ from transduce.recipe import Tokens as TokensKeys
 from transduce.recipe import read_recipe
 from transduce.tasks.observer import RunObserver, Watch
 from transduce.tasks.transduce import Transducer, create, load
+from transduce.training.distillation import load_teachers
 
 LETTERS = "abc"
 SOURCES = ["abcab", "ca", "", "bb"]
@@ -232,6 +233,22 @@ def test_other_models_must_know_both_directions(tmp_path: Path) -> None:
         export(model, tmp_path / "export")
 
 
+def test_a_teacher_must_know_both_directions(tmp_path: Path) -> None:
+    model, plain = make(), make(trained=False)
+    for name, one in (("both", model), ("plain", plain)):
+        one.save(tmp_path / name)
+    keys = model.recipe.model_dump(mode="json", exclude_unset=True)
+    tokens = (model.source_tokens, model.target_tokens)
+
+    def taught_by(name: str) -> list[Any]:
+        taught = {**keys, "train": {"teacher": {"model": str(tmp_path / name)}}}
+        return list(load_teachers(read_recipe(taught), tokens, torch.device("cpu")))
+
+    assert len(taught_by("both")) == 1
+    with pytest.raises(ModelError, match="which writes from left to right alone"):
+        taught_by("plain")
+
+
 def test_it_is_kept_with_the_model(tmp_path: Path) -> None:
     model = make()
     model.save(tmp_path / "model")
@@ -264,6 +281,10 @@ def test_sources_leave_a_position_for_the_direction() -> None:
             "data.bidirectional is for task: transduce with text sources",
         ),
         ({"decode": {"bidirectional": True}}, "decode.bidirectional is true, but the model learns"),
+        (
+            {"data": {"bidirectional": True}, "decode": {"coverage_penalty": 0.1}},
+            "decode.coverage_penalty is 0.1, which is for one direction",
+        ),
         (
             {
                 "data": {"bidirectional": True, "max_length": 99},

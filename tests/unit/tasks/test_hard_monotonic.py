@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
-from transduce.errors import RecipeError
+from transduce.errors import ModelError, RecipeError
 from transduce.nn.watchable import Gate
 from transduce.recipe import Tokens as TokensKeys
 from transduce.recipe import read_recipe
 from transduce.tasks.transduce import Transducer, create, load
+from transduce.training.distillation import load_teachers
 
 SOURCES = ["abcab", "ca", "bb"]
 GRU = {"kind": "recurrent", "cell": "gru"}
@@ -157,6 +158,17 @@ def test_it_is_kept_with_the_model_and_in_int8(tmp_path: Path) -> None:
     texts = [output.text for output in model.run(SOURCES)]
     assert [output.text for output in again.run(SOURCES)] == texts
     assert len(again.compute_in("int8").run(SOURCES)) == 3
+
+
+def test_it_does_not_teach(tmp_path: Path) -> None:
+    model = make()
+    model.save(tmp_path / "model")
+    keys = model.recipe.model_dump(mode="json", exclude_unset=True)
+    keys["model"]["decoder"]["hard_monotonic"] = False
+    keys["train"] = {"teacher": {"model": str(tmp_path / "model")}}
+    tokens = (model.source_tokens, model.target_tokens)
+    with pytest.raises(ModelError, match="which has hard monotonic attention"):
+        load_teachers(read_recipe(keys), tokens, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
