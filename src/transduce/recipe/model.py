@@ -312,15 +312,14 @@ class RecurrentDecoder(Section):
     @model_validator(mode="after")
     def _check_hard_monotonic(self) -> Self:
         reasons = {
-            f"attention is {self.attention}, which has no scores for it": (
-                self.attention in ("none", "location-aware")
-            ),
+            f"attention is {self.attention}, which has no scores for it: choose another, such as "
+            f"general": self.attention in ("none", "location-aware"),
             f"context is {self.context}, and an input cannot know the position, as all are summed "
-            f"over": self.context != "output",
+            f"over: set context: output": self.context != "output",
         }
         for why, given in reasons.items():
             if self.hard_monotonic and given:
-                raise InvalidValue("hard_monotonic", f"is true, but {why}; leave one out")
+                raise InvalidValue("hard_monotonic", f"is true, but {why}, or leave it out")
         return self
 
 
