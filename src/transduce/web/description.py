@@ -29,7 +29,7 @@ from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention import attention as scores
 from transduce.nn.attention.relative import RelativeAttention
 from transduce.nn.conformer import ConformerBlock, MaskedBatchNorm
-from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.embedding.tokens import TaggedEmbedding, TokenEmbedding
 from transduce.nn.gated_convolution import ConvolutionalEncoderBlock
 from transduce.nn.positions import Learned, Sinusoids
 from transduce.nn.recurrent import cells
@@ -137,6 +137,10 @@ class Description:
     # ---------------------------------------------------------------- embeddings and positions
 
     def embedding(self, embedding: TokenEmbedding) -> Described:
+        if isinstance(embedding, TaggedEmbedding):
+            raise ModelError(
+                "tags with the position 0 (model.encoder.tag_positions) do not run in a browser yet"
+            )
         positions = embedding.positions
         if positions is not None and positions.combine != "add":
             raise ModelError("positions that are concatenated do not run in a browser yet")

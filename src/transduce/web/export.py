@@ -46,6 +46,11 @@ def model_bytes(model: Model, *, int8: bool = False) -> bytes:
         for key in UNSUPPORTED:
             if getattr(recipe.decode, key):
                 raise ModelError(f"decode.{key} is not supported in a browser: set it to 0")
+        if model.is_bidirectional:
+            raise ModelError(
+                "this model decodes in both directions (data.bidirectional), and a browser in one: "
+                "set decode.bidirectional: false in its recipe.yaml"
+            )
     elif not isinstance(model, Classifier | Tagger):
         raise ModelError(f"a model of the task {recipe.task} does not run in a browser yet")
     made = Description(int8)

@@ -20,6 +20,7 @@ from transduce.recipe import read_recipe
 from transduce.tasks.observer import RunObserver, Watch
 from transduce.tasks.transduce import Transducer, create, load
 from transduce.training.distillation import load_teachers
+from transduce.web.export import model_bytes
 
 LETTERS = "abc"
 SOURCES = ["abcab", "ca", "", "bb"]
@@ -231,6 +232,9 @@ def test_other_models_must_know_both_directions(tmp_path: Path) -> None:
         list(model.stream("ab", bidirectional=True))
     with pytest.raises(ModelError, match=r"set decode.bidirectional: false"):
         export(model, tmp_path / "export")
+    with pytest.raises(ModelError, match=r"set decode.bidirectional: false"):
+        model_bytes(model)
+    assert model_bytes(make(bidirectional=False))
 
 
 def test_a_teacher_must_know_both_directions(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from transduce.recipe import Tokens as TokensKeys
 from transduce.recipe import read_recipe
 from transduce.tasks.transduce import Transducer, create, load
 from transduce.training.distillation import load_teachers
+from transduce.web.export import model_bytes
 
 SOURCES = ["abcab", "ca", "bb"]
 GRU = {"kind": "recurrent", "cell": "gru"}
@@ -158,6 +159,11 @@ def test_it_is_kept_with_the_model_and_in_int8(tmp_path: Path) -> None:
     texts = [output.text for output in model.run(SOURCES)]
     assert [output.text for output in again.run(SOURCES)] == texts
     assert len(again.compute_in("int8").run(SOURCES)) == 3
+
+
+def test_it_does_not_run_in_a_browser() -> None:
+    with pytest.raises(ModelError, match="does not run in a browser"):
+        model_bytes(make())
 
 
 def test_it_does_not_teach(tmp_path: Path) -> None:
