@@ -435,9 +435,9 @@ class Decoder:
         if chosen.bidirectional:
             given = {
                 "prefix": any(starts),
-                "include": any(phrases),
+                "include, or glossary,": any(phrases),
                 "exclude": any(banned),
-                "hotwords": any(trees),
+                "hotwords": any(tree is not None for tree in trees),
                 "a language model": language_model is not None,
                 "an observer of tokens": observer is not None and bool(observer.watched),
             }

@@ -205,8 +205,9 @@ class Watching(RunObserver):
 
 REFUSED: dict[str, dict[str, Any]] = {
     "prefix": {"prefix": "a"},
-    "include": {"include": "a"},
+    "include, or glossary,": {"include": "a"},
     "exclude": {"exclude": "a"},
+    "hotwords": {"hotwords": "ab"},
     "sample": {"sample": True},
     "mbr": {"mbr": "chrf"},
     "coverage_penalty": {"coverage_penalty": 0.1},
