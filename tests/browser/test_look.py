@@ -286,6 +286,30 @@ def test_attribution_and_embeddings(browser: Browser, tmp_path: Path) -> None:
     at_ease(browser)
 
 
+def test_every_letter_of_audio_is_named_and_its_path_outlined(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The names and boxes that are drawn on the canvas, whatever their number."""
+    found = look(audio_model(), AudioSegment.of("noise", noise(2.8)), target="abcde " * 8)
+    opened(browser, found, tmp_path)
+    browser.run(
+        "window.drawn = {names: [], boxes: 0};"
+        "const kind = CanvasRenderingContext2D.prototype;"
+        "const [write, box] = [kind.fillText, kind.strokeRect];"
+        "kind.fillText = function (...of) { drawn.names.push(of[0]); write.apply(this, of); };"
+        "kind.strokeRect = function (...of) { drawn.boxes++; box.apply(this, of); };"
+    )
+    browser.click("#tab-audio")
+    browser.wait("return drawn.names.length > 0")
+    page = found.looks[0][0]
+    names = page["axes"]["target"]
+    written = browser.run("return drawn.names")
+    assert [name for name in written if name in names][: len(names)] == names
+    assert browser.run("return drawn.boxes") >= len(page["ctc"]["first"]) == len(names) - 1
+    assert "CTC" in browser.text("#view-audio select[name=kind]")
+    at_ease(browser)
+
+
 def test_audio_plays_and_a_click_seeks(browser: Browser, tmp_path: Path) -> None:
     found = look(audio_model(), AudioSegment.of("noise", noise(1.2)), max_length=6)
     opened(browser, found, tmp_path)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from transduce.data.audio.corpus import FULL_SCALE
+from transduce.data.audio.corpus import FULL_SCALE, Wave
 from transduce.data.audio.read import RATE
 from transduce.data.tokens.tokenizer import PAD, SPACE
 from transduce.decoding.output import TimedWord
@@ -21,6 +21,7 @@ from transduce.inspection.figures import COLORS, INK, axes_in_inches, fonts, sav
 from transduce.inspection.page import visible
 from transduce.models.call_context import Call
 from transduce.nn.ctc.alignment import align
+from transduce.nn.ctc.loss import token_posteriors
 from transduce.nn.speech.mel import mel
 from transduce.tasks.audio_input import AudioSource
 from transduce.tasks.model import inference
@@ -50,7 +51,7 @@ class CtcPath:
     """CTC probabilities and best path of the T tokens of a transcript, without END."""
 
     probabilities_TS: npt.NDArray[Any]
-    """Probability of each token at each of the S encoder frames."""
+    """Probability that a token is said at each of the S encoder frames, given the transcript."""
     first: Sequence[int]
     last: Sequence[int]
     """First and last frame of each token on the best path."""
@@ -69,8 +70,8 @@ def draw_speech_attention(
     """Transcribe audio, draw attention over time, and return the transcript.
 
     `path` ends in .png, .svg or .pdf; source and keywords are those of `model.run`. On top is the
-    attention of the last layer; then, if the model has CTC over the same tokens, CTC probabilities
-    and the best path; then the spectrogram. Of a transducer, which has no attention, on top is the
+    attention of the last layer; then, if the model has CTC over the same tokens, its alignment and
+    best path; then the spectrogram. Of a transducer, which has no attention, on top is the
     probability that each token is emitted at a state. Raises DataError if the audio cannot be
     used, ModelError if it is too long for one figure or the model has no attention.
     """
@@ -93,11 +94,7 @@ def draw_speech_attention(
     lengths_B = torch.tensor([len(wave)])
     with inference(model):
         mel_BFM, _ = front.mel(samples_BW.float() / FULL_SCALE, lengths_B.to(model.device))
-        ctc = None
-        if model.has_same_ctc and output.ids:
-            context = model.context_of(Call(recording.tags))
-            memory = model.network.encode(samples_BW, lengths_B, **context.keywords)
-            ctc = _ctc_path(model.network.ctc_log_probs(memory)[0].cpu(), output.ids)
+    ctc = ctc_path_of(model, wave, recording.tags, output.ids)
     tokens, about = output.tokens, ATTENTION
     if isinstance(model, SpeechTransducerModel):
         weights_TS = model.emissions(wave, output.ids, recording.tags)
@@ -121,6 +118,19 @@ def draw_speech_attention(
     return output.text
 
 
+def ctc_path_of(
+    model: SpeechModel, wave: Wave, tags: Sequence[str], ids: Sequence[int]
+) -> CtcPath | None:
+    """Where CTC says the tokens of an output; None if the model has no CTC over them."""
+    if not (model.has_same_ctc and ids):
+        return None
+    samples_BW, lengths_B = torch.from_numpy(wave[None]).to(model.device), torch.tensor([len(wave)])
+    context = model.context_of(Call(tuple(tags)))
+    with inference(model):
+        memory = model.network.encode(samples_BW, lengths_B, **context.keywords)
+        return _ctc_path(model.network.ctc_log_probs(memory)[0].cpu(), ids)
+
+
 def _ctc_path(log_probs_SV: Tensor, ids: Sequence[int]) -> CtcPath | None:
     """None if there are more tokens than encoder frames."""
     tokens_T = torch.tensor(list(ids))
@@ -128,7 +138,7 @@ def _ctc_path(log_probs_SV: Tensor, ids: Sequence[int]) -> CtcPath | None:
         path = align(log_probs_SV, tokens_T, PAD)
     except ValueError:
         return None
-    probabilities_TS = log_probs_SV.exp().T[tokens_T].numpy()
+    probabilities_TS = token_posteriors(log_probs_SV, tokens_T, PAD).numpy()
     return CtcPath(probabilities_TS, path.first_U.tolist(), path.last_U.tolist())
 
 
@@ -170,7 +180,9 @@ def speech_attention_map(
     if ctc is not None:
         middle = axes_in_inches(figure, left, base, WIDTH, second - gap)
         shown = tokens[: len(ctc.first)]
-        _draw_rows(middle, edges, ctc.probabilities_TS, shown, "CTC; outlined: its best path")
+        _draw_rows(
+            middle, edges, ctc.probabilities_TS, shown, "CTC alignment; outlined: its best path"
+        )
         _draw_path(middle, edges, ctc)
         panels.append(middle)
     _draw_audio(below, mel_FM, seconds, rate)

@@ -26,6 +26,7 @@ from transduce.errors import DataError, ModelError
 from transduce.inspection.analysis import attribute, rollout
 from transduce.inspection.look.beam import beam_tree, traced
 from transduce.inspection.page import visible
+from transduce.inspection.speech_figure import ctc_path_of
 from transduce.models.lens import CELLS, COPIED, attentions, is_to_source, short_name, side_of
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.multihead import MultiHeadAttention
@@ -37,6 +38,7 @@ from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.classify import Classifier
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.model import Model, inference
+from transduce.tasks.speech import SpeechModel
 from transduce.tasks.tag import Tagger
 
 TOP = 8  # alternatives at each step
@@ -134,6 +136,8 @@ def collect(
     if isinstance(model, AudioInputModel):
         page["audio"] = audio_of(model, source, tags)
         page["words"] = [word.to_json() for word in output.words]
+    if isinstance(model, SpeechModel):
+        page["ctc"] = _ctc(model, source, tags, output.ids, len(page["axes"]["target"]))
     return page
 
 
@@ -593,6 +597,25 @@ def audio_of(model: AudioInputModel, source: Any, tags: Sequence[str]) -> dict[s
         "rate": rate,
         "spectrogram": packed(shades_MF, 255),
         "wav": _wav(samples, rate) if seconds <= MAX_PLAYED else "",
+    }
+
+
+def _ctc(
+    model: SpeechModel, source: Any, tags: Sequence[str], ids: Sequence[int], rows: int
+) -> dict[str, Any] | None:
+    """CTC's alignment: the probability of each token at each state [1, rows, states], and its best
+    path, the first and the last state of each token. The end of the output is nowhere."""
+    (recording,) = model.recordings.split([source], None, tags)
+    ((samples, _, _),) = model.recordings.waves_of([recording.source])
+    path = None if samples is None else ctc_path_of(model, samples, recording.tags, ids)
+    if path is None:
+        return None
+    shown_TS = path.probabilities_TS[:rows]
+    padded_TS = np.pad(shown_TS, ((0, rows - len(shown_TS)), (0, 0)))
+    return {
+        "probabilities": packed(padded_TS[None]),
+        "first": list(path.first[:rows]),
+        "last": list(path.last[:rows]),
     }
 
 

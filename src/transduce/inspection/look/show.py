@@ -15,7 +15,7 @@ from transduce.errors import DataError, ModelError
 from transduce.inspection.figures import attention_grid
 from transduce.inspection.look.collect import Page, collect, unpacked
 from transduce.inspection.page import Markup, framed, html_page, joined
-from transduce.inspection.speech_figure import speech_attention_map
+from transduce.inspection.speech_figure import CtcPath, speech_attention_map
 from transduce.storage import make_folder, write_text
 from transduce.tasks.model import Model
 
@@ -124,6 +124,10 @@ def _draw_audio(one: Page, path: Path) -> bool:
         TimedWord(word["text"], word["start"] - start, word["end"] - start, word["confidence"])
         for word in one["words"]
     ]
+    ctc = None
+    if found := one.get("ctc"):
+        probabilities_TS = unpacked(found["probabilities"])[0, : len(found["first"])]
+        ctc = CtcPath(probabilities_TS, found["first"], found["last"])
     speech_attention_map(
         unpacked(last[0]["weights"]).mean(axis=0),
         [*begins, begins[-1] + step],
@@ -133,6 +137,7 @@ def _draw_audio(one: Page, path: Path) -> bool:
         words,
         path,
         one["text"],
+        ctc=ctc,
         rate=audio["rate"],
     )
     return True

@@ -40,6 +40,7 @@ class AudioPanel {
   constructor(look) {
     this.look = look;
     const groups = look.groups.filter((group) => group.ofSource && group.rowNames !== look.axes.source);
+    if (look.ctc) groups.unshift(look.ctc.group); // it shows best where each letter was heard
     this.chooser = groups.length ? new Chooser(groups, () => this.update(), { }) : null;
     this.plane = new AudioPlane(look, (second) => this.seek(second));
     const zoom = slider("Zoom", "zoom", { min: 1, max: 12, step: 0.5, value: 1 }, (value) => { this.plane.zoom = value; this.plane.resize(); });
@@ -67,12 +68,19 @@ class AudioPanel {
     this.plane.later();
   }
 
-  update() { this.plane.show(this.chooser ? this.chooser.table : null); }
+  update() {
+    if (this.chooser) {
+      const heads = this.chooser.group.kind !== "ctc";
+      this.chooser.layerBox.hidden = this.chooser.headBox.hidden = !heads;
+    }
+    this.plane.show(this.chooser ? this.chooser.table : null);
+  }
 }
 
 const SOUND_HEIGHT = 150;
 const WORD_HEIGHT = 22;
 const RULER = 20;
+const LEAST_ROW = 11; // every row has room for its name
 
 class AudioPlane extends Plane {
   constructor(look, seek) {
@@ -103,7 +111,7 @@ class AudioPlane extends Plane {
 
   measure(width) {
     this.second = (Math.max(50, width - this.left - 4) / this.look.audio.seconds) * this.zoom;
-    this.row = this.table ? Math.max(5, Math.min(16, 420 / this.table.rows)) : 0;
+    this.row = this.table ? Math.max(LEAST_ROW, Math.min(16, 420 / this.table.rows)) : 0;
     this.map = this.table ? this.table.rows * this.row + 8 : 0;
     return [this.left + this.look.audio.seconds * this.second + 2, this.map + WORD_HEIGHT + SOUND_HEIGHT + RULER];
   }
@@ -119,6 +127,7 @@ class AudioPlane extends Plane {
     if (this.table) {
       context.drawImage(this.image, at(this.edges[0]), -y, (this.edges[this.edges.length - 1] - this.edges[0]) * second, this.table.rows * this.row);
     }
+    this.path(context, at, y);
     context.drawImage(this.sound, at(0), this.map + WORD_HEIGHT - y, look.audio.seconds * second, SOUND_HEIGHT);
     this.words(context, at, y);
     this.ruler(context, at, y);
@@ -126,6 +135,19 @@ class AudioPlane extends Plane {
     context.fillRect(at(this.cursor) - 1, 0, 2, this.map + WORD_HEIGHT + SOUND_HEIGHT - y);
     context.restore();
     this.names(context, y);
+  }
+
+  /** Outline where CTC says each token. */
+  path(context, at, y) {
+    if (!this.table || !this.look.ctc) return;
+    const { first, last } = this.look.ctc;
+    context.strokeStyle = theme.color("accent");
+    context.lineWidth = 1.5;
+    for (let row = 0; row < first.length; row++) {
+      const [start, end] = [at(this.edges[first[row]]), at(this.edges[last[row] + 1])];
+      context.strokeRect(start, row * this.row - y + 0.5, Math.max(2, end - start), this.row - 1);
+    }
+    context.lineWidth = 1;
   }
 
   words(context, at, y) {
@@ -157,10 +179,9 @@ class AudioPlane extends Plane {
 
   names(context, y) {
     if (!this.table) return;
-    const every = Math.ceil(12 / this.row);
     context.textAlign = "right";
     context.fillStyle = theme.color("ink");
-    for (let row = 0; row < this.table.rows; row += every) {
+    for (let row = 0; row < this.table.rows; row++) {
       context.fillText(cut(context, this.table.rowNames[row], this.left - 8), this.left - 5, (row + 0.5) * this.row - y);
     }
   }

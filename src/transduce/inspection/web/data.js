@@ -6,6 +6,7 @@ const KIND_TITLES = {
   encoder: "Encoder self-attention",
   pool: "Pooling",
   rollout: "Rollout through all layers",
+  ctc: "CTC, its best path outlined",
 };
 
 /** Numbers that Python packed: {shape, scale, values}. */
@@ -81,7 +82,7 @@ class Group {
   }
 
   name(layer, head) {
-    if (this.kind === "rollout") return this.title;
+    if (this.kind === "rollout" || this.kind === "ctc") return this.title;
     const ofLayer = layer < 0 ? "mean of layers" : `layer ${layer}`;
     return `${this.title}, ${ofLayer}, ${head < 0 ? "mean of heads" : `head ${head}`}`;
   }
@@ -126,6 +127,10 @@ async function openLook(raw) {
     one.positions.table = await unpackSigned(values, rows, columns, "positional encoding");
   }
   if (raw.audio) raw.audio.picture = await unpack(raw.audio.spectrogram);
+  if (raw.ctc) {
+    const part = { rows: "target", columns: "source", weights: await unpack(raw.ctc.probabilities) };
+    raw.ctc.group = new Group("ctc", [part], raw.axes);
+  }
   return arranged(raw);
 }
 

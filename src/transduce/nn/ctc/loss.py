@@ -103,12 +103,67 @@ def stepwise_ctc(
     return loss_B
 
 
-class _Stepwise(torch.autograd.Function):
-    """Forward and backward sums α and β (Graves et al. 2006, section 4.1), and from both the
-    gradient. β is α of the sequence read from its end, so that one loop computes them.
+def occupancy(
+    log_probs_BSV: Tensor, lengths_B: Tensor, targets_BT: Tensor, labels_B: Tensor, blank: int
+) -> Occupancy:
+    """How likely each state is at each place of the targets, over all alignments.
+
+    From forward and backward sums α and β (Graves et al. 2006, section 4.1). β is α of the sequence
+    read from its end, so that one loop computes them. Nothing is where targets do not fit.
 
     L places of the targets with a blank before, between and after: 2 T + 1.
     """
+    B, S, _ = log_probs_BSV.shape
+    T = targets_BT.shape[1]
+    place_L = torch.arange(2 * T + 1, device=targets_BT.device)
+    label_BL = targets_BT.new_full((B, 2 * T + 1), blank)
+    label_BL[:, 1::2] = targets_BT
+    last_B1 = 2 * labels_B[:, None]
+    label_BL = label_BL.masked_fill(place_L >= last_B1, blank)
+    # As they are, and from the end: rows of 2 B.
+    back_BL = (last_B1 - place_L).clamp(min=0)
+    label_2BL = torch.cat((label_BL, label_BL.gather(1, back_BL).where(back_BL > 0, blank)))
+    frame_S = torch.arange(S, device=targets_BT.device)
+    back_BS = (lengths_B[:, None] - 1 - frame_S).clamp(min=0)
+    said_BSL = log_probs_BSV.gather(2, label_BL[:, None].expand(B, S, -1))
+    turned_BSV = log_probs_BSV.gather(1, back_BS[..., None].expand_as(log_probs_BSV))
+    turned_BSL = turned_BSV.gather(2, label_2BL[B:, None].expand(B, S, -1))
+    alpha_2BSL = _forward_sums(torch.cat((said_BSL, turned_BSL)), label_2BL, blank)
+    # β in the order of α again: frame s is frame length − 1 − s from the end, and so on.
+    beta_BSL = alpha_2BSL[B:].gather(1, back_BS[..., None].expand(B, S, 2 * T + 1))
+    beta_BSL = beta_BSL.gather(2, back_BL[:, None].expand(B, S, -1))
+    both_BSL = alpha_2BSL[:B] + beta_BSL - said_BSL
+    there_BL = place_L <= last_B1
+    never_BSL = ~there_BL[:, None] | (said_BSL == -torch.inf)
+    both_BSL = both_BSL.masked_fill(never_BSL, -torch.inf)
+    total_B = both_BSL[:, 0].logsumexp(dim=1)  # the same at every frame
+    fits_B = total_B.isfinite() & (lengths_B > 0)
+    share_BSL = (both_BSL - total_B[:, None, None]).exp()
+    counted_BS = (frame_S < lengths_B[:, None]) & fits_B[:, None]
+    share_BSL = share_BSL.where(counted_BS[..., None], 0.0)
+    return Occupancy(share_BSL, label_BL, total_B.where(fits_B, 0.0))
+
+
+def token_posteriors(log_probs_SV: Tensor, targets_T: Tensor, blank: int = 0) -> Tensor:
+    """[T, S]: how likely each token is said at each frame, given that all of them are said; zeros
+    where there are fewer frames than they need."""
+    lengths = torch.tensor([len(log_probs_SV)]), torch.tensor([len(targets_T)])
+    found = occupancy(log_probs_SV[None], lengths[0], targets_T[None], lengths[1], blank)
+    return found.share_BSL[0, :, 1::2].T
+
+
+class Occupancy(NamedTuple):
+    """What `occupancy` finds."""
+
+    share_BSL: Tensor
+    label_BL: Tensor
+    """The label of each place."""
+    log_probability_B: Tensor
+    """ln p(targets)."""
+
+
+class _Stepwise(torch.autograd.Function):
+    """The gradient of −ln p(targets) by the logarithm of a probability is minus its occupancy."""
 
     @staticmethod
     def forward(
@@ -119,38 +174,12 @@ class _Stepwise(torch.autograd.Function):
         labels_B: Tensor,
         blank: int,
     ) -> Tensor:
-        B, S, _ = log_probs_BSV.shape
-        T = targets_BT.shape[1]
-        place_L = torch.arange(2 * T + 1, device=targets_BT.device)
-        label_BL = targets_BT.new_full((B, 2 * T + 1), blank)
-        label_BL[:, 1::2] = targets_BT
-        last_B1 = 2 * labels_B[:, None]
-        label_BL = label_BL.masked_fill(place_L >= last_B1, blank)
-        # As they are, and from the end: rows of 2 B.
-        back_BL = (last_B1 - place_L).clamp(min=0)
-        label_2BL = torch.cat((label_BL, label_BL.gather(1, back_BL).where(back_BL > 0, blank)))
-        frame_S = torch.arange(S, device=targets_BT.device)
-        back_BS = (lengths_B[:, None] - 1 - frame_S).clamp(min=0)
-        said_BSL = log_probs_BSV.gather(2, label_BL[:, None].expand(B, S, -1))
-        turned_BSV = log_probs_BSV.gather(1, back_BS[..., None].expand_as(log_probs_BSV))
-        turned_BSL = turned_BSV.gather(2, label_2BL[B:, None].expand(B, S, -1))
-        alpha_2BSL = _forward_sums(torch.cat((said_BSL, turned_BSL)), label_2BL, blank)
-        # β in the order of α again: frame s is frame length − 1 − s from the end, and so on.
-        beta_BSL = alpha_2BSL[B:].gather(1, back_BS[..., None].expand(B, S, 2 * T + 1))
-        beta_BSL = beta_BSL.gather(2, back_BL[:, None].expand(B, S, -1))
-        both_BSL = alpha_2BSL[:B] + beta_BSL - said_BSL
-        there_BL = place_L <= last_B1
-        never_BSL = ~there_BL[:, None] | (said_BSL == -torch.inf)
-        both_BSL = both_BSL.masked_fill(never_BSL, -torch.inf)
-        total_B = both_BSL[:, 0].logsumexp(dim=1)  # the same at every frame
-        fits_B = total_B.isfinite() & (lengths_B > 0)
-        share_BSL = (both_BSL - total_B[:, None, None]).exp()
-        counted_BS = (frame_S < lengths_B[:, None]) & fits_B[:, None]
-        share_BSL = share_BSL.where(counted_BS[..., None], 0.0)
+        found = occupancy(log_probs_BSV, lengths_B, targets_BT, labels_B, blank)
         by_BSV = torch.zeros_like(log_probs_BSV)
-        by_BSV.scatter_add_(2, label_BL[:, None].expand(B, S, -1), -share_BSL)
+        label_BSL = found.label_BL[:, None].expand_as(found.share_BSL)
+        by_BSV.scatter_add_(2, label_BSL, -found.share_BSL)
         ctx.save_for_backward(by_BSV)
-        return -total_B.where(fits_B, 0.0)
+        return -found.log_probability_B
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

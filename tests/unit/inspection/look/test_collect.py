@@ -20,9 +20,11 @@ from language import language_model
 from tiny_models import tiny
 from tiny_sounds import audio_model, noise
 from transduce import recipe
-from transduce.data.tokens.tokenizer import Tokens
+from transduce.data.tokens.tokenizer import PAD, Tokens
 from transduce.errors import DataError, ModelError
 from transduce.inspection.look.collect import collect, packed, packed_signed, unpacked
+from transduce.nn.ctc.alignment import align
+from transduce.nn.ctc.loss import token_posteriors
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create
@@ -188,6 +190,26 @@ def test_speech_has_a_picture_times_and_the_audio_itself() -> None:
     assert len(page["times"]) == len(page["axes"]["source"])
     assert page["axes"]["source"][0] == f"{page['times'][0]:.2f} s"
     json.dumps(page, allow_nan=False)
+
+
+def test_speech_has_the_best_path_of_ctc() -> None:
+    """Its states and probabilities are those of CTC's own alignment of the output."""
+    model, sound = audio_model(), noise(0.8)
+    source = AudioSegment.of("noise", sound)
+    page = collect(model, source, target="abc de")
+    ctc, names = page["ctc"], page["axes"]["target"]
+    log_probs_SV = model.network.ctc_log_probs(
+        model.network.encode(torch.from_numpy(sound[None]), torch.tensor([len(sound)]))
+    )[0]
+    ids = torch.tensor(model.target_tokens.encode("abc de"))
+    path = align(log_probs_SV.detach(), ids, PAD)
+    assert (ctc["first"], ctc["last"]) == (path.first_U.tolist(), path.last_U.tolist())
+    found = unpacked(ctc["probabilities"])
+    assert found.shape == (1, len(names), len(page["times"]))
+    expected = token_posteriors(log_probs_SV.detach(), ids, PAD).numpy()
+    np.testing.assert_allclose(found[0, : len(ids)], expected, atol=1e-4)
+    assert not found[0, len(ids) :].any()  # the end is not heard
+    assert collect(audio_model("model.ctc_weight=0"), source, target="abc")["ctc"] is None
 
 
 def test_samples_and_a_part_of_a_file(tmp_path: Path) -> None:

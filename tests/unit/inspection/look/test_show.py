@@ -119,14 +119,23 @@ def test_figures(found: Look, tmp_path: Path, suffix: str) -> None:
 
 def test_figures_of_audio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(figure, "speech_attention_map", lambda *given, **_: drawn.append(given))
+    paths: list[Any] = []
+
+    def keep(*given: Any, ctc: Any, **_: Any) -> None:
+        drawn.append(given)
+        paths.append(ctc)
+
+    monkeypatch.setattr(figure, "speech_attention_map", keep)
     sounds = [AudioSegment.of("noise", noise(0.8, seed=seed)) for seed in (1, 2)]
-    found = look(audio_model(), sounds, max_length=4)
+    found = look(audio_model(), sounds, target="abc")
     Look(found.looks[:1]).save(tmp_path / "one.png")
     ((weights_TS, edges, tokens, mel_FM, seconds, *_),) = drawn
     assert weights_TS.shape == (len(tokens), len(edges) - 1)
     assert mel_FM.shape[1] == 16
     assert 0 <= edges[0] < edges[-1] <= seconds
+    collected = found.looks[0][0]["ctc"]
+    assert (paths[0].first, paths[0].last) == (collected["first"], collected["last"])
+    assert paths[0].probabilities_TS.shape == (len(paths[0].first), len(edges) - 1)
     found.save(tmp_path / "two.svg")
     assert len(drawn) == 1, "several are heat maps side by side"
     assert (tmp_path / "two.svg").stat().st_size > 4000

@@ -10,7 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.nn.ctc.loss import consistency_loss, ctc_loss, frames_needed
+from transduce.nn.ctc.loss import (
+    consistency_loss,
+    ctc_loss,
+    frames_needed,
+    token_posteriors,
+)
 from transduce.nn.ctc.prefix_score import CtcPrefix
 
 V, END = 4, 3  # blank 0, labels 1 and 2, and a column for the end
@@ -245,3 +250,23 @@ def test_consistency_is_the_divergence_of_two_views_of_each_frame() -> None:
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     longer_BSV = torch.cat((logits_BSV, torch.randn(4, 3, V)), dim=1)
     torch.testing.assert_close(consistency_loss(longer_BSV, lengths_B), loss)
+
+
+@pytest.mark.parametrize("targets", [(1, 2), (1, 1), (2,), (2, 1, 2)])
+def test_where_tokens_are_said_is_the_share_of_all_labellings(targets: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    log_probs_SV = frames(5)[0][0]
+    found_TS = token_posteriors(log_probs_SV, torch.tensor(targets))
+    expected_TS, total = torch.zeros(len(targets), 5), 0.0
+    for path in itertools.product(range(3), repeat=5):
+        if collapse(path) != targets:
+            continue
+        share = math.exp(sum(float(log_probs_SV[s, label]) for s, label in enumerate(path)))
+        total += share
+        token = -1
+        for s, label in enumerate(path):
+            token += label != 0 and (s == 0 or path[s - 1] != label)
+            if label:
+                expected_TS[token, s] += share
+    torch.testing.assert_close(found_TS, expected_TS / total)
+    assert not token_posteriors(log_probs_SV[:1], torch.tensor([1, 2])).any()  # they do not fit
