@@ -28,7 +28,6 @@ from transduce.decoding.speech.timing import words_of
 from transduce.errors import DataError, ModelError
 from transduce.models.call_context import Call
 from transduce.nn.ctc.alignment import Alignment, MismatchPenalties, align
-from transduce.nn.speech.subsampling import FACTOR
 from transduce.synthesis.espeak import espeak
 from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
@@ -419,7 +418,7 @@ def ctc_emissions(model: SpeechModel, path: Path, tags: Sequence[str] = ()) -> T
     that the model has not."""
     context = model.context_of(Call(model.recordings.tags_of(tags)))
     front = model.network.front
-    step = FACTOR * front.mel.hop
+    step = front.subsampling.factor * front.mel.hop
     core = max(1.0, min(CORE, model.recordings.longest - 2 * CONTEXT)) * front.rate
     core_states, context_states = int(core) // step, int(CONTEXT * front.rate) // step
     cut = _windows(audio_blocks(path, front.rate), core_states * step, context_states * step)

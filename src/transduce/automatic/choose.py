@@ -18,6 +18,7 @@ MINUTES = 10.0
 SPENT = 0.85  # of the minutes on updates; the rest are start-up and validation
 ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be taken
 SHORT = 3  # minutes
+SHORT_FOR_CTC = 0.01  # of the recordings: more of them make the subsampling smaller
 STREAMED = 20_000_000  # rows from which on they are read from disk as they are needed
 LEAST_READ = 50_000  # rows of a sample
 ROWS_OF_BATCH = 24
@@ -536,6 +537,9 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         )
     for key, value in plan.audio.items():
         choice.set(f"audio.{key}", value, plan.like)
+    if found.sound is not None and found.sound.too_short > SHORT_FOR_CTC:
+        share = f"{found.sound.too_short:.0%} of the recordings would be too short for CTC"
+        choice.set("audio.subsampling", 2, share)
     if choice.get("audio.sample_rate") == 8000 and choice.get("audio.mel_bands") == 80:
         choice.set("audio.mel_bands", 40, "8 kHz has no higher bands")
 

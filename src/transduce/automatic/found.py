@@ -180,6 +180,8 @@ class Sound:
     """Of all recordings, estimated."""
     rate: int
     """The usual sampling rate."""
+    too_short: float = 0.0
+    """The share that is too short for CTC, which needs an encoder state for each letter."""
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transduce.automatic.columns import SHOWN, Column, Roles, format_by_name, left_out, run_name
 from transduce.automatic.found import Found, Lengths, Side, Sound, Task, Unseen
 from transduce.automatic.pairs import FEWEST
 from transduce.automatic.sample import Table
 from transduce.automatic.siblings import parts_of
+from transduce.data.audio.ctc_states import states_needed, too_short_for_ctc
 from transduce.data.audio.read import audio_info
 from transduce.data.audio.recording import AudioInfo
 from transduce.errors import DataError
+from transduce.recipe import Audio
 from transduce.storage import expanded
 
 LOOKED_FOR = 2000  # files whose existence is checked
 OPENED = 200  # files whose header is read
+FASTEST = 1.1  # of the speeds that training draws
 
 
 def recordings(
@@ -109,10 +114,13 @@ def sounds_found(
             f"least {FEWEST}, and rather hundreds"
         )
     headers = _headers(folder, there[:: max(1, len(there) // OPENED)])
-    rate = Counter(one.rate for one in headers).most_common(1)[0][0]
-    seconds = [one.seconds for one in headers]
+    rate = Counter(one.rate for one in headers.values()).most_common(1)[0][0]
+    texts = dict(both)
+    timed = [(one.seconds, texts[name]) for name, one in headers.items()]
     if spans is not None:
-        seconds = [end - start for start, end in map(_times, spans) if end > start] or seconds
+        times = zip(map(_times, spans), rows, strict=True)
+        timed = [(end - start, text) for (start, end), (_, text) in times if end > start] or timed
+    seconds = [length for length, _ in timed]
     mean = sum(seconds) / len(seconds)
     lengths = Lengths.of(round(100 * one) for one in seconds)
     minutes = mean * total / 60 * (1 - len(missing) / len(names))
@@ -141,19 +149,31 @@ def sounds_found(
         target=target,
         labels=labels,
         unseen=Unseen() if labels else Unseen.of(both, target.is_symbols, copies=False),
-        sound=Sound(lengths, minutes, rate),
+        sound=Sound(lengths, minutes, rate, 0.0 if labels else _too_short(timed, rate, target)),
         seen=[*seen, f"{sizes[0].upper()}{sizes[1:]}"],
         warnings=warnings,
         examples=sorted({name for name, _ in both})[:SHOWN] if whole else [],
     )
 
 
-def _headers(folder: Path, names: Sequence[str]) -> list[AudioInfo]:
+def _too_short(timed: Sequence[tuple[float, str]], rate: int, target: Side) -> float:
+    """The share of recordings, each with its seconds and its text, that are too short for CTC."""
+    audio = Audio(sample_rate=min(max(rate, 2_000), 96_000), speed_perturbation=[FASTEST])
+    samples_N = np.array([round(seconds * audio.sample_rate) for seconds, _ in timed], np.int64)
+    tokens = [text.split() if target.is_symbols else list(text) for _, text in timed]
+    numbers: dict[str, int] = {}
+    ids = [numbers.setdefault(token, len(numbers)) for text in tokens for token in text]
+    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+    needed_N = states_needed(np.array(ids, np.int32), offsets)
+    return too_short_for_ctc(samples_N, needed_N, audio).share
+
+
+def _headers(folder: Path, names: Sequence[str]) -> dict[str, AudioInfo]:
     """What the files say that can be read; training skips the others. Raises where none can."""
-    found, trouble = [], None
+    found, trouble = dict[str, AudioInfo](), None
     for name in names:
         try:
-            found.append(audio_info(folder / expanded(name)))
+            found[name] = audio_info(folder / expanded(name))
         except DataError as error:
             trouble = trouble or error
     if not found and trouble is not None:

@@ -394,6 +394,7 @@ def Conformer(
     hop_ms: float = 10.0,
     normalize: str = "utterance",
     channels: int | None = None,
+    subsampling: int = 4,
     speed_perturbation: Sequence[float] = (),
     background_noise: bool | Mapping[str, Any] = False,
     spec_augment: bool | SpecAugment | Mapping[str, Any] = True,
@@ -417,7 +418,7 @@ def Conformer(
         heads: attention heads of each encoder layer.
         layers: layers of the encoder.
         feed_forward: width of the hidden layer of the encoder's feed-forward networks.
-        kernel: number of states that a convolution sees; odd. A state is four hops, 40 ms.
+        kernel: number of states that a convolution sees; odd. A state is `subsampling` hops, 40 ms.
         positions: "rotary", the paper's "relative", "sinusoidal" or "none".
         decoder_layers: layers of the decoder.
         decoder_heads: heads of the decoder; None: as in the encoder.
@@ -437,7 +438,8 @@ def Conformer(
         hop_ms: time from one frame to the next in milliseconds.
         normalize: features by the mean and variance of each "utterance", or by "global" ones,
             which `network.front.norm` holds.
-        channels: of the convolutions that subsample by four; None: as many as the width.
+        channels: of the convolutions that subsample; None: as many as the width.
+        subsampling: frames for each state: 4, or 2 for short recordings with many tokens.
         speed_perturbation: speeds drawn in training, such as (0.9, 1.0, 1.1).
         background_noise: in training, noise in recordings and around them, as around live speech;
             True, or keys of the recipe's `audio.background_noise`, such as {"snr": [10.0, 40.0]}.

@@ -257,6 +257,7 @@ def build_audio_frontend(settings: recipe.Model, audio: recipe.Audio, tags: int)
         dropout=settings.dropout,
         normalize=audio.normalize,
         channels=audio.channels,
+        subsampling=audio.frames_per_state,
         speed_perturbation=audio.speed_perturbation,
         background_noise=noise,
         spec_augment=None if augment is None else SpecAugment(**augment.model_dump()),

@@ -20,6 +20,7 @@ from transduce.models.encoder_output import EncoderOutput, padding_mask
 from transduce.models.encoders import Encoder
 from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
 from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses, TrainableNetwork
+from transduce.nn.attention.guided import guided_attention_loss
 from transduce.nn.ctc.loss import consistency_loss, ctc_loss
 from transduce.nn.linear import linear
 from transduce.nn.loss import Loss
@@ -36,8 +37,8 @@ from transduce.nn.speech.whisper import WhisperConvolutions, WhisperMel
 
 
 class SpeechFrontend(nn.Module):
-    """Samples to vectors: log-mel features, normalised, in training augmented, subsampled by 4; or
-    by 2, as Whisper's, which are not normalised."""
+    """Samples to vectors: log-mel features, normalised, in training augmented, subsampled by 4 or
+    2; Whisper's by 2 and not normalised."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class SpeechFrontend(nn.Module):
         dropout: float = 0.0,
         normalize: str = "utterance",
         channels: int | None = None,
+        subsampling: int = 4,
         speed_perturbation: Sequence[float] = (),
         background_noise: BackgroundNoise | None = None,
         spec_augment: SpecAugment | None = None,
@@ -57,8 +59,9 @@ class SpeechFrontend(nn.Module):
         """normalize: by the mean and variance of each "utterance", or "global" ones; not for
         Whisper's features.
 
-        channels: of the subsampling's convolutions; None: the width. speed_perturbation: speeds
-        of which one is drawn for each waveform in training. tags: how many there are that a
+        channels: of the subsampling's convolutions; None: the width. subsampling: frames for each
+        vector, 4 or 2; Whisper's convolutions have 2. speed_perturbation: speeds of which one is
+        drawn for each waveform in training. tags: how many there are that a
         source may have, such as languages. scaled: vectors are multiplied by √width, as embeddings
         are.
         """
@@ -75,7 +78,7 @@ class SpeechFrontend(nn.Module):
         if isinstance(mel, WhisperMel):
             self.subsampling = WhisperConvolutions(mel.bands, width)
         else:
-            self.subsampling = Subsampling(mel.bands, width, channels)
+            self.subsampling = Subsampling(mel.bands, width, channels, subsampling)
         self.scale = math.sqrt(width) if scaled else 1.0
         self.positions = positions
         self.dropout = dropout
@@ -294,17 +297,26 @@ class SpeechEncoderDecoder(SpeechNetwork, EncoderDecoder):
         transcript_BT, for CTC, has neither BEGIN nor END; without one it is the target. Raises
         ValueError where the target cannot be it, as their vocabularies differ. With CR-CTC the
         batch holds everything twice, as with R-Drop, and CTC's loss is that of Yao et al. 2024:
-        the mean of both views, and `losses.cr_ctc` of their consistency.
+        the mean of both views, and `losses.cr_ctc` of their consistency. Guided attention, of the
+        decoder's last layer, is added to the cross-entropy.
         """
         memory = self.encode(source_BS, lengths_B, tags_BG=tags_BG, losses=losses)
-        features_BTD = self.decoder(target_BT[:, :-1], memory)
+        seen: list[Tensor] = []  # attention weights, of all steps or of one after the other
+        watched = {"watch": seen.append} if losses.guided_attention else {}
+        features_BTD = self.decoder(target_BT[:, :-1], memory, **watched)
         wanted_BT = target_BT[:, 1:]
         if self.unscored is not None:
             first, end = self.unscored
             wanted_BT = wanted_BT.masked_fill((wanted_BT >= first) & (wanted_BT < end), PAD)
         loss = self.head.loss(features_BTD, wanted_BT, smoothing, r_drop)
-        if losses.cr_ctc and not r_drop:  # R-Drop has taken the mean of both
+        twice = bool(r_drop or losses.cr_ctc)  # the batch is there twice
+        if twice and not r_drop:  # R-Drop has taken the mean of both
             loss = Loss(*(each / 2 for each in loss))
+        if losses.guided_attention:
+            counted_BT = wanted_BT != PAD
+            guided = guided_attention_loss(torch.cat(seen, dim=2), counted_BT, memory.lengths_B)
+            guided = losses.guided_attention * (guided / 2 if twice else guided)
+            loss = loss._replace(total=loss.total + guided)
         if self.ctc is None:
             return loss
         if transcript_BT is None or transcript_lengths_B is None:
@@ -321,7 +333,6 @@ class SpeechEncoderDecoder(SpeechNetwork, EncoderDecoder):
         states_B = memory.lengths_B.where(lengths_B > 0, 0)
         ctc = ctc_loss(logits_BSV, states_B, transcript_BT, transcript_lengths_B, PAD)
         share = self.ctc_weight
-        twice = bool(r_drop or losses.cr_ctc)  # the batch is there twice
         total = ctc.total / 2 if twice else ctc.total
         if losses.cr_ctc:
             total = total + losses.cr_ctc * consistency_loss(logits_BSV, states_B)

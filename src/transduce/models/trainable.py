@@ -19,6 +19,8 @@ class SpeechLosses(NamedTuple):
     twice."""
     time_mask_ratio: float = 1.0
     """With CR-CTC, how many times as many time masks there are."""
+    guided_attention: float = 0.0
+    """Of attention to the audio that is far from the diagonal (see nn/attention/guided.py)."""
 
 
 NO_SPEECH_LOSSES = SpeechLosses()

@@ -11,7 +11,13 @@ from transduce.recipe.section import Fraction, InvalidValue, Section
 
 MIN_MEL_BANDS = 7  # two convolutions of kernel 3 and stride 2 need at least these
 SUBSAMPLING = {"kaldi": 4, "whisper": 2}  # frames per encoder state, by audio.features
-WHISPER = {"sample_rate": 16_000, "window": 25.0, "hop": 10.0, "channels": None}
+WHISPER = {
+    "sample_rate": 16_000,
+    "window": 25.0,
+    "hop": 10.0,
+    "channels": None,
+    "subsampling": None,
+}
 WHISPER_BANDS = 128  # more of them would be empty
 
 
@@ -61,6 +67,42 @@ class BackgroundNoise(Section):
         return self
 
 
+class RecordedNoise(Section):
+    """Recorded noise: training adds noise from a folder of recordings."""
+
+    folder: Annotated[str, "a folder"] = Field(
+        description="folder of recordings of noise, and their subfolders; relative paths start at "
+        "data.folder"
+    )
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5, description="share of recordings that get noise, drawn anew in each epoch"
+    )
+    snr: Annotated[list[Decibels], Field(min_length=2, max_length=2)] = Field(
+        [5.0, 20.0],
+        description="lowest and highest signal-to-noise ratio, in decibels; one is drawn for each "
+        "recording",
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        low, high = self.snr
+        if low > high:
+            raise InvalidValue("snr", f"is {[low, high]}; give the lowest first")
+        return self
+
+
+class Reverberation(Section):
+    """Reverberation: training convolves recordings with room impulse responses."""
+
+    folder: Annotated[str, "a folder"] = Field(
+        description="folder of room impulse responses as audio files, and its subfolders; relative "
+        "paths start at data.folder"
+    )
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5, description="share of recordings that sound as in a room, drawn anew in each epoch"
+    )
+
+
 TokenId = Annotated[int, Field(ge=0)]
 
 
@@ -102,7 +144,7 @@ class Audio(Section):
     features: Literal["kaldi", "whisper"] = Field(
         "kaldi",
         description="log-mel features and the convolutions after them: kaldi (Kaldi's filterbank, "
-        "normalized, subsampled by 4), or whisper (Whisper's features, subsampled by 2)",
+        "normalized, subsampled by 4 or 2), or whisper (Whisper's features, subsampled by 2)",
     )
     pad_to: Annotated[float, Field(gt=0, le=600)] | None = Field(
         None,
@@ -135,6 +177,11 @@ class Audio(Section):
     channels: PositiveInt | None = Field(
         None, description="channels of the subsampling convolutions; null: model.width"
     )
+    subsampling: Literal[2, 4] | None = Field(
+        None,
+        description="frames per encoder state; 2 for short recordings with many letters, for which "
+        "CTC needs more states; null: 4 for features: kaldi, 2 for whisper",
+    )
     speed_perturbation: list[Annotated[float, Field(ge=0.5, le=2.0)]] = Field(
         [],
         description="speed perturbation: training draws one of these speeds for each utterance, "
@@ -144,6 +191,12 @@ class Audio(Section):
         None,
         description="training adds noise to recordings, and before and after them, as around live "
         "speech; null: off",
+    )
+    recorded_noise: RecordedNoise | None = Field(
+        None, description="training adds noise from a folder of recordings; null: off"
+    )
+    reverberation: Reverberation | None = Field(
+        None, description="training adds the sound of rooms, from impulse responses; null: off"
     )
     spec_augment: SpecAugment | None = Field(
         SpecAugment(), description="SpecAugment: masks of time and frequency; null: off"
@@ -197,22 +250,21 @@ class Audio(Section):
         return self
 
     @property
-    def subsampling(self) -> int:
-        """Frames per encoder state."""
-        return SUBSAMPLING[self.features]
+    def frames_per_state(self) -> int:
+        return self.subsampling or SUBSAMPLING[self.features]
 
     @property
     def state_ms(self) -> float:
         """Milliseconds from one encoder state to the next."""
-        return 1000 * self.subsampling * self.hop_samples / self.sample_rate
+        return 1000 * self.frames_per_state * self.hop_samples / self.sample_rate
 
     def max_states(self, frames: int) -> int:
         """The most encoder states of so many frames."""
         if self.features == "kaldi":
-            return frames // self.subsampling
+            return frames // self.frames_per_state
         if self.pad_to is not None:
             frames = round(self.pad_to * self.frames_a_second)
-        return -(-frames // self.subsampling)
+        return -(-frames // self.frames_per_state)
 
     def longest_in_training(self, frames: int) -> int:
         """Frames of a recording of so many, at the lowest speed and with the most noise."""
@@ -226,6 +278,11 @@ class Audio(Section):
     def hop_samples(self) -> int:
         """Samples from one frame to the next."""
         return int(self.sample_rate * 0.001 * self.hop)
+
+    @property
+    def window_samples(self) -> int:
+        """Samples of the analysis window."""
+        return int(self.sample_rate * 0.001 * self.window)
 
     @property
     def frames_a_second(self) -> float:

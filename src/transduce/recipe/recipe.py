@@ -21,7 +21,13 @@ from transduce.recipe.corpus import (
     is_tagged,
 )
 from transduce.recipe.data import Data
-from transduce.recipe.model import Model, RecurrentDecoder, check_chunk, check_transducer
+from transduce.recipe.model import (
+    Model,
+    RecurrentDecoder,
+    TransformerDecoder,
+    check_chunk,
+    check_transducer,
+)
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.tasks import TASK_RULES, task_name
 from transduce.recipe.training import BleuTokenizer, Decode, MetricName, Train, Validation
@@ -239,6 +245,8 @@ class Recipe(Section):
                 raise InvalidValue("train.cr_ctc", "is given, but CTC needs audio; leave it out")
             if self.data.concatenate is not None:
                 raise InvalidValue("data.concatenate", "is for audio; leave it out")
+            if self.train.guided_attention:
+                raise InvalidValue("train.guided_attention", "is for audio; leave it out")
             return self
         if self.task not in AUDIO_TASKS:
             tasks = " or ".join(AUDIO_TASKS)
@@ -274,6 +282,15 @@ class Recipe(Section):
         if self.data.concatenate is not None and (labels or self.audio.prompt is not None):
             why = "a label is of one recording" if labels else "audio.prompt begins every target"
             raise InvalidValue("data.concatenate", f"is given, but {why}; leave it out")
+        decoder = self.model.decoder
+        attends = isinstance(decoder, TransformerDecoder) or (
+            isinstance(decoder, RecurrentDecoder) and decoder.attention != "none"
+        )
+        if self.train.guided_attention and (labels or not attends):
+            raise InvalidValue(
+                "train.guided_attention",
+                "is for a transformer decoder, or a recurrent one with attention; leave it out",
+            )
         if self.train.cr_ctc is not None and not self.model.ctc_weight:
             raise InvalidValue(
                 "train.cr_ctc",

@@ -110,6 +110,11 @@ class Train(Section):
         None,
         description="CR-CTC, for audio with model.ctc_weight; {}: as in its paper; null: off",
     )
+    guided_attention: NonNegativeFloat = Field(
+        0.0,
+        description="for audio, weight of guided attention (Tachibana et al. 2017), which draws "
+        "attention to the diagonal of audio and text, such as 1.0; 0: off",
+    )
     teacher: Teacher | None = Field(
         None, description="word-level knowledge distillation from a trained model; null: off"
     )
@@ -203,6 +208,8 @@ class Train(Section):
             )
         if self.teacher is not None and self.cr_ctc is not None:
             raise InvalidValue("cr_ctc", "does not go with train.teacher; leave one out")
+        if self.teacher is not None and self.guided_attention:
+            raise InvalidValue("guided_attention", "does not go with train.teacher; leave one out")
         if self.teacher is not None and self.fsdp:
             raise InvalidValue("fsdp", "is true, which does not go with train.teacher")
         return self

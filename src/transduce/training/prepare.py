@@ -11,8 +11,12 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+import numpy as np
+
 from transduce.data.audio.concatenate import concatenating
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings
+from transduce.data.audio.ctc_states import states_needed, too_short_for_ctc
+from transduce.data.audio.room import in_rooms
 from transduce.data.batches.blocks import cut
 from transduce.data.batches.bucketing import Batches
 from transduce.data.batches.mixing import Mix, mix_of
@@ -27,10 +31,10 @@ from transduce.data.text.pairs import (
     corpus_name,
     is_running,
     read_pairs,
-    warning_of,
 )
 from transduce.data.tokens.augmentation import augmenting
 from transduce.data.tokens.hallucination import stems_in_words
+from transduce.data.tokens.subword_regularization import Vary
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError
 from transduce.evaluation.items import Item, items_of, measurable
@@ -134,8 +138,9 @@ def prepare(
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
         if recipe.model.ctc_weight and recipe.audio and isinstance(train, AudioCorpus):
-            what = "with too few frames for their transcript in CTC: only attention learns them"
-            report.warnings += warning_of(train.too_fast(recipe.audio.subsampling), what, [])
+            needed = states_needed(train.transcript_ids, train.transcript_offsets)
+            short = too_short_for_ctc(np.diff(train.source_offsets), needed, recipe.audio)
+            report.warnings += short.sentences()
         _print_corpus(print_line, "Training", train, report)
         if sentence := stems_in_words(data, train, tokens):
             print_line(f"  {sentence}")
@@ -149,11 +154,14 @@ def prepare(
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)
-    concatenated = None
+    of_audio: tuple[Vary | None, ...] = ()
     if recipe.audio is not None:
         capacity = max_length_of(recipe.model.decoder)
-        concatenated = concatenating(data, recipe.audio, *tokens, capacity)
-    batches.vary = augmenting(data, *tokens, concatenated)
+        of_audio = (
+            concatenating(data, recipe.audio, *tokens, capacity),
+            in_rooms(recipe.audio, data.folder, print_line),
+        )
+    batches.vary = augmenting(data, *tokens, *of_audio)
     batches.mix = mix
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "language_modeling":

@@ -27,7 +27,7 @@ from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
 from transduce.models.hooks import is_watched
 from transduce.models.speech import SpeechFrontend
-from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses
+from transduce.models.trainable import SpeechLosses
 from transduce.models.transducer import SpeechTransducer
 from transduce.nn.attention.attention import Location
 from transduce.nn.loss import Loss
@@ -500,10 +500,11 @@ def longest_row(network: TrainableNetwork) -> int | None:
 
 
 def speech_losses(settings: Train) -> SpeechLosses:
-    agreement = settings.cr_ctc
-    if agreement is None:
-        return NO_SPEECH_LOSSES
-    return SpeechLosses(agreement.weight, agreement.time_mask_ratio)
+    losses = SpeechLosses(guided_attention=settings.guided_attention)
+    views = settings.cr_ctc
+    if views is None:
+        return losses
+    return losses._replace(cr_ctc=views.weight, time_mask_ratio=views.time_mask_ratio)
 
 
 def sums_of(loss: Loss) -> Tensor:

@@ -115,12 +115,15 @@ class TrainingMonitor:
         if state.step < self.recipe.train.warmup:
             return
         if (moved := values.get("diagonal", 100.0)) < 100 * MIN_DIAGONALITY:
+            weight = 2 * self.recipe.train.guided_attention or 1.0
+            plain = getattr(self.recipe.model.decoder, "kind", "") in ("transformer", "recurrent")
+            guided = f"train.guided_attention={weight:g}, " if plain else ""
             by_ctc = "; CTC may work all the same" if self.recipe.model.ctc_weight else ""
             yield (
                 f"warning: attention does not move along the audio as the text grows (diagonal "
                 f"{moved:.0f}, of at most 100): the decoder does not attend to the audio yet"
                 f"{by_ctc}; if "
-                f"it stays so, try another seed, a lower rate (train.lr="
+                f"it stays so, try {guided}another seed, a lower rate (train.lr="
                 f"{self.recipe.train.lr / 2:g}), more train.warmup or model.ctc_weight=0.5"
             )
         elif (share := values.get("alarms", 0.0)) > MANY_WARNINGS:

@@ -228,6 +228,15 @@ def test_letters_that_only_held_out_targets_have_are_written_or_said(
     recipe_of(it, choice)
 
 
+def test_recordings_too_short_for_ctc_have_more_states() -> None:
+    for share, expected in ((0.0, None), (0.005, None), (0.2, 2)):
+        sound = Sound(Lengths(30, 50, 90), 20.0, 16_000, share)
+        choice = choose(found("audio to text", sound=sound), CPU)
+        audio = recipe_of(found("audio to text"), choice).audio
+        assert audio is not None
+        assert audio.subsampling == expected
+
+
 def test_letters_that_training_lacks_keep_one_vocabulary_and_are_said_of_sound_too() -> None:
     words: dict[str, Any] = {"source": side("words"), "target": side("words")}
     choice = choose(found(unseen=Unseen(0.2), **words), CPU)

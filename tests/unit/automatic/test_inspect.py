@@ -193,6 +193,7 @@ def test_a_folder_of_sound_with_a_table(tmp_path: Path) -> None:
         assert it.sound is not None
         assert it.sound.rate == 8000
         assert it.sound.minutes == pytest.approx(0.1)
+        assert it.sound.too_short == 1.0  # a tenth of a second, and a sentence
     assert found(tmp_path).name == run_name(tmp_path)  # the folder was given: its name, not list
     labels = [["path", "word"], *([f"clips/{n}.wav", "yes" if n % 2 else "no"] for n in range(60))]
     assert found(write(tmp_path, "labels.tsv", labels)).task == "audio to label"

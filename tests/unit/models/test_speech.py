@@ -13,6 +13,7 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.trainable import SpeechLosses
+from transduce.nn.attention.guided import guided_attention_loss
 from transduce.nn.ctc.loss import consistency_loss
 from transduce.nn.speech.mel import LogMel
 
@@ -170,6 +171,40 @@ def test_cr_ctc_adds_the_consistency_of_views_with_the_same_frames() -> None:
     network.front.augment = None
     states_BSD = network.encode(*source, losses=SpeechLosses(1.0, 2.5)).states_BSD
     torch.testing.assert_close(states_BSD[:6], states_BSD[6:])
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        "{layers: 2, heads: 2, feed_forward: 32}",
+        "{kind: recurrent, attention: additive, context: input}",
+        "{kind: recurrent, attention: location-aware}",
+    ],
+)
+def test_guided_attention_is_of_the_decoder_s_weights(decoder: str) -> None:
+    """And its gradient makes them more diagonal."""
+    network = audio_network(f"model.decoder={decoder}")
+    batch = batch_of([noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)])
+    assert batch.target_BT is not None
+    seen: list[torch.Tensor] = []
+    memory = network.encode(batch.source_BS, batch.source_lengths_B)
+    network.decoder(batch.target_BT[:, :-1], memory, watch=seen.append)
+    weights_BHTS, counted_BT = torch.cat(seen, dim=2), batch.target_BT[:, 1:] != PAD
+    guided = guided_attention_loss(weights_BHTS, counted_BT, memory.lengths_B)
+    plain, more = (
+        network.batch_loss(batch, losses=SpeechLosses(guided_attention=w)).total for w in (0.0, 2.0)
+    )
+    torch.testing.assert_close(more - plain, 0.7 * 2.0 * guided)
+    both = network.batch_loss(batch.twice(), losses=SpeechLosses(1e-9, guided_attention=2.0)).total
+    torch.testing.assert_close(both, more)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
+    guided.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    again: list[torch.Tensor] = []
+    memory = network.encode(batch.source_BS, batch.source_lengths_B)
+    network.decoder(batch.target_BT[:, :-1], memory, watch=again.append)
+    less = guided_attention_loss(torch.cat(again, dim=2), counted_BT, memory.lengths_B)
+    assert less.item() < guided.item()
 
 
 def test_a_sound_too_short_for_its_text_is_no_infinite_loss() -> None:

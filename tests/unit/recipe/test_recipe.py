@@ -367,6 +367,14 @@ def test_what_does_not_go_with_sound(override: str, said: str) -> None:
     assert found.count("\n") == 0
 
 
+def test_attention_that_is_guided_must_be_there() -> None:
+    for decoder in ("{kind: convolutional}", "{kind: recurrent, attention: none}"):
+        encoder = "model.encoder={kind: recurrent}"
+        given = (f"model.decoder={decoder}", encoder, "train.guided_attention=1.0")
+        found = complaint(SOUND, *given)
+        assert "guided_attention is for a transformer decoder, or a recurrent one with" in found
+
+
 def test_the_recipes_on_the_page_of_speech_are_recipes() -> None:
     page = (Path(__file__).parents[3] / "docs" / "guides" / "speech.md").read_text("utf-8")
     found = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
@@ -407,6 +415,7 @@ def test_ctc_is_for_sound() -> None:
     assert "model.ctc_weight is 0.3, but CTC needs audio" in complaint(DATA, "model.ctc_weight=0.3")
     assert "train.cr_ctc is given, but CTC needs audio" in complaint(DATA, "train.cr_ctc={}")
     assert "data.concatenate is for audio" in complaint(DATA, "data.concatenate={}")
+    assert "guided_attention is for audio" in complaint(DATA, "train.guided_attention=1.0")
     assert "data.train does not match the other corpora, whose sources are text" in complaint(
         DATA, "audio=", "data.train={file: a.tsv, audio: path}"
     )

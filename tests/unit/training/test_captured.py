@@ -24,7 +24,7 @@ from transduce.data.tokens.tokenizer import PAD
 from transduce.memory import out_of_memory
 from transduce.models import RecurrentLanguageModel, TrainableNetwork
 from transduce.models.build import Vocabulary, build, build_label_network
-from transduce.models.trainable import SpeechLosses
+from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses
 from transduce.nn import chunks, masks, torch_private
 from transduce.nn.conformer import MaskedBatchNorm
 from transduce.nn.ctc.loss import ctc_loss
@@ -123,12 +123,12 @@ def sounds(seconds: tuple[float, ...] = (1.0, 0.33, 0.6)) -> Batch:
 
 
 def learned(
-    network: nn.Module, batch: Batch, r_drop: float = 0.0, cr_ctc: float = 0.0
+    network: nn.Module, batch: Batch, r_drop: float = 0.0, losses: SpeechLosses = NO_SPEECH_LOSSES
 ) -> list[Tensor]:
     """What a pass gives: losses, counts, gradients, statistics."""
     assert isinstance(network, TrainableNetwork)
-    given = batch.twice() if r_drop or cr_ctc else batch
-    loss = network.batch_loss(given, 0.1, r_drop, SpeechLosses(cr_ctc))
+    given = batch.twice() if r_drop or losses.cr_ctc else batch
+    loss = network.batch_loss(given, 0.1, r_drop, losses)
     weights = [p for p in network.parameters() if p.requires_grad]
     found = torch.autograd.grad(loss.total, weights, allow_unused=True, materialize_grads=True)
     return [loss.total.detach(), loss.nll, loss.tokens, *found, *network.buffers()]
@@ -220,19 +220,21 @@ def test_speech_is_learned_the_same(encoder: str, monkeypatch: pytest.MonkeyPatc
     assert_same(learned(network, batch.rounded()), expected, near=2e-5)
 
 
-@pytest.mark.parametrize("cr_ctc", [0.0, 0.2])
+@pytest.mark.parametrize(
+    "losses", [NO_SPEECH_LOSSES, SpeechLosses(cr_ctc=0.2), SpeechLosses(guided_attention=1.0)]
+)
 def test_rows_that_fill_up_a_batch_of_speech_teach_nothing(
-    cr_ctc: float, monkeypatch: pytest.MonkeyPatch
+    losses: SpeechLosses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of no samples have one state each, of which CTC must not learn that nothing is said."""
     network = audio_network("audio.mel_bands=8").double().train()
     network.front.augment = None
     batch = sounds((0.3, 0.2, 0.25, *[0.2] * 14))
-    expected = learned(network, batch, cr_ctc=cr_ctc)
+    expected = learned(network, batch, losses=losses)
     forbid(monkeypatch)
     filled = batch.rounded()
     assert len(filled.source_BS) == 18
-    assert_same(learned(network, filled, cr_ctc=cr_ctc), expected, near=2e-5)
+    assert_same(learned(network, filled, losses=losses), expected, near=2e-5)
 
 
 def test_an_update_with_cr_ctc_has_two_views_of_each_recording() -> None:
@@ -607,21 +609,22 @@ def cases() -> dict[str, tuple[Callable[[], TrainableNetwork], Callable[[int], B
 
 @needs_gpu
 @pytest.mark.parametrize(
-    ("name", "r_drop", "cr_ctc"),
+    ("name", "given"),
     [
-        *((name, r_drop, None) for name in cases() for r_drop in (0.0, 2.0)),
-        *((f"speech-{name}", 0.0, CrCtc()) for name in ENCODERS),
+        *((name, {"r_drop": r_drop}) for name in cases() for r_drop in (0.0, 2.0)),
+        *((f"speech-{name}", {"cr_ctc": CrCtc()}) for name in ENCODERS),
+        ("speech-conformer", {"guided_attention": 1.0}),
     ],
 )
 def test_replayed_passes_have_the_same_gradients(
-    name: str, r_drop: float, cr_ctc: CrCtc | None, monkeypatch: pytest.MonkeyPatch
+    name: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every batch three times: run as it comes, recorded, replayed; then several of an update."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     network, batch_of = cases()[name][0]().cuda().train(), cases()[name][1]
     if "speech" in name:
         network.front.speeds, network.front.augment = (), None  # type: ignore[assignment]
-    settings = Train(clip_norm=0.0, r_drop=r_drop, cr_ctc=cr_ctc)
+    settings = Train(clip_norm=0.0, **given)
     plain, captured = on_cuda(network, settings)
     cuts = [[batch_of(1)], [batch_of(2)], [batch_of(1), batch_of(2)]] * 4
     expected = []

@@ -90,14 +90,6 @@ class AudioCorpus(Encoded):
             place[:size] = self.source(row)
         return padded, sizes
 
-    def too_fast(self, subsampling: int = 4) -> int:
-        """The number of sources with fewer encoder states than CTC needs for their transcripts.
-
-        subsampling: frames per encoder state.
-        """
-        states = np.maximum(self.lengths[0] // subsampling, 1)
-        return int((np.diff(self.transcript_offsets) > states).sum())
-
 
 def audio_corpus(
     sources: Sequence[Any], targets: Sequence[Sequence[int] | NDArray[Any]] | None

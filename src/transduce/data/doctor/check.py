@@ -15,6 +15,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.data.audio.ctc_states import states_needed, too_short_for_ctc
 from transduce.data.audio.read import audio_info, parse_place
 from transduce.data.text.files import LONGEST
 from transduce.data.text.pairs import (
@@ -223,6 +224,18 @@ def pairs_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
             f"longer than data.max_length = {max_length} tokens, to be {done}",
             long,
             "Raise data.max_length, split the pairs, or accept it.",
+        )
+    if split.audio is not None and recipe.model.ctc_weight and split.unit == "tokens":
+        needed = np.frombuffer(split.ctc_states, np.int32).astype(np.int64)
+        samples = sources.astype(np.int64) * split.audio.hop_samples
+        readable = np.flatnonzero(sources > 0)
+        short = too_short_for_ctc(samples[readable], needed[readable], split.audio)
+        found += _finding(
+            split,
+            "warning" if short.share > 0.01 else "note",
+            f"{short.what} ({short.share:.1%})",
+            readable[short.rows],
+            f"Only attention learns from them; {short.remedy}.",
         )
     if labels == "words":
         found += _finding(
@@ -461,6 +474,8 @@ class CorpusStatistics:
         self.control = array("q")
         self.replacement = array("q")
         self.copies = array("q")
+        self.ctc_states = array("i")
+        """Of audio, encoder states that CTC needs for each transcript."""
         self._sizes = {
             (side, what): array("i") for side in ("source", "target") for what in ("long", "units")
         }
@@ -477,13 +492,18 @@ class CorpusStatistics:
             if self.audio is not None:
                 frames = [self._frames(pair, self.audio) for pair in some]
                 self._sizes["source", "units"].extend(frames)
+                if tokens:
+                    said = tokens[0].encode_batch([pair.transcript or pair.target for pair in some])
+                    offsets = np.cumsum([0, *map(len, said)], dtype=np.int64)
+                    ids = np.array([number for row in said for number in row], np.int32)
+                    self.ctc_states.extend(states_needed(ids, offsets).tolist())
             for side in self.sides if self.audio is None else ("target",):
                 texts = [str(getattr(pair, side)) for pair in some]
                 self._sizes[side, "long"].extend(map(len, texts))
                 if tokens:
-                    ids = tokens[side == "target"].encode_batch(texts)
-                    self._sizes[side, "units"].extend(map(len, ids))
-                    self.unknown[side] += sum(row.count(UNKNOWN) for row in ids)
+                    rows = tokens[side == "target"].encode_batch(texts)
+                    self._sizes[side, "units"].extend(map(len, rows))
+                    self.unknown[side] += sum(row.count(UNKNOWN) for row in rows)
                 else:
                     self._sizes[side, "units"].extend(len(text.split()) for text in texts)
         if not number:

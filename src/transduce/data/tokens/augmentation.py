@@ -13,14 +13,14 @@ from transduce.data.tokens.tokenizer import Tokens
 
 
 def augmenting(
-    data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, last: Vary | None = None
+    data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, *last: Vary | None
 ) -> Vary | None:
     """The function that varies a corpus in each epoch; None if nothing is asked for.
 
-    last: what follows all of it.
+    last: what follows all of it, in this order.
     """
     made = [make(data, source_tokens, target_tokens) for make in (splitting, hallucinating)]
-    made += [shuffling(data, source_tokens), reversing(data), last]
+    made += [shuffling(data, source_tokens), reversing(data), *last]
     steps = [step for step in made if step is not None]
     if not steps:
         return None

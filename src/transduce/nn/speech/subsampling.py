@@ -1,49 +1,67 @@
-"""Convolutional subsampling: strided convolutions that leave a quarter of the frames.
+"""Convolutional subsampling: strided convolutions that leave a quarter or half of the frames.
 
 C channels   G bands that are left
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transduce.nn.linear import linear
 
-FACTOR = 4
+Frames = TypeVar("Frames", int, Tensor, NDArray[np.int64])
+
 REACH = 7  # receptive field in frames: two convolutions of 3, the second over every other frame
 
 
+def count_states(frames: Frames, factor: int = 4) -> Frames:
+    """The number of output frames: ⌊(⌊(T − 1)/2⌋ − 1)/2⌋, or ⌊(T − 1)/2⌋ − 2 with a factor of 2;
+    none for fewer than 7."""
+    once = (frames - 1) // 2
+    states = (once - 1) // 2 if factor == 4 else once - 2
+    return states * (states > 0)
+
+
 class Subsampling(nn.Module):
-    """Two 3 × 3 convolutions with stride 2 and ReLU, then a linear layer to the model's width.
+    """Two 3 × 3 convolutions with ReLU, then a linear layer to the model's width.
 
     One output frame for four input frames: Dong et al. 2018,
-    https://ieeexplore.ieee.org/document/8462506; as in Gulati et al. 2020. The convolutions are not
-    padded: output frame t sees input frames 4t … 4t + 6, no frame sees beyond the end, and so
-    padding cannot leak into real frames.
+    https://ieeexplore.ieee.org/document/8462506; as in Gulati et al. 2020. Both have stride 2; for
+    a factor of 2, the second goes along every frame. They are not padded: output frame t sees input
+    frames 4t … 4t + 6, or 2t … 2t + 6, no frame sees beyond the end, and so padding cannot leak
+    into real frames.
 
     Args:
         bands: number of mel bands of the input; at least 7.
         width: width of the output.
         channels: of the convolutions; by default as many as the width.
+        factor: 4, or 2 for recordings with more tokens than a quarter of their frames.
     """
 
-    factor = FACTOR
     centred = False
 
-    def __init__(self, bands: int, width: int, channels: int | None = None) -> None:
+    def __init__(
+        self, bands: int, width: int, channels: int | None = None, factor: int = 4
+    ) -> None:
         super().__init__()
+        if factor not in (2, 4):
+            raise ValueError(f"The factor of subsampling must be 2 or 4, not {factor}.")
         if bands < REACH:
             raise ValueError(f"Two convolutions of 3 need at least {REACH} bands, not {bands}.")
         channels = width if channels is None else channels
         self.first = nn.Conv2d(1, channels, 3, stride=2)
-        self.second = nn.Conv2d(channels, channels, 3, stride=2)
-        self.projection = nn.Linear(channels * _left(bands), width)
+        self.factor = factor
+        self.second = nn.Conv2d(channels, channels, 3, stride=(factor // 2, 2))
+        self.projection = nn.Linear(channels * count_states(bands), width)
 
-    @staticmethod
-    def count_frames(frames_B: Tensor) -> Tensor:
-        """The number of output frames: ⌊(⌊(T − 1)/2⌋ − 1)/2⌋, none for fewer than 7."""
-        return (((frames_B - 1) // 2 - 1) // 2).clamp(min=0)
+    def count_frames(self, frames_B: Tensor) -> Tensor:
+        """The number of output frames."""
+        return count_states(frames_B, self.factor)
 
     def forward(self, mel_BTM: Tensor, frames_B: Tensor) -> tuple[Tensor, Tensor]:
         """Features [B, T, M] to vectors [B, S, D] and lengths_B; S is at least 1."""
@@ -62,24 +80,20 @@ class Subsampling(nn.Module):
         """The same with all rows one below the other, padded to one of few sizes.
 
         cuDNN plans a convolution for every new size, and hardly two batches of audio have the same
-        size. A row begins at a multiple of four frames, so that its output begins with it; output
+        size. A row begins at a multiple of the factor, so that its output begins with it; output
         frames that would see the next row's first frames lie beyond its end.
         """
         B, T, M = mel_BTM.shape
-        each = FACTOR * -(-T // FACTOR)
+        each = self.factor * -(-T // self.factor)
         image_TM = F.pad(mel_BTM, (0, 0, 0, each - T)).view(B * each, M)
-        beyond = few_sizes(B * each) - B * each + FACTOR
+        beyond = few_sizes(B * each) - B * each + REACH - 1
         x_1CSG = self._convolve(F.pad(image_TM, (0, 0, 0, beyond)).unsqueeze(0))
         _, C, _, G = x_1CSG.shape
-        x_CBSG = x_1CSG[0, :, : B * each // FACTOR].view(C, B, -1, G)
-        return x_CBSG[:, :, : _left(T)].transpose(0, 1)
+        x_CBSG = x_1CSG[0, :, : B * each // self.factor].view(C, B, -1, G)
+        return x_CBSG[:, :, : count_states(T, self.factor)].transpose(0, 1)
 
 
 def few_sizes(size: int) -> int:
     """Round up to one of 16 sizes between any two powers of two, all multiples of 64."""
     step = max(64, 1 << max(size.bit_length() - 5, 0))
     return step * -(-size // step)
-
-
-def _left(length: int) -> int:
-    return ((length - 1) // 2 - 1) // 2

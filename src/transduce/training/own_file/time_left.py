@@ -160,6 +160,7 @@ class FurtherRuns:
         folders = [str(one.folder) for one in teachers]
         teacher = {"model": folders, "weight": TEACHER_WEIGHT}
         made["train"] |= {"teacher": teacher, "r_drop": 0.0, "cr_ctc": None}
+        made["train"]["guided_attention"] = 0.0
         try:
             return self.train(DISTILLED, f"One model learns from the {len(teachers)}", made)
         except TransduceError as error:

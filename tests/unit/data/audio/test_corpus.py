@@ -316,14 +316,6 @@ def test_long_texts_are_skipped_as_long_sounds_are(three: Path) -> None:
     )
 
 
-def test_more_said_than_ctc_has_states_for(three: Path) -> None:
-    states = encoded(three)[0].lengths[0] // 4
-    texts = ["a" * int(states[0]), "a" * (int(states[1]) + 1), "b"]
-    names = ["sounds/a.wav", "sounds/b.flac", "sounds/c.wav"]
-    write(three, dict(zip(names, texts, strict=True)))
-    assert encoded(three)[0].too_fast() == 1
-
-
 def test_a_manifest_that_points_nowhere(tmp_path: Path) -> None:
     write(tmp_path, {"gone.wav": "abc", "lost.wav": "de"})
     with pytest.raises(

@@ -287,6 +287,32 @@ def test_of_many_recordings_that_cannot_be_read_a_few_are_named(tmp_path: Path) 
     assert len(finding.examples) == 5
 
 
+def test_recordings_that_are_too_short_for_ctc(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    texts = [*["abcde"] * 9, "abccde"]  # half a second, 12 states; and 0.3 seconds, 6 states
+    for number in range(10):
+        wave = np.random.default_rng(number).normal(0, 0.1, 2000 if number < 9 else 1200)
+        soundfile.write(tmp_path / f"{number}.wav", wave, 4000)
+    rows = "".join(f"{number}.wav\t{text}\n" for number, text in enumerate(texts))
+    (tmp_path / "all.tsv").write_text(f"path\ttext\n{rows}", "utf-8")
+    corpus = {"file": "all.tsv", "audio": "path", "target": "text"}
+    data = {"folder": str(tmp_path), "train": corpus, "valid": corpus, "tokens": CHARACTERS}
+    audio = {"sample_rate": 4000, "mel_bands": 16}
+
+    def found(weight: float, **more: object) -> list[Finding]:
+        given = {"data": data, "audio": audio | more, "model": {"ctc_weight": weight}}
+        given["model"] |= {"tie_embeddings": "none"}  # type: ignore[operator]
+        diagnosis = examine(Recipe.model_validate(given))
+        return [one for one in diagnosis.findings if one.what.startswith("train: 1 pair too short")]
+
+    (finding,) = found(0.3)
+    assert (finding.severity, finding.count) == ("warning", 1)
+    assert "(10.0%)" in finding.what
+    assert [one.split(":")[1] for one in finding.examples] == ["11"]
+    assert "audio.subsampling=2 leaves 0 of them" in finding.remedy
+    assert found(0.0) == found(0.3, subsampling=2) == []
+
+
 def test_short_sentences_of_other_lengths_are_usual() -> None:
     """Who? → Qui est-ce ? and the like: as lengths vary when each word is translated by itself."""
     random = np.random.default_rng(3)

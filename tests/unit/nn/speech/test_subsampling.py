@@ -1,4 +1,4 @@
-"""A quarter of the frames, each of a known stretch, and nothing of the padding."""
+"""A quarter or half of the frames, each of a known stretch, and nothing of the padding."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transduce.nn.speech.subsampling import FACTOR, REACH, Subsampling, few_sizes
+from transduce.nn.speech.subsampling import REACH, Subsampling, few_sizes
 
 BANDS, WIDTH = 20, 6
 
 
-def subsampling() -> Subsampling:
+def subsampling(factor: int = 4) -> Subsampling:
     torch.manual_seed(0)
-    return Subsampling(BANDS, WIDTH, channels=3).double()
+    return Subsampling(BANDS, WIDTH, channels=3, factor=factor).double()
 
 
-def test_it_reads_as_the_formula() -> None:
-    part = subsampling()
+@pytest.mark.parametrize(("factor", "states"), [(4, [5, 4]), (2, [10, 7])])
+def test_it_reads_as_the_formula(factor: int, states: list[int]) -> None:
+    part = subsampling(factor)
     mel_BTM = torch.randn(2, 25, BANDS, dtype=torch.float64)
     made_BSD, lengths_B = part(mel_BTM, torch.tensor([25, 19]))
     S = made_BSD.shape[1]
-    assert S == 5
-    assert lengths_B.tolist() == [5, 4]
+    assert states[0] == S
+    assert lengths_B.tolist() == states
 
-    def convolve(x: torch.Tensor, layer: torch.nn.Conv2d) -> torch.Tensor:
+    def convolve(x: torch.Tensor, layer: torch.nn.Conv2d, stride: int) -> torch.Tensor:
         """By loops over what is made: channel, time, frequency."""
         T, G = x.shape[1:]
-        out = x.new_zeros(layer.out_channels, (T - 3) // 2 + 1, (G - 3) // 2 + 1)
+        out = x.new_zeros(layer.out_channels, (T - 3) // stride + 1, (G - 3) // 2 + 1)
         assert layer.bias is not None
         for c in range(out.shape[0]):
             for t in range(out.shape[1]):
                 for g in range(out.shape[2]):
-                    patch = x[:, 2 * t : 2 * t + 3, 2 * g : 2 * g + 3]
+                    patch = x[:, stride * t : stride * t + 3, 2 * g : 2 * g + 3]
                     out[c, t, g] = (patch * layer.weight[c]).sum() + layer.bias[c]
         return out.clamp(min=0)
 
-    hidden_CSG = convolve(convolve(mel_BTM[0][None], part.first), part.second)
+    hidden_CSG = convolve(convolve(mel_BTM[0][None], part.first, 2), part.second, factor // 2)
     for t in range(S):
         expected_D = F.linear(
             hidden_CSG[:, t].flatten(), part.projection.weight, part.projection.bias
@@ -44,17 +45,19 @@ def test_it_reads_as_the_formula() -> None:
         torch.testing.assert_close(made_BSD[0, t], expected_D)
 
 
+@pytest.mark.parametrize("factor", [4, 2])
 @pytest.mark.parametrize("frames", range(0, 40))
-def test_lengths_are_those_of_the_convolutions(frames: int) -> None:
-    made_BSD, lengths_B = subsampling()(
+def test_lengths_are_those_of_the_convolutions(frames: int, factor: int) -> None:
+    made_BSD, lengths_B = subsampling(factor)(
         torch.randn(1, frames, BANDS, dtype=torch.float64), torch.tensor([frames])
     )
     assert lengths_B.item() == (0 if frames < REACH else made_BSD.shape[1])
     assert made_BSD.shape[1] >= 1
 
 
-def test_padding_never_leaks() -> None:
-    part = subsampling()
+@pytest.mark.parametrize("factor", [4, 2])
+def test_padding_never_leaks(factor: int) -> None:
+    part = subsampling(factor)
     frames_B = torch.tensor([40, 7, 8, 13, 6, 31])
     mel_BTM = torch.randn(len(frames_B), 40, BANDS, dtype=torch.float64)
     for b, frames in enumerate(frames_B):
@@ -66,13 +69,14 @@ def test_padding_never_leaks() -> None:
         torch.testing.assert_close(together_BSD[b, :S], alone_1SD[0, :S])
 
 
-def test_a_frame_sees_what_it_should() -> None:
+@pytest.mark.parametrize("factor", [4, 2])
+def test_a_frame_sees_what_it_should(factor: int) -> None:
     mel_BTM = torch.randn(1, 40, BANDS, dtype=torch.float64, requires_grad=True)
-    made_BSD, _ = subsampling()(mel_BTM, torch.tensor([40]))
+    made_BSD, _ = subsampling(factor)(mel_BTM, torch.tensor([40]))
     for t in range(made_BSD.shape[1]):
         (gradient,) = torch.autograd.grad(made_BSD[0, t].sum(), mel_BTM, retain_graph=True)
         seen = gradient[0].any(dim=-1).nonzero().flatten().tolist()
-        assert seen == list(range(FACTOR * t, FACTOR * t + REACH))
+        assert seen == list(range(factor * t, factor * t + REACH))
 
 
 def test_too_few_bands_are_reported() -> None:
@@ -80,10 +84,11 @@ def test_too_few_bands_are_reported() -> None:
         Subsampling(6, 4)
 
 
+@pytest.mark.parametrize("factor", [4, 2])
 @pytest.mark.parametrize("frames", [7, 8, 9, 10, 37, 64])
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_rows_as_one_image_are_rows_by_themselves(frames: int, rows: int) -> None:
-    part, mel_BTM = subsampling(), torch.randn(rows, frames, BANDS, dtype=torch.float64)
+def test_rows_as_one_image_are_rows_by_themselves(frames: int, rows: int, factor: int) -> None:
+    part, mel_BTM = subsampling(factor), torch.randn(rows, frames, BANDS, dtype=torch.float64)
     torch.testing.assert_close(part._as_one_image(mel_BTM), part._convolve(mel_BTM))
 
 
