@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,5 +166,6 @@ def _read(
     if not usable:
         raise DataError(f"{key} is {name}, of which no file can be used: {reasons[0]}")
     left = f"; {len(reasons):,} cannot be used ({reasons[0]})" if reasons else ""
-    print_line(f"{Path(name).name}: {len(usable):,} files of {key}{left}.")
+    noun = "file" if len(usable) == 1 else "files"
+    print_line(f"{key}: {len(usable):,} {noun} of {name}{left}.")
     return usable
