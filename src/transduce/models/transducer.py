@@ -142,16 +142,20 @@ class SpeechTransducer(SpeechNetwork):
                 for start in range(0, len(target_BT), at_once)
             ]
             nll_B, correct_B = (torch.cat(part) for part in zip(*parts, strict=True))
+        # Rows without samples fill up a batch: nothing is learned from them.
+        there_B = lengths_B.to(nll_B.device, non_blocking=True) > 0
+        nll_B = nll_B.where(there_B, 0.0)
         total, nll = nll_B.sum(), nll_B.detach().sum()
-        tokens = (labels_B + 1).sum()
+        tokens, correct = (x_B.where(there_B, 0).sum() for x_B in (labels_B + 1, correct_B))
         if self.ctc is not None:
             if transcript_BT is None or transcript_lengths_B is None:
                 transcript_BT, transcript_lengths_B = wanted_BU, labels_B.cpu()
+            said_B = memory.lengths_B.where(lengths_B > 0, 0)
             ctc = ctc_loss(
-                self.ctc_logits(memory), memory.lengths_B, transcript_BT, transcript_lengths_B, PAD
+                self.ctc_logits(memory), said_B, transcript_BT, transcript_lengths_B, PAD
             )
             total = (1 - self.ctc_weight) * total + self.ctc_weight * ctc.total
-        return Loss(total, nll, correct_B.sum(), tokens)
+        return Loss(total, nll, correct, tokens)
 
     def _lattice_loss(
         self,
@@ -186,4 +190,4 @@ class SpeechTransducer(SpeechNetwork):
 
 def _labels(target_BT: Tensor) -> tuple[Tensor, Tensor]:
     """The labels of targets (BEGIN … END, padded), and how many there are."""
-    return target_BT[:, 1:-1], (target_BT != PAD).sum(dim=1) - 2
+    return target_BT[:, 1:-1], ((target_BT != PAD).sum(dim=1) - 2).clamp(min=0)

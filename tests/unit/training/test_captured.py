@@ -16,14 +16,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tiny_sounds import ENCODERS, audio_network, noise
+from tiny_sounds import ENCODERS, audio_network, audio_recipe, noise
 from transduce import recipe
 from transduce.adapters.network import AdaptedNetwork, adaptable
 from transduce.data.batches.batch import Batch, collate, round_up
 from transduce.data.tokens.tokenizer import PAD
 from transduce.memory import out_of_memory
 from transduce.models import RecurrentLanguageModel, TrainableNetwork
-from transduce.models.build import Vocabulary, build, build_label_network
+from transduce.models.build import Vocabulary, build, build_label_network, build_transducer
+from transduce.models.speech import SpeechNetwork
 from transduce.models.trainable import NO_SPEECH_LOSSES, SpeechLosses
 from transduce.nn import chunks, masks, torch_private
 from transduce.nn.conformer import MaskedBatchNorm
@@ -227,7 +228,27 @@ def test_rows_that_fill_up_a_batch_of_speech_teach_nothing(
     losses: SpeechLosses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of no samples have one state each, of which CTC must not learn that nothing is said."""
-    network = audio_network("audio.mel_bands=8").double().train()
+    assert_filled_rows_teach_nothing(audio_network("audio.mel_bands=8"), monkeypatch, losses)
+
+
+def test_nor_do_they_teach_a_transducer(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = audio_recipe(
+        "audio.mel_bands=8",
+        "model.transducer={}",
+        "model.decoder={kind: recurrent, attention: none}",
+    )
+    assert given.audio is not None
+    torch.manual_seed(1)
+    network = build_transducer(given.model, given.audio, Vocabulary(9, 9))
+    assert_filled_rows_teach_nothing(network, monkeypatch)
+
+
+def assert_filled_rows_teach_nothing(
+    network: SpeechNetwork,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: SpeechLosses = NO_SPEECH_LOSSES,
+) -> None:
+    network = network.double().train()
     network.front.augment = None
     batch = sounds((0.3, 0.2, 0.25, *[0.2] * 14))
     expected = learned(network, batch, losses=losses)
