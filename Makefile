@@ -31,7 +31,7 @@ library:  ## build the C library into src/, for a checkout that is used by PYTHO
 	@$(CMAKE) --build build/library --parallel
 	@$(CMAKE) --install build/library --prefix src
 
-wasm: $(READY)  ## build the C library for browsers; needs clang, lld and wasi-libc
+wasm: $(READY)  ## build the C library for browsers; needs pip install ziglang==0.13.0
 	@$(BIN)/python tools/make_wasm.py
 
 wheel: $(READY)  ## wheels for x86-64 and ARM in dist/; the other one needs a cross compiler

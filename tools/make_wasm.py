@@ -1,8 +1,9 @@
 """Build the C library for browsers: python tools/make_wasm.py [--check]
 
-Compiles src/transduce/runtime/c with clang to src/transduce/web/runtime/transduce.wasm, and writes
-the structures that JavaScript shares with it to structures.js beside it. Needs clang, lld and
-wasi-libc (on Debian: apt install clang lld wasi-libc libclang-rt-14-dev-wasm32). With --check
+Compiles src/transduce/runtime/c to src/transduce/web/runtime: transduce.wasm for every browser with
+SIMD, transduce-relaxed.wasm for those with relaxed SIMD, which is faster; and writes the structures
+that JavaScript shares with them to structures.js beside them. The compiler is clang as in the
+package ziglang (pip install ziglang==0.13.0), which is the same on every machine. With --check
 nothing is written; exit status 1 says that the files are not what the source gives.
 """
 
@@ -25,11 +26,14 @@ from transduce.runtime import structures  # noqa: E402
 
 C = ROOT / "src/transduce/runtime/c"
 WEB = ROOT / "src/transduce/web/runtime"
-WASM, SOURCES, STRUCTURES = WEB / "transduce.wasm", WEB / "transduce.sources", WEB / "structures.js"
+SOURCES, STRUCTURES = WEB / "transduce.sources", WEB / "structures.js"
+COMPILER = "0.13.0"  # the version of ziglang
+SIMD = "generic+simd128+bulk_memory"
+CPUS = {"transduce.wasm": SIMD, "transduce-relaxed.wasm": f"{SIMD}+relaxed_simd"}
 FILES = ("products", "parts", "stack", "recurrent", "best", "slots", "threads")
 FLAGS = (
-    *("--target=wasm32-wasi", "-O3", "-msimd128", "-mbulk-memory", "-std=gnu11"),
-    *("-fno-math-errno", "-fno-trapping-math", "-DVARIANT=web", "-nostartfiles"),
+    *("--target=wasm32-wasi", "-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"),
+    *("-DVARIANT=web", "-mexec-model=reactor", "-fno-sanitize=undefined"),
 )
 FUNCTIONS = (
     *("multiply", "product_workspace", "normalise", "attend", "rotate", "activate", "softmax"),
@@ -38,6 +42,7 @@ FUNCTIONS = (
     *("layout", "layout_length", "recurrent_layout", "recurrent_layout_length"),
     *("slots_layout", "slots_layout_length"),
 )
+COMMAND = (sys.executable, "-m", "ziglang")
 TYPES: dict[Any, str] = {
     ctypes.c_int32: "i32",
     ctypes.c_int64: "i64",
@@ -48,20 +53,30 @@ TYPES: dict[Any, str] = {
 
 def digest() -> str:
     """Of all that decides the file: sources, flags and exports."""
-    made = hashlib.sha256(repr((FLAGS, FUNCTIONS, FILES)).encode())
+    made = hashlib.sha256(repr((FLAGS, FUNCTIONS, FILES, CPUS, COMPILER)).encode())
     for path in sorted(C.iterdir()):
         made.update(path.name.encode() + path.read_bytes())
     return made.hexdigest()
 
 
-def compiled() -> bytes:
-    exports = [f"--export={name}_web" for name in FUNCTIONS]
+def compiler_version() -> str:
+    """The version of the compiler that is installed; empty where there is none."""
+    found = subprocess.run([*COMMAND, "version"], capture_output=True, text=True)
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+def compiled(name: str) -> bytes:
+    """One of the files, built anew."""
+    exports = [f"--export={one}_web" for one in FUNCTIONS]
     link = ["--no-entry", "--gc-sections", "--strip-all", "--export=malloc", "--export=free"]
+    linked = [f"-Wl,{one}" for one in (*link, *exports)]
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder, "transduce.wasm")
-        sources = [str(C / f"{name}.c") for name in FILES]
-        linked = ",".join(["-Wl", *link, *exports])
-        subprocess.run(["clang", *FLAGS, linked, *sources, "-o", str(made)], check=True)
+        made = Path(folder, name)
+        sources = [str(C / f"{one}.c") for one in FILES]
+        cpu = f"-mcpu={CPUS[name]}"
+        subprocess.run(
+            [*COMMAND, "cc", *FLAGS, cpu, *linked, *sources, "-o", str(made)], check=True
+        )
         return made.read_bytes()
 
 
@@ -89,14 +104,15 @@ def main() -> int:
     made = {STRUCTURES: structures_js().encode()}
     if parser.parse_args().check:
         old = [path.name for path, text in made.items() if path.read_bytes() != text]
-        if SOURCES.read_text().split()[0] != digest():
-            old.append(WASM.name)
+        if SOURCES.read_text().strip() != digest():
+            old += CPUS
         if old:
             print(f"{', '.join(old)}: not what the source gives; run make wasm")
         return 1 if old else 0
-    made[WASM] = compiled()
-    version = subprocess.run(["clang", "--version"], capture_output=True, text=True, check=True)
-    made[SOURCES] = f"{digest()}\n{version.stdout.splitlines()[0]}\n".encode()
+    if (found := compiler_version()) != COMPILER:
+        sys.exit(f"ziglang is {found or 'not installed'}: pip install ziglang=={COMPILER}")
+    made |= {WEB / name: compiled(name) for name in CPUS}
+    made[SOURCES] = f"{digest()}\n".encode()
     for path, data in made.items():
         path.write_bytes(data)
         print(f"{path.relative_to(ROOT)}: {len(data):,} bytes")

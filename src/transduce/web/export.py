@@ -30,7 +30,8 @@ FORMAT = "transduce web 1"
 METADATA = "transduce_web"
 HERE = Path(__file__).parent
 RUNTIME, PAGE = HERE / "runtime", HERE / "page"
-WASM, MODEL, PAGE_NAME = "transduce.wasm", "model.bin", "model.html"
+WASM, RELAXED = "transduce.wasm", "transduce-relaxed.wasm"
+MODEL, PAGE_NAME = "model.bin", "model.html"
 #: The modules of the runtime, each after those that it uses.
 MODULES = ("structures", "wasm", "weights", "networks", "search", "tokens", "model", "look")
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra")
@@ -122,6 +123,7 @@ def page(model: Model, name: str, model_file: bytes) -> str:
     }
     blocks = {
         "model": base64.b64encode(model_file).decode("ascii"),
+        "relaxed": base64.b64encode((RUNTIME / RELAXED).read_bytes()).decode("ascii"),
         "wasm": base64.b64encode((RUNTIME / WASM).read_bytes()).decode("ascii"),
         "worker": worker_script(),
     }

@@ -89,25 +89,103 @@ INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *to
 }
 #endif
 
-#if defined(__wasm_simd128__)
-/* Levels become 16 bits wide; one instruction multiplies eight pairs and adds them two by two. The
- * two halves of an output's sum stay apart until the end. */
+#if defined(__wasm_relaxed_simd__)
+/* One instruction for four products of each of four outputs. Of the levels of the inputs it is sure
+ * to take seven bits, without a sign; ARM takes all eight, with one. */
+INLINE void relaxed_signed(const uint8_t *levels, const int8_t *weights, int32_t depth,
+                           const int rows, int32_t *sums) {
+    v128_t sum[MAX_ROWS][4];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_i32x4_const_splat(0);
+    for (int32_t k = 0; k < depth; k += 4) {
+        v128_t w[4];
+        UNROLL for (int v = 0; v < 4; v++) w[v] = wasm_v128_load(weights + k * BLOCK + 16 * v);
+        UNROLL for (int r = 0; r < rows; r++) {
+            const v128_t x = wasm_v128_load32_splat(levels + r * depth + k);
+            UNROLL for (int v = 0; v < 4; v++)
+                sum[r][v] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(w[v], x, sum[r][v]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < 4; v++) wasm_v128_store(sums + r * BLOCK + 4 * v, sum[r][v]);
+}
+
+/* A level is 2 h + l: h, shifted by 64, has seven bits, and l one. */
+INLINE void relaxed_split(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                          int32_t depth, const int rows, int32_t *sums) {
+    UNROLL for (int half = 0; half < 2; half++) { /* of a block: the sums of all do not fit */
+        v128_t high[MAX_ROWS][2], low[MAX_ROWS][2];
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < 2; v++) high[r][v] = low[r][v] = wasm_i32x4_const_splat(0);
+        for (int32_t k = 0; k < depth; k += 4) {
+            const int8_t *place = weights + k * BLOCK + half * 32;
+            const v128_t w[2] = {wasm_v128_load(place), wasm_v128_load(place + 16)};
+            UNROLL for (int r = 0; r < rows; r++) {
+                const v128_t x = wasm_v128_load32_splat(levels + r * depth + k);
+                const v128_t h = wasm_i8x16_add(wasm_i8x16_shr(x, 1), wasm_i8x16_const_splat(64));
+                const v128_t l = wasm_v128_and(x, wasm_i8x16_const_splat(1));
+                UNROLL for (int v = 0; v < 2; v++) {
+                    high[r][v] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(w[v], h, high[r][v]);
+                    low[r][v] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(w[v], l, low[r][v]);
+                }
+            }
+        }
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < 2; v++) {
+                const int at = half * 8 + 4 * v;
+                const v128_t shift = wasm_i32x4_shl(wasm_v128_load(totals + at), 7);
+                const v128_t both = wasm_i32x4_add(wasm_i32x4_shl(high[r][v], 1), low[r][v]);
+                wasm_v128_store(sums + r * BLOCK + at, wasm_i32x4_sub(both, shift));
+            }
+    }
+}
+
+/* Whether the instruction takes eight bits with a sign here. */
+static int dots_are_signed(void) {
+    static int known = -1;
+    if (known < 0) {
+        volatile int8_t one = 1, minus = -127;
+        const v128_t found = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(
+            wasm_i8x16_splat(one), wasm_i8x16_splat(minus), wasm_i32x4_const_splat(0));
+        known = wasm_i32x4_all_true(wasm_i32x4_eq(found, wasm_i32x4_const_splat(-4 * 127)));
+    }
+    return known;
+}
+
+INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                    int64_t depth, const int rows, const int blocks, int32_t *sums) {
+    (void)blocks;
+    if (dots_are_signed())
+        relaxed_signed(levels, weights, (int32_t)depth, rows, sums);
+    else
+        relaxed_split(levels, weights, totals, (int32_t)depth, rows, sums);
+}
+#elif defined(__wasm_simd128__)
+/* Two products of at most 127 * 127 fit into 16 bits, then they are added two by two. */
 INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                     int64_t depth, const int rows, const int blocks, int32_t *sums) {
     (void)totals, (void)blocks;
     UNROLL for (int half = 0; half < 2; half++) { /* of a block: the sums of all do not fit */
         v128_t sum[MAX_ROWS][4];
         UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_i32x4_const(0, 0, 0, 0);
-        for (int32_t k = 0; k < (int32_t)depth; k += 4) {
-            const int8_t *place = weights + k * BLOCK + half * 32;
-            v128_t w[4];
-            UNROLL for (int v = 0; v < 4; v++) w[v] = wasm_i16x8_load8x8(place + 8 * v);
+            UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_i32x4_const_splat(0);
+        for (int32_t k = 0; k < (int32_t)depth; k += 8) {
+            const int8_t *place = weights + k * BLOCK + half * 32, *next = place + 4 * BLOCK;
+            const v128_t w[2] = {wasm_v128_load(place), wasm_v128_load(place + 16)};
+            const v128_t u[2] = {wasm_v128_load(next), wasm_v128_load(next + 16)};
             UNROLL for (int r = 0; r < rows; r++) {
-                const v128_t x =
-                    wasm_i16x8_extend_low_i8x16(wasm_v128_load32_splat(levels + r * (int32_t)depth + k));
-                UNROLL for (int v = 0; v < 4; v++)
-                    sum[r][v] = wasm_i32x4_add(sum[r][v], wasm_i32x4_dot_i16x8(w[v], x));
+                const uint8_t *at = levels + r * (int32_t)depth + k;
+                const v128_t x = wasm_v128_load32_splat(at), y = wasm_v128_load32_splat(at + 4);
+                UNROLL for (int v = 0; v < 2; v++) {
+                    const v128_t first = wasm_i16x8_add(wasm_i16x8_extmul_low_i8x16(w[v], x),
+                                                        wasm_i16x8_extmul_low_i8x16(u[v], y));
+                    const v128_t second = wasm_i16x8_add(wasm_i16x8_extmul_high_i8x16(w[v], x),
+                                                         wasm_i16x8_extmul_high_i8x16(u[v], y));
+                    sum[r][2 * v] =
+                        wasm_i32x4_add(sum[r][2 * v], wasm_i32x4_extadd_pairwise_i16x8(first));
+                    sum[r][2 * v + 1] =
+                        wasm_i32x4_add(sum[r][2 * v + 1], wasm_i32x4_extadd_pairwise_i16x8(second));
+                }
             }
         }
         UNROLL for (int r = 0; r < rows; r++)
@@ -222,7 +300,8 @@ INLINE void float32(const float *x, const float *weights, int64_t depth, const i
             if (rows == 1) __builtin_prefetch(place + AHEAD / 4);
             UNROLL for (int v = 0; v < VECTORS; v++) w[v] = load(place + v * LANES);
             UNROLL for (int r = 0; r < rows; r++)
-                UNROLL for (int v = 0; v < VECTORS; v++) sum[r][b][v] += x[r * depth + k] * w[v];
+                UNROLL for (int v = 0; v < VECTORS; v++)
+                    sum[r][b][v] = multiply_add(x[r * depth + k], w[v], sum[r][b][v]);
         }
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int b = 0; b < blocks; b++)

@@ -15,6 +15,8 @@
 #define LANES 4
 #if defined(__ARM_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
 #endif
 #endif
 
@@ -30,6 +32,15 @@ static inline Vector load(const float *x) {
 static inline void store(float *x, Vector v) { memcpy(x, &v, sizeof v); }
 
 static inline Vector all(float x) { return x - (Vector){0}; }
+
+/* a w + b, rounded once where the CPU has an instruction for it. */
+static inline Vector multiply_add(float a, Vector w, Vector b) {
+#if defined(__wasm_relaxed_simd__)
+    return (Vector)wasm_f32x4_relaxed_madd((v128_t)all(a), (v128_t)w, (v128_t)b);
+#else
+    return a * w + b;
+#endif
+}
 
 /* The rest of an array that does not fill a whole vector. */
 static inline Vector load_some(const float *x, int64_t count, float fill) {

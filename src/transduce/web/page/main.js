@@ -83,7 +83,7 @@ class WebPage {
 
   async open() {
     const began = performance.now();
-    this.engine = new Engine(bytesOf("model"), bytesOf("wasm"), document.getElementById("worker").textContent);
+    this.engine = new Engine(bytesOf("model"), [bytesOf("relaxed"), bytesOf("wasm")], document.getElementById("worker").textContent);
     await this.engine.loaded;
     this.how.textContent = `Ready after ${seconds((performance.now() - began) / 1000)}.`;
     await this.run();

@@ -38,7 +38,8 @@ export interface Step {
 }
 
 export class Model {
-  static create(bytes: ArrayBuffer, wasm: ArrayBuffer): Promise<Model>;
+  /** wasm: files of the runtime, the fastest first. */
+  static create(bytes: ArrayBuffer, wasm: ArrayBuffer[]): Promise<Model>;
   readonly card: { name: string; task: string };
   run(text: string, options?: Options, onStep?: ((step: number) => boolean | void) | null): Output;
   /** Attention and alternatives at each token of an output, given its ids. */

@@ -20,7 +20,8 @@ export class Model {
     this.target = target ? new Tokens(target.file, target.form) : this.source;
   }
 
-  /** The model of a file. bytes: an ArrayBuffer with it; wasm: one with the runtime. */
+  /** The model of a file. bytes: an ArrayBuffer with it; wasm: those with the runtime, the fastest
+   * first. */
   static async create(bytes, wasm) {
     const file = new ModelFile(bytes);
     const { format, network } = file.description;

@@ -48,17 +48,19 @@ export class Runtime {
     }
   }
 
-  static async create(bytes) {
-    let module;
-    try {
-      module = await WebAssembly.compile(bytes);
-    } catch (error) {
+  /** The first of some files of the library that this browser can run. */
+  static async create(files) {
+    const file = files.find((one) => WebAssembly.validate(one));
+    if (!file) {
       throw new Error(
         "This browser cannot run the model: it needs WebAssembly with SIMD " +
-          `(Chrome 91, Firefox 89, Safari 16.4 or later). ${error.message}`,
+          "(Chrome 91, Firefox 89, Safari 16.4 or later).",
       );
     }
-    return new Runtime(await WebAssembly.instantiate(module, {}));
+    // The allocator asks for random numbers, and is content with zeros.
+    const asked = { wasi_snapshot_preview1: { random_get: () => 0 } };
+    const { instance } = await WebAssembly.instantiate(file, asked);
+    return new Runtime(instance);
   }
 
   get buffer() {
