@@ -131,14 +131,9 @@ def test_the_examples_of_the_page_run(
     commands = re.findall(r"^transduce (.*)$", page, re.MULTILINE)
     assert (len(python), len(commands)) == (8, 7)
     model.save(tmp_path / "runs" / "demo")
-    (tmp_path / "words.txt").write_text("knight
-uncle
-")
-    (tmp_path / "names.txt").write_text("F IY
-N AY T
-")
-    (tmp_path / "terms.tsv").write_text("knight	N AY T
-")
+    (tmp_path / "words.txt").write_text("knight\nuncle\n")
+    (tmp_path / "names.txt").write_text("F IY\nN AY T\n")
+    (tmp_path / "terms.tsv").write_text("knight\tN AY T\n")
     (tmp_path / "asked.jsonl").write_text(re.findall(r"`(\{.*\})`", page)[0] + "\n")
     (tmp_path / "pairs.tsv").write_text("knight\tN AY T\nuncle\tAH NG K AH L\n")
     monkeypatch.chdir(tmp_path)
