@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tiny_models import SOURCES, tiny
+from transduce.interop.quantize import export as quantized
+from transduce.tasks.transduce import load
 from transduce.web.export import model_bytes, page
 from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser
 
@@ -59,9 +61,25 @@ def test_the_page_says_what_python_says(browser: Browser, tmp_path: Path) -> Non
     browser.wait_for(lambda: "greedy" in browser.text("[role=status]"), "greedy search")
     assert browser.run("return document.querySelectorAll('b').length") == 0
     assert browser.errors() == []
-    own = ("chrome:", "chrome-untrusted:", "about:", "blob:")  # the browser's first page, and ours
+    # The first page of the browser has some, and the worker is one of ours.
+    own = ("chrome:", "chrome-untrusted:", "about:", "data:", "blob:")
     asked = [url for url in browser.requests() if not url.startswith(own)]
     assert asked == [place.as_uri()]
+
+
+def test_int8_in_a_browser_is_int8_in_python(browser: Browser, tmp_path: Path) -> None:
+    """A browser with relaxed SIMD has kernels of its own."""
+    model = tiny(banned=True)
+    quantized(model, tmp_path, "int8")
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "int8", model_bytes(model, int8=True)), "utf-8")
+    browser.open(place)
+    browser.wait("return document.documentElement.dataset.ready")
+    for source in SOURCES:
+        [output] = load(tmp_path).run([source])
+        ask(browser, source)
+        wait_for(browser, output.text)
+    assert browser.errors() == []
 
 
 def test_a_run_can_be_stopped(browser: Browser, tmp_path: Path) -> None:
