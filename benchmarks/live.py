@@ -181,13 +181,15 @@ def revisions(transcripts: Sequence[Transcript]) -> int:
     return found
 
 
-def latency_of_files(model: SpeechModel, given: list[tuple[Wave, str]]) -> dict[str, Any]:
+def latency_of_files(
+    model: SpeechModel, given: list[tuple[Wave, str]], **settings: Any
+) -> dict[str, Any]:
     rate, finish, texts = model.recordings.settings.sample_rate, [], []
     for wave, _ in given:
         loud = np.flatnonzero(sounding(wave.astype(np.float32) / np.float32(FULL_SCALE), rate))
         after = len(wave) / rate - ((loud[-1] + 1) * HOP if len(loud) else 0.0)
         began = waited(model.device)
-        texts.append(model(wave, rate=rate))
+        texts.append(model(wave, rate=rate, **settings))
         finish.append(after + waited(model.device) - began)
     scores = error_rates(model, texts, given)
     return {"scores": scores, "finish": percentiles(finish)}

@@ -99,7 +99,7 @@ def measured(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
         "metric": metric,
         "parameters": parameters,
         "recordings": len(given),
-        "file": latency_of_files(model, given)["scores"][metric]["value"],
+        "file": latency_of_files(model, given, **kind.settings)["scores"][metric]["value"],
         "live": found["scores"][metric]["value"],
         "first": found["first"].get("p50"),
         "final": found["final"].get("p50"),
