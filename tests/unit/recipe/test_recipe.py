@@ -378,9 +378,13 @@ def test_attention_that_is_guided_must_be_there() -> None:
 def test_the_recipes_on_the_page_of_speech_are_recipes() -> None:
     page = (Path(__file__).parents[3] / "docs" / "guides" / "speech.md").read_text("utf-8")
     found = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    corpus, manifests, shape, translation, mixture, labels = found
+    corpus, manifests, shape, transducer, translation, mixture, labels = found
     assert read(corpus + shape).model.ctc_weight == 0.3
     assert read(manifests + "  tokens: {both: {level: character}}\n").audio is not None
+    assert read(corpus + transducer).model.transducer is not None
+    lines = [line for line in transducer.splitlines() if "kind: recurrent" not in line]
+    stateless = "\n".join(lines).replace("# decoder:", "decoder:")
+    assert read(corpus + stateless).model.decoder.kind == "convolutional"
     assert read(translation).data.train.transcript == "mboshi"
     several = read(mixture)
     assert several.audio is not None
