@@ -48,5 +48,5 @@ def test_the_command_line(tmp_path: Path, command: Command) -> None:
         (("export", run, "--to", "onnx"), "only models with text sources can be exported"),
     ):
         refused = command(*arguments)
-        assert refused.returncode == 1
+        assert refused.returncode
         assert sentence in refused.stderr
