@@ -107,7 +107,7 @@ def joined(runs: Iterator[tuple[int, int]], pause: int) -> list[tuple[int, int]]
 
 def _runs(there: Mask) -> Iterator[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate(([False], there, [False])).astype(np.int8)))
-    yield from ((int(start), int(end)) for start, end in edges.reshape(-1, 2))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
 # ------------------------------------------------------------------------ properties of sound
