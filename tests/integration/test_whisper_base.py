@@ -11,7 +11,9 @@ import re
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 
 from transduce.interop.imports.registry import import_model
 from transduce.tasks.transduce import load
@@ -78,6 +80,30 @@ def test_known_recordings_word_for_word(model: WhisperModel, name: str) -> None:
     if name == "jfk.flac":  # a pause of a second before "ask not"
         ask = next(word for word in output.words if word.text == "ask")
         assert ask.start == pytest.approx(3.2, abs=0.4) or ask.end == pytest.approx(3.7, abs=0.4)
+
+
+def test_words_are_where_they_are_said(model: WhisperModel) -> None:
+    """Ten seconds of hiss before, five of silence after: the words are where they were."""
+    wave, rate = soundfile.read(RECORDINGS / "mr_quilter.flac", dtype="float32")
+    hiss = 0.03 * np.random.default_rng(1).standard_normal(10 * rate).astype(np.float32)
+    long = np.concatenate([hiss, wave, np.zeros(5 * rate, np.float32)])
+    (plain,) = model.run([wave], rate=rate, times=True, language="en")
+    for vad in (False, True):
+        (output,) = model.run([long], rate=rate, times=True, language="en", vad=vad)
+        assert words(output.text) == words(KNOWN["mr_quilter.flac"])
+        assert output.words[0].start == pytest.approx(10 + plain.words[0].start, abs=0.2)
+        assert output.words[-1].end == pytest.approx(10 + plain.words[-1].end, abs=0.2)
+        assert output.segments[0].start == output.words[0].start
+        assert output.segments[-1].end == output.words[-1].end
+
+
+def test_nothing_is_made_up_where_nobody_speaks(model: WhisperModel) -> None:
+    rate, draw = 16_000, np.random.default_rng(2)
+    t = np.arange(60 * rate) / rate
+    chord = sum(np.sin(2 * np.pi * pitch * t) for pitch in (220, 277, 330)) * np.exp(-3 * (t % 0.5))
+    sounds = [np.zeros(300 * rate), 0.05 * draw.standard_normal(len(t)), 0.1 * chord]
+    outputs = model.run([one.astype(np.float32) for one in sounds], rate=rate, vad=True)
+    assert [output.text for output in outputs] == ["", "", ""]
 
 
 def test_int8_hears_the_same(model: WhisperModel) -> None:
