@@ -261,10 +261,11 @@ def test_plain_numbers_give_what_a_recipe_gives(name: str) -> None:
 # there, what belongs to files of words or to another architecture's source, what needs to know
 # how tokens are spelt, or which are tags.
 ELSEWHERE = {"kind", "preset", "encoder", "decoder", "layer_heads", "cross_heads", "source_end"}
-ELSEWHERE |= {"copying", "tag_positions"}
+ELSEWHERE |= {"copying", "tag_positions", "transducer"}
 OF_AUDIO = {"ctc_weight", "chunk"}
 OF_LABELS = {"pooling", "word_dropout", "ngrams", "characters"}
 OF_WHISPER = {"features", "pad_to", "prompt"}
+OF_FOLDERS = {"recorded_noise", "reverberation"}
 
 
 @pytest.mark.parametrize(
@@ -288,7 +289,7 @@ OF_WHISPER = {"features", "pad_to", "prompt"}
         (
             Conformer,
             (recipe.Model, recipe.ConformerEncoder, recipe.Audio),
-            OF_LABELS | OF_WHISPER | {"window", "hop"},
+            OF_LABELS | OF_WHISPER | OF_FOLDERS | {"window", "hop"},
         ),
     ],
 )
