@@ -258,18 +258,14 @@ def speak(browser: Browser, server: Running) -> None:
     browser.wait("return document.querySelector('#output .utterance.final .stable')")
     assert browser.text("#output .utterance.final .stable")
     assert browser.text("#output .utterance .when").endswith(" s")
-    drawn = browser.run("""
-      const canvas = document.querySelector("canvas.spectrum");
-      const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-      const seen = new Set();
-      for (let i = 0; i < data.length; i += 400) seen.add(data.slice(i, i + 3).join());
-      return seen.size;
-    """)
-    assert drawn > 5
+    assert drawn(browser, "canvas.spectrum")[0] > 5
     assert len(server.engine.live.streams) == 1
     browser.click("#record")
-    browser.wait("return document.querySelector('#views audio')")
+    browser.wait("return document.querySelector('.windows canvas')")
     idle(browser)
+    colours, letters = drawn(browser, ".windows canvas")
+    assert colours > 5
+    assert letters > 20  # the words stand over it
     assert browser.text("#output .utterance .when").endswith(" s")
     assert browser.text("#output .utterance button")
     browser.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
@@ -282,14 +278,58 @@ def speak(browser: Browser, server: Running) -> None:
     assert not server.engine.live.streams
 
 
-def test_a_recording_from_a_file(browser: Browser, server: Running, tmp_path: Path) -> None:
-    opened(browser, server, "speech")
-    path = tmp_path / "noise.wav"
+def drawn(browser: Browser, selector: str) -> tuple[int, int]:
+    """How many colours a spectrogram has, of those that were looked at, and how many dark pixels
+    are above it."""
+    found: tuple[int, int] = browser.run(f"""
+      const canvas = document.querySelector("{selector}");
+      const {{data}} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      const seen = new Set();
+      for (let i = 0; i < data.length; i += 400) seen.add(data.slice(i, i + 3).join());
+      const above = data.subarray(0, 4 * canvas.width * 18);
+      return [seen.size, above.filter((value, i) => i % 4 === 0 && value < 90).length];
+    """)
+    return found
+
+
+def write_noise(path: Path, seconds: float) -> None:
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(4000)
-        file.writeframes(noise(1.5).tobytes())
+        file.writeframes(noise(seconds).tobytes())
+
+
+def test_a_long_recording_is_shown_in_windows(
+    browser: Browser, server: Running, tmp_path: Path
+) -> None:
+    opened(browser, server, "live")
+    longest = model_of(server, "live").recordings.longest
+    path = tmp_path / "long.wav"
+    write_noise(path, 2.5 * longest)
+    browser.type("#audio-file", str(path))
+    browser.wait("return document.querySelector('.windows canvas')")
+    idle(browser)
+    before, after = ".windows button:first-of-type", ".windows button:last-of-type"
+    window = min(10.0, longest)
+    total = f"s of {2.5 * longest:.1f} s"
+    assert browser.text(".windows .note") == f"0.0–{window:.1f} {total}"
+    assert browser.run(f"return document.querySelector('{before}').disabled")
+    browser.click(after)
+    assert browser.text(".windows .note").startswith(f"{window:.1f}–")
+    assert drawn(browser, ".windows canvas")[0] > 5
+    browser.click("#look")  # of the window: the whole would be refused
+    browser.wait("return document.querySelector('#view-audio canvas')")
+    idle(browser)
+    assert browser.text("#problem") == ""
+    assert browser.run("return document.querySelector('#heard audio').duration") > 2 * longest
+    at_ease(browser, server)
+
+
+def test_a_recording_from_a_file(browser: Browser, server: Running, tmp_path: Path) -> None:
+    opened(browser, server, "speech")
+    path = tmp_path / "noise.wav"
+    write_noise(path, 1.5)
     (expected,) = model_of(server, "speech").run([path], times=True)
     browser.type("#audio-file", str(path))
     browser.wait("return document.querySelector('#view-audio canvas')")

@@ -6,8 +6,9 @@ import { History } from "./history.js";
 import { showViews } from "./inside.js";
 import { Output } from "./output.js";
 import { LiveMicrophone } from "./live.js";
-import { Microphone } from "./recording.js";
+import { Microphone, decoded, wav } from "./recording.js";
 import * as server from "./server.js";
+import { SHOWN, Windows } from "./spectrum.js";
 
 const ALTERNATIVES = 8;
 const TASKS = { transduce: "sequence to sequence", classify: "classification", tag: "tagging", continue: "language model" };
@@ -88,6 +89,8 @@ class Page {
     this.output.clear();
     this.attention.clear();
     at("views").replaceChildren();
+    at("heard").replaceChildren();
+    this.windows = null;
     this.leave();
     if (this.heard) URL.revokeObjectURL(this.heard.url);
     this.heard = null;
@@ -221,10 +224,15 @@ class Page {
     const settings = beam && this.generative ? { beam } : {};
     return this.during(async (signal) => {
       const found = this.heard
-        ? await server.lookAtAudio(this.heard.file, this.heard.name, { model: this.model.name, ...settings }, signal)
+        ? await server.lookAtAudio(this.windowFile(), this.heard.name, { model: this.model.name, ...settings }, signal)
         : await server.look({ ...this.asked, ...settings }, signal);
       await this.views(found);
     });
+  }
+
+  /** What is looked into: the recording, or the window that is shown of a long one. */
+  windowFile() {
+    return this.heard.long ? wav(this.windows.part, this.windows.rate) : this.heard.file;
   }
 
   /** Nothing plays on in views that are gone. */
@@ -287,6 +295,7 @@ class Page {
     return this.during(async (signal) => {
       this.pressed(false);
       const { finals, file, length, missing } = await this.live.stop();
+      at("heard").replaceChildren(this.live.spectrum.element); // until all of it is drawn
       this.heard = { file, name: "recording.wav", url: URL.createObjectURL(file) };
       const found = { text: finals.map((one) => one.text).join(" "), words: finals.flatMap((one) => one.words) };
       if (finals.every((one) => one.words.length)) found.utterances = finals.map(({ start, words }) => ({ start, count: words.length }));
@@ -296,7 +305,7 @@ class Page {
         return;
       }
       at("inside").querySelector(".controls").hidden = !this.generative;
-      if (!missing) await this.replay(file, "recording.wav", found, signal, this.live.spectrum.element, length);
+      if (!missing) await this.replay(file, "recording.wav", found, signal);
       else {
         this.output.plain(found.text);
         this.done("recording.wav", found, true);
@@ -323,25 +332,42 @@ class Page {
     });
   }
 
-  /** Words that can be heard again, and the views of the recording; of one that was live and is too
-   * long for them, its spectrogram. */
-  async replay(file, name, output, signal, live = null, length = 0) {
+  /** Words that can be heard again, over the spectrogram, and the views inside the model; of a
+   * recording that is too long for these, in windows. */
+  async replay(file, name, output, signal) {
     const request = { model: this.model.name };
     const player = make("audio", { controls: true, "aria-label": "Recording" });
     player.src = this.heard.url;
     const seek = (second) => {
-      const panel = this.inside?.shared.audio?.[0];
+      const panel = this.heard.long ? null : this.inside?.shared.audio?.[0]; // it plays a window
       if (panel) panel.seek(second);
       const sound = panel?.sound || player;
+      this.windows?.turnTo(second);
       sound.currentTime = second;
       sound.play().catch(() => {}); // it may have been removed meanwhile
     };
     this.output.words(output.words || [], output.text, seek, output.utterances);
     this.done(name, output, true);
     at("output-hint").textContent = output.words?.length ? "Choose a word to hear it." : "";
-    const long = live && length > this.model.seconds;
-    at("views").replaceChildren(player, ...(long ? [live] : []));
-    if (!this.model.look || long) return;
+    at("views").replaceChildren(player);
+    const sound = await decoded(file);
+    signal.throwIfAborted();
+    if (sound) {
+      const longest = this.model.seconds || Infinity; // that the model can look at
+      const length = sound.samples.length / sound.rate;
+      this.heard.long = length > longest;
+      const most = Math.min(SHOWN, longest);
+      this.windows = new Windows(sound.samples, sound.rate, output.words || [], this.heard.long || length > 1.5 * most ? most : length, seek);
+      at("heard").replaceChildren(this.windows.element, ...(this.heard.long ? [player] : []));
+      at("inside").hidden = false;
+      at("inside").querySelector(".controls").hidden = !(this.generative && this.model.look);
+      player.addEventListener("timeupdate", () => this.windows?.turnTo(player.currentTime));
+      if (this.heard.long && this.model.look) {
+        at("views").append(make("p", { class: "note" }, `The views inside the model are of the window that is shown: at most ${longest.toFixed(0)} s.`));
+        return;
+      }
+    }
+    if (!this.model.look) return;
     try {
       await this.views(await server.lookAtAudio(file, name, request, signal));
     } catch (error) {

@@ -44,6 +44,15 @@ export class Microphone {
   }
 }
 
+/** The samples of a file, mono, at RATE; null where the browser does not read its format. */
+export async function decoded(file) {
+  try {
+    return { samples: mixed(await new OfflineAudioContext(1, 1, RATE).decodeAudioData(await file.arrayBuffer())), rate: RATE };
+  } catch {
+    return null;
+  }
+}
+
 /** The mean of all channels. */
 function mixed(sound) {
   const samples = new Float32Array(sound.length);

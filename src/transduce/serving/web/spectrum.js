@@ -1,4 +1,5 @@
-// The spectrogram of sound that arrives, and the words over where they were heard.
+// The spectrogram of sound that arrives, or of a recording in windows, and the words over where they
+// were heard.
 
 import { make, redraws, shade, theme } from "../look/look.js";
 
@@ -6,7 +7,7 @@ const SIZE = 1024; // samples of one spectrum
 const BANDS = 48;
 const LOWEST = 80; // Hz
 const HIGHEST = 7600;
-const SHOWN = 10; // seconds
+export const SHOWN = 10; // seconds
 const WORDS = 22; // pixels above for the words
 const HEIGHT = 110;
 const QUIET = -75; // dB that is drawn as nothing
@@ -48,6 +49,7 @@ export class Spectrum {
   /** The words of a final transcript; those before them are kept as long as they are in sight. */
   show(words) {
     this.words = [...this.words.filter((word) => word.end > this.seconds - SHOWN), ...words];
+    this.draw(); // the last ones come when there is no more sound
   }
 
   draw() {
@@ -65,18 +67,92 @@ export class Spectrum {
     const late = Math.min(columns, ring.width - place); // columns up to the end of the ring
     if (late) context.drawImage(ring, place, 0, late, BANDS, 0, WORDS, late * scale, HEIGHT);
     if (columns > late) context.drawImage(ring, 0, 0, columns - late, BANDS, late * scale, WORDS, (columns - late) * scale, HEIGHT);
-    context.font = "15px ui-sans-serif, system-ui, sans-serif";
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    for (const { text, start, end } of this.words) {
-      context.fillStyle = theme.color("ink");
-      context.fillText(text, x((start + end) / 2), WORDS / 2);
-      context.fillStyle = theme.color("accent");
-      for (const edge of [start, end]) context.fillRect(x(edge), WORDS - 4, 1, HEIGHT + 4);
-    }
+    drawWords(context, this.words, x);
   }
 
   close() { redraws.delete(this.redraw); }
+}
+
+/** The spectrogram of a whole recording, in windows where it is long; a click on it is a `seek`. */
+export class Windows {
+  constructor(samples, rate, words, seconds, seek) {
+    Object.assign(this, { samples, rate, words, seconds });
+    this.length = samples.length / rate;
+    this.count = Math.max(1, Math.ceil(this.length / seconds));
+    this.canvas = make("canvas", { class: "spectrum", width: 1200, height: WORDS + HEIGHT, role: "img", "aria-label": "Spectrogram of the recording, with the words where they were heard" });
+    this.canvas.addEventListener("click", ({ offsetX }) => seek(this.start + (offsetX / this.canvas.clientWidth) * this.shown));
+    this.before = make("button", { type: "button" }, "◀ Earlier");
+    this.after = make("button", { type: "button" }, "Later ▶");
+    this.before.addEventListener("click", () => this.show(this.number - 1));
+    this.after.addEventListener("click", () => this.show(this.number + 1));
+    this.place = make("span", { class: "note" });
+    const controls = make("div", { class: "controls" });
+    controls.append(this.before, this.after, this.place);
+    controls.hidden = this.count === 1;
+    this.element = make("div", { class: "windows" });
+    this.element.append(this.canvas, controls);
+    this.redraw = () => this.draw();
+    redraws.add(this.redraw);
+    this.show(0);
+  }
+
+  get start() { return this.number * this.seconds; }
+
+  /** Seconds of the window. */
+  get shown() { return Math.min(this.seconds, this.length - this.start); }
+
+  /** The samples of the window. */
+  get part() { return this.samples.subarray(Math.floor(this.start * this.rate), Math.floor((this.start + this.shown) * this.rate)); }
+
+  show(number) {
+    this.number = Math.max(0, Math.min(this.count - 1, number));
+    this.before.disabled = this.number === 0;
+    this.after.disabled = this.number === this.count - 1;
+    this.place.textContent = `${this.start.toFixed(1)}–${(this.start + this.shown).toFixed(1)} s of ${this.length.toFixed(1)} s`;
+    this.draw();
+  }
+
+  /** The window in which a second is. */
+  turnTo(second) {
+    const number = Math.floor(second / this.seconds);
+    if (number !== this.number) this.show(number);
+  }
+
+  draw() {
+    const { canvas, part, rate, start, shown } = this;
+    const context = canvas.getContext("2d");
+    const columns = Math.max(1, Math.floor(part.length / SIZE));
+    const ring = make("canvas", { width: columns, height: BANDS });
+    const pixels = ring.getContext("2d");
+    for (let column = 0; (column + 1) * SIZE <= part.length; column++) {
+      bands(part.subarray(column * SIZE, (column + 1) * SIZE), rate).forEach((level, band) => {
+        pixels.fillStyle = shade(level);
+        pixels.fillRect(column, BANDS - 1 - band, 1, 1);
+      });
+    }
+    context.fillStyle = theme.color("paper");
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.imageSmoothingEnabled = false;
+    const width = ((columns * SIZE) / rate / shown) * canvas.width;
+    context.drawImage(ring, 0, 0, columns, BANDS, 0, WORDS, Math.min(width, canvas.width), HEIGHT);
+    drawWords(context, this.words.filter((word) => word.end > start && word.start < start + shown), (second) => ((second - start) / shown) * canvas.width);
+  }
+}
+
+/** Each word above the spectrogram, between its edges; narrower where there is little room. */
+function drawWords(context, words, x) {
+  context.font = "15px ui-sans-serif, system-ui, sans-serif";
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  words.forEach(({ text, start, end }, place) => {
+    const middle = (start + end) / 2;
+    const others = [words[place - 1], words[place + 1]].filter(Boolean);
+    const room = Math.min(...others.map((one) => Math.abs(x((one.start + one.end) / 2) - x(middle))), context.canvas.width);
+    context.fillStyle = theme.color("ink");
+    context.fillText(text, x(middle), WORDS / 2, Math.max(8, room - 4));
+    context.fillStyle = theme.color("accent");
+    for (const edge of [start, end]) context.fillRect(x(edge), WORDS - 4, 1, HEIGHT + 4);
+  });
 }
 
 /** How loud each band is, from 0 to 1. */
