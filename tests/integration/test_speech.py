@@ -310,3 +310,17 @@ def test_single_words_that_are_concatenated_teach_to_read_sequences(tmp_path: Pa
         errors[name] = found.metrics["wer"].value
     assert errors["alone"] > 50
     assert errors["concatenated"] < 15
+
+
+@pytest.mark.slow
+def test_guided_attention_is_diagonal_before_it_would_be(folder: Path, tmp_path: Path) -> None:
+    """By the measure of the warning that attention does not move along the audio."""
+    brief = ["train.steps=100", "train.warmup=20", "validation.every=100", "validation.limit=3"]
+    found = {}
+    for weight in (0.0, 1.0):
+        given = [*brief, f"train.guided_attention={weight}"]
+        train(load_recipe(folder / "tones.yaml", given), tmp_path / f"{weight}")
+        rows = read_log(tmp_path / f"{weight}" / "log.jsonl")
+        found[weight] = [row["diagonal"] for row in rows if row["kind"] == "valid"][-1]
+    assert found[0.0] < 20
+    assert found[1.0] > 60
