@@ -125,7 +125,6 @@ PARTS: dict[str, dict[str, Any]] = {
     "general": _model(decoder={"attention": "general"}),
     "copying": _model(decoder={"copying": True}),
     "tagzero": _model(encoder={"tag_positions": "zero"}),
-    "monotonic": _model(decoder={"hard_monotonic": True}),
     # Training.
     "long": _train(steps=3000),
     "updates5000": _updates(5000),

@@ -211,7 +211,6 @@ def RecurrentSeq2Seq(
     reverse: bool = False,
     attention: str | None = "general",
     context: str = "output",
-    hard_monotonic: bool = False,
     skip: bool = False,
     dropout: float = 0.1,
     tie_embeddings: str = "target",
@@ -242,8 +241,6 @@ def RecurrentSeq2Seq(
             "location" or "location-aware" (Chorowski et al. 2015); None: no attention.
         context: where the context vector goes: to the "input" of the decoder's cells, or to its
             "output".
-        hard_monotonic: exact hard monotonic attention (Wu and Cotterell 2019): a token comes from
-            one source position, which never goes back; `logits` are log-probabilities then.
         skip: the input reaches every layer, and every layer reaches the output (Graves 2013).
         dropout: between layers, and of embeddings and outputs.
         tie_embeddings: "target" (target and output share one table), "all" (the source too) or

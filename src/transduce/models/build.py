@@ -31,10 +31,6 @@ from transduce.models.encoders import (
     RecurrentEncoder,
     TransformerEncoder,
 )
-from transduce.models.hard_monotonic import (
-    HardMonotonicCopyingEncoderDecoder,
-    HardMonotonicEncoderDecoder,
-)
 from transduce.models.label_network import LabelNetwork, assemble_label_network, build_pool
 from transduce.models.language_model import LanguageModelNetwork, assemble_language_model
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
@@ -89,16 +85,13 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
         head = tied_head(front, decoder, width, ties, settings.output_bias)
     except ValueError as error:
         raise ModelError(str(error)) from None
-    monotonic = settings.hard_monotonic
     if settings.copies:
         assert isinstance(decoder, RecurrentDecoder | TransformerDecoder)
         assert vocabulary.copied_as is not None
         parts = (front, encoder, decoder, head, width, vocabulary.copied_as)
-        copying = HardMonotonicCopyingEncoderDecoder if monotonic else CopyingEncoderDecoder
-        network: EncoderDecoder = copying(*parts).built()
+        network: EncoderDecoder = CopyingEncoderDecoder(*parts).built()
     else:
-        kind = HardMonotonicEncoderDecoder if monotonic else EncoderDecoder
-        network = kind(front, encoder, decoder, head).built()
+        network = EncoderDecoder(front, encoder, decoder, head).built()
     network.source_end = settings.source_end
     return network
 

@@ -286,11 +286,6 @@ class RecurrentDecoder(Section):
         description="where the context vector enters: the next input (input feeding), the output, "
         "or both",
     )
-    hard_monotonic: bool = Field(
-        False,
-        description="exact hard monotonic attention (Wu & Cotterell 2019): each token comes from "
-        "one source position, which never goes back; for words, letter by letter",
-    )
     copying: bool = Field(
         False,
         description="copy tokens from the source, also such as training never saw: attention is "
@@ -308,19 +303,6 @@ class RecurrentDecoder(Section):
         description="skip connections from the input to every layer and from every layer to the "
         "output (Graves 2013)",
     )
-
-    @model_validator(mode="after")
-    def _check_hard_monotonic(self) -> Self:
-        reasons = {
-            f"attention is {self.attention}, which has no scores for it: choose another, such as "
-            f"general": self.attention in ("none", "location-aware"),
-            f"context is {self.context}, and an input cannot know the position, as all are summed "
-            f"over: set context: output": self.context != "output",
-        }
-        for why, given in reasons.items():
-            if self.hard_monotonic and given:
-                raise InvalidValue("hard_monotonic", f"is true, but {why}, or leave it out")
-        return self
 
 
 class _Convolutional(Section):
@@ -483,11 +465,6 @@ class Model(Section):
     def copies(self) -> bool:
         """Whether the decoder copies from the source."""
         return bool(getattr(self.decoder, "copying", False))
-
-    @property
-    def hard_monotonic(self) -> bool:
-        """Whether the decoder has hard monotonic attention."""
-        return bool(getattr(self.decoder, "hard_monotonic", False))
 
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:

@@ -360,23 +360,6 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_hard_monotonic(self) -> Self:
-        if not self.model.hard_monotonic:
-            return self
-        reasons = {
-            "a language model has no source to attend to": self.task == "language_modeling",
-            "it is not built for audio, whose sources are long": self.audio is not None,
-            "data.bidirectional also writes from right to left": self.data.bidirectional,
-            "train.teacher does not learn with it": self.train.teacher is not None,
-        }
-        for why, given in reasons.items():
-            if given:
-                raise InvalidValue(
-                    "model.decoder.hard_monotonic", f"is true, but {why}; leave one out"
-                )
-        return self
-
-    @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.train.teacher is not None and (
             self.task not in ("transduce", "language_modeling") or self.audio is not None

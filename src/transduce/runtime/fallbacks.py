@@ -7,7 +7,6 @@ from torch import nn
 from transduce.errors import warn_once
 from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import TransformerDecoder
-from transduce.models.hard_monotonic import HardMonotonicEncoderDecoder
 from transduce.models.transducer import SpeechTransducer
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.runtime.c_library import library
@@ -17,8 +16,6 @@ def unsupported(network: nn.Module) -> str | None:
     """What a network has that only its own modules compute; None where it is plain."""
     if isinstance(network, CopyingEncoderDecoder):
         return "copying from the source (model.decoder.copying)"
-    if isinstance(network, HardMonotonicEncoderDecoder):
-        return "hard monotonic attention (model.decoder.hard_monotonic)"
     if isinstance(network, SpeechTransducer):
         return "transducers (model.transducer)"
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]

@@ -96,12 +96,6 @@ def _load(
             f"{place}, which copies from the source (model.decoder.copying): the student would not "
             f"see that; give another teacher, or train on what it writes"
         )
-    if model.recipe.model.hard_monotonic:
-        raise ModelError(
-            f"{place}, which has hard monotonic attention (model.decoder.hard_monotonic), whose "
-            f"distribution is not that of its output layer; give another teacher, or train on what "
-            f"it writes"
-        )
     if recipe.data.bidirectional and not model.recipe.data.bidirectional:
         raise ModelError(
             f"{place}, which writes from left to right alone, and data.bidirectional is true; give "

@@ -72,7 +72,7 @@ def uses_of(runs: float, distills: bool, shares: Collection[float] = ()) -> Uses
 
 def can_teach(recipe: Recipe) -> bool:
     """Whether models of a recipe can be distilled into one (train.teacher)."""
-    return recipe.audio is None and not (recipe.model.copies or recipe.model.hard_monotonic)
+    return recipe.audio is None and not recipe.model.copies
 
 
 def runs_left(state: TrainingState, minutes: float) -> float:

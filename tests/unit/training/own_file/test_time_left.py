@@ -78,8 +78,6 @@ def test_recordings_and_copies_are_not_distilled() -> None:
     assert can_teach(read_recipe(plain))
     copying = {"preset": "gru-attention", "decoder": {"copying": True}}
     assert not can_teach(read_recipe({**plain, "model": copying}))
-    recurrent = {"kind": "recurrent", "hard_monotonic": True}
-    assert not can_teach(read_recipe({**plain, "model": {"decoder": recurrent}}))
     heard = {part: {"file": "x.tsv", "audio": "path"} for part in data}
     speech = {"data": heard, "audio": {}, "model": {"encoder": {"kind": "conformer"}}}
     assert not can_teach(read_recipe(speech))
