@@ -71,10 +71,8 @@ class MadeUpReader(Reader):
     """Rows with lengths but without a text: only their order counts."""
 
     def read(self, blocks: Any, first_number: int) -> tuple[Encoded, Report]:
-        starts = self.index.sections[0].files[0].firsts[blocks]
-        rows = np.concatenate(
-            [np.arange(at, at + n) for at, n in zip(starts, self.index.rows[blocks], strict=True)]
-        )
+        spans = [self.index.sections[0].files[0].span(block) for block in blocks]
+        rows = np.concatenate([np.arange(one.line, one.line + one.lines) for one in spans]) - 1
         lengths = 1 + np.random.default_rng(1).poisson(28, 1 << 16)[rows % (1 << 16)]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         ids = np.zeros(offsets[-1], np.int32)
@@ -85,9 +83,8 @@ def made_up_stream(pairs: int, pool: int, block: int) -> StreamingDataset:
     data = data_of(Path("nowhere"), shuffle_buffer=pool)
     tokens = Tokens.train(recipe.Tokens(level="byte"), [])
     stream = StreamingDataset(data.train, data, tokens, tokens)
-    rows = np.full(-(-pairs // block), block)
-    rows[-1] = pairs - block * (len(rows) - 1)
-    file = FileIndex("made up", Version(0, ""), rows, np.zeros(len(rows) + 1, np.int64))
+    places = np.zeros(-(-pairs // block) + 1, np.int64)
+    file = FileIndex("made up", Version(0, ""), pairs, places, block)
     index = CorpusIndex([Section((file,), data.train, None, (), (), 0)])  # type: ignore[arg-type]
     stream._reader = MadeUpReader(index, data, tokens, tokens, False, False, False)
     stream._passes = [1.0]

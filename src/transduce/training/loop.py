@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from transduce.data.batches.bucketing import RankBatches, prefetched
+from transduce.data.batches.streaming_dataset import StreamingDataset
+from transduce.data.cache.tokenised import Report, report_json, report_of
 from transduce.errors import RecipeError
 from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
@@ -151,6 +153,7 @@ class Run:
         self.rate = 0.0
         self.monitor = TrainingMonitor(recipe, folder)
         self.interrupted = False
+        self._stream_reported = False
         # all ranks initialised the same weights; their dropout must differ
         if not self.ranks.first:
             seed_everything(self.ranks.seed(recipe.seed, 0))
@@ -286,7 +289,10 @@ class Run:
         passed = self.update(portion.batches)
         self.update.apply()
         state.step += 1
+        ended = portion.position.epoch > state.position.epoch
         state.position = portion.position
+        if ended:
+            self._report_stream()
         self._count_out_of_memory()
         while self.update.notices:
             self.progress.print_line(self.update.notices.pop(0))
@@ -302,6 +308,20 @@ class Run:
         self.progress.step(StepRecord(state.step, portion.tokens, self.rate, seconds=state.elapsed))
         if self.device.type in SYNCHRONOUS:
             self.monitor.look(state, self.rate)
+
+    def _report_stream(self) -> None:
+        """Say, once, what was skipped in an epoch of a stream; what is in memory said so before."""
+        corpus = self.prepared.train.corpus
+        if not isinstance(corpus, StreamingDataset) or self._stream_reported:
+            return
+        whole = Report()
+        for read in self.ranks.all_gather(report_json(corpus.whole_epoch)):
+            if read is None:  # resumed within the epoch
+                return
+            whole.add(report_of(read))
+        self._stream_reported = True
+        for sentence in whole.sentences():
+            self.progress.print_line(f"  warning: in an epoch of the stream, {sentence}")
 
     def _count_out_of_memory(self) -> None:
         """Count and report what ran out of memory."""

@@ -9,10 +9,10 @@ import pytest
 
 from transduce.data.batches.batch import collate
 from transduce.errors import TrainingError
-from transduce.recipe import Columns, Named, ParallelFiles, parse_recipe
+from transduce.recipe import Columns, Named, ParallelFiles, Train, parse_recipe
 from transduce.training.log_window import LogWindow, Outcome
 from transduce.training.run_directory.checkpoint import TrainingState
-from transduce.training.warnings import TrainingMonitor, place
+from transduce.training.warnings import TrainingMonitor, changes, place
 
 RECIPE = "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}"
 
@@ -28,6 +28,18 @@ def test_lines_and_files_in_words() -> None:
     assert place(Named(name="copy", split="train"), [3]) == "line 3 of copy (train)"
     many = place(Columns(file="a.tsv"), list(range(13, 0, -1)))
     assert many == "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 3 more of a.tsv"
+
+
+def test_a_stream_of_an_earlier_version_is_said_to_have_another_order() -> None:
+    def said(before: str, now: str) -> list[str]:
+        return changes(Train(), (before, now), ("", ""))
+
+    (sentence,) = said("", "9 streamed rows")
+    assert "read streams in another order: it goes on at the same place of the epoch" in sentence
+    assert said("9 streamed rows", "9 streamed rows") == []
+    assert said("", "9 pairs with 20 target tokens") == []
+    (sentence,) = said("9 streamed rows", "8 streamed rows")
+    assert "had 9 streamed rows when this run was stopped and has 8 streamed rows now" in sentence
 
 
 def test_the_worst_update_is_the_one_of_highest_loss_per_token(tmp_path: Path) -> None:

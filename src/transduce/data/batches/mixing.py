@@ -48,14 +48,20 @@ class Mix:
 
     def sentences(self) -> list[str]:
         """The share of each part, for people."""
-        lines = []
-        for name, rows, share in zip(self.names, self.rows, self.shares, strict=True):
-            times = share * len(self) / len(rows)
-            lines.append(
-                f"{name}: {len(rows):,} pairs, {len(rows) / len(self):.1%} of all, drawn "
-                f"{share:.1%} of the time (each pair {times:.3g} times per epoch)"
-            )
-        return lines
+        return share_sentences(self.names, [len(rows) for rows in self.rows], self.shares)
+
+
+def share_sentences(
+    names: Sequence[str], sizes: Sequence[int], shares: NDArray[np.float64]
+) -> list[str]:
+    """How often the pairs of each corpus are drawn, for people."""
+    lines, total = [], sum(sizes)
+    for name, size, share in zip(names, sizes, shares.tolist(), strict=True):
+        lines.append(
+            f"{name}: {size:,} pairs, {size / total:.1%} of all, drawn {share:.1%} of the time "
+            f"(each pair {share * total / size:.3g} times per epoch)"
+        )
+    return lines
 
 
 def shares_of(
@@ -87,7 +93,7 @@ def mix_of(data: Data, numbers: NDArray[np.int64]) -> Mix | None:
     counts = [sum(1 for _ in read_pairs(part, folder)) for part in corpus.of]
     origin = _origins(counts)[numbers]
     parts = [np.flatnonzero(origin == place) for place in range(len(corpus.of))]
-    names = _distinct_names(corpus.of)
+    names = distinct_names(corpus.of)
     for name, rows in zip(names, parts, strict=True):
         if not len(rows):
             raise DataError(
@@ -108,7 +114,7 @@ def _origins(counts: Sequence[int]) -> NDArray[np.int64]:
     return np.asarray(parts[np.lexsort((parts, turns))], np.int64)
 
 
-def _distinct_names(corpora: Sequence[Corpus]) -> list[str]:
+def distinct_names(corpora: Sequence[Corpus]) -> list[str]:
     """What each corpus is called; its tag too, where it has one."""
     found = []
     for one in corpora:

@@ -16,19 +16,20 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from transduce import recipe
-from transduce.data.batches.mixing import shares_of
+from transduce.data.batches.mixing import distinct_names, share_sentences, shares_of
 from transduce.data.cache.tokenised import Encoded, Report, encode_pairs
 from transduce.data.index.corpus import CorpusIndex, index_corpus
-from transduce.data.index.files import Say
-from transduce.data.text.pairs import corpus_name, is_running
+from transduce.data.index.files import Say, say_all
+from transduce.data.text.pairs import corpus_name, is_running, resolved
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus, Mixture
@@ -101,6 +102,9 @@ class StreamingDataset:
         self.corpus = corpus
         self.seed = seed
         self.report = Report()
+        """Of what was read of the epoch so far, by this rank."""
+        self.whole_epoch: Report | None = None
+        """Of the last epoch that was read from its beginning to its end, by this rank."""
         self._data = data
         self._shard = shard or RankShard()
         self._how = (source_tokens, target_tokens, aligned, is_running(corpus), copied)
@@ -117,7 +121,7 @@ class StreamingDataset:
         block = max(1, min(MAX_BLOCK, self._data.shuffle_buffer // PLACES))
         index = index_corpus(self.corpus, self._data.folder, block, cache, say)
         self._reader = Reader(index, self._data, *self._how)
-        self._passes = self._shares(index)
+        self._passes = self._passes_of(index, say)
 
     @property
     def reader(self) -> Reader:
@@ -131,18 +135,22 @@ class StreamingDataset:
         """The rows of the corpus, before any is skipped."""
         return int(self.reader.index.rows.sum())
 
-    def _shares(self, index: CorpusIndex) -> list[float]:
+    def _passes_of(self, index: CorpusIndex, say: Say) -> list[float]:
         """How often the blocks of each corpus of a list are read in an epoch."""
-        sizes = np.bincount(index.parts, index.rows).tolist()
+        sizes = [int(index.rows[part.start : part.stop].sum()) for part in index.parts]
         if not self._data.mixes:
             return [1.0] * len(sizes)
-        if not isinstance(self.corpus, Mixture) or self.corpus.limit is not None:
+        corpus, _ = resolved(self.corpus, self._data.folder)
+        limited = self.corpus.limit is not None or corpus.limit is not None
+        if not isinstance(corpus, Mixture) or limited or is_running(corpus):
             raise DataError(
-                f"weights and data.temperature are for a list of corpora without a limit of its "
-                f"own, but {corpus_name(self.corpus)} is streamed as one; leave them out"
+                f"weights and data.temperature are for a list of corpora of pairs, without a limit "
+                f"of the whole list, but {corpus_name(self.corpus)} is streamed as one; leave them "
+                f"out"
             )
-        weights = [one.weight for one in self.corpus.of]
+        weights = [one.weight for one in corpus.of]
         shares = shares_of(sizes, weights, self._data.temperature)
+        say_all(say, share_sentences(distinct_names(corpus.of), sizes, shares))
         return [share * sum(sizes) / size for share, size in zip(shares, sizes, strict=True)]
 
     def order(self, epoch: int) -> NDArray[np.int64]:
@@ -158,8 +166,8 @@ class StreamingDataset:
             spans = [np.arange(*index.starts[file : file + 2]) for file in files]
             return np.concatenate(spans)
         drawn = [
-            self._drawn(np.flatnonzero(index.parts == part), passes, part, epoch)
-            for part, passes in enumerate(self._passes)
+            self._drawn(np.arange(blocks.start, blocks.stop), passes, part, epoch)
+            for part, (blocks, passes) in enumerate(zip(index.parts, self._passes, strict=True))
         ]
         return random.permutation(np.concatenate(drawn))
 
@@ -198,7 +206,10 @@ class StreamingDataset:
             for _, report in parts:
                 self.report.add(report)
             own = joined([encoded for encoded, _ in parts])
-            yield self._exchanged(own), number == len(bounds)
+            last = number == len(bounds)
+            if last and not start:
+                self.whole_epoch = self.report
+            yield self._exchanged(own), last
 
     def _tasks(
         self, order: NDArray[np.int64], firsts: NDArray[np.int64], begin: int, end: int
@@ -266,9 +277,18 @@ def _begin_worker(
 ) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+    Thread(target=_end_with_parent, daemon=True).start()
     source_tokens = Tokens.from_json(texts[0])
     target_tokens = source_tokens if texts[1] is None else Tokens.from_json(texts[1])
     _worker.append(Reader(index, data, source_tokens, target_tokens, *how))
+
+
+def _end_with_parent() -> None:
+    """A worker would wait for ever for tasks of a process that was killed."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _read_there(blocks: Sequence[int], first_number: int) -> tuple[Encoded, Report]:

@@ -131,6 +131,15 @@ class Report:
         return found + self.warnings
 
 
+def report_json(report: Report | None) -> dict[str, Any] | None:
+    return None if report is None else asdict(report)
+
+
+def report_of(fields: dict[str, Any]) -> Report:
+    """From what `report_json` gave. Raises TypeError or KeyError for anything else."""
+    return Report(**(fields | {"counts": ReadingCounts(**fields["counts"])}))
+
+
 def encode_corpus(
     corpus: Corpus,
     data: recipe.Data,
@@ -316,7 +325,7 @@ def _save(path: Path, encoded: Encoded, report: Report) -> None:
     _sweep(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".", suffix=".part") as folder:
         beside = Path(folder) / path.name
-        write_arrays(beside, vars(encoded), {"report": json.dumps(asdict(report))})
+        write_arrays(beside, vars(encoded), {"report": json.dumps(report_json(report))})
         beside.replace(path)
 
 
@@ -357,7 +366,7 @@ def _load(path: Path, source_size: int, target_size: int) -> tuple[Encoded, Repo
             fields = json.loads(file.metadata()["report"])
             arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         encoded = Encoded(**arrays)
-        report = Report(**(fields | {"counts": ReadingCounts(**fields["counts"])}))
+        report = report_of(fields)
     except (OSError, SafetensorError, ValueError, TypeError, KeyError):
         return None
     rows = len(encoded.lines)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from transduce.data.cache.eviction import note_use
 from transduce.data.cache.tokenised import content_key
 from transduce.data.index.files import (
     FileIndex,
@@ -65,6 +66,8 @@ class Section:
     def read(self, block: int, counts: ReadingCounts) -> Iterator[Pair]:
         names = tuple(file.name for file in self.files)
         spans = tuple(file.span(block) for file in self.files)
+        # A run may last longer than the cache keeps what is not used.
+        note_use(*(file.copy for file in self.files if file.copy is not None))
         pairs: Iterator[Pair]
         if self.corpus is None:
             assert isinstance(spans[0], Span)
@@ -82,13 +85,16 @@ class CorpusIndex:
 
     def __init__(self, sections: list[Section]) -> None:
         self.sections = sections
-        counts = [len(section.files[0].rows) for section in sections]
-        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.starts = np.cumsum([0, *(len(section.files[0]) for section in sections)])
         """The first block of each section, and the number of all blocks."""
-        self.rows = np.concatenate([section.files[0].rows for section in sections])
+        self.rows = np.concatenate([section.files[0].sizes for section in sections])
         """Rows of each block, before any is skipped."""
-        self.parts = np.repeat([section.part for section in sections], counts)
-        """The corpus of a list that each block belongs to."""
+        found = [section.part for section in sections]
+        self.parts = [
+            range(*self.starts[[found.index(part), found.index(part) + found.count(part)]].tolist())
+            for part in dict.fromkeys(found)
+        ]
+        """The blocks of each corpus of a list."""
 
     def read(self, block: int, counts: ReadingCounts) -> Iterator[Pair]:
         """The pairs of a block. Raises DataError where its file has changed."""
@@ -157,9 +163,8 @@ def _files(
     if isinstance(found, ParallelFiles):
         both = [(lines(source), lines(target)) for source, target in matched_files(found, folder)]
         for source, target in both:
-            counts = int(source.firsts[-1]), int(target.firsts[-1])
-            if counts[0] != counts[1]:
-                raise uneven(source.name, target.name, *counts)
+            if source.rows != target.rows:
+                raise uneven(source.name, target.name, source.rows, target.rows)
         return list(both)
     names = corpus_files(found, folder)
     if isinstance(found, Text):
@@ -172,7 +177,8 @@ def _files(
         return [(lines(name),) for name in names]
     if formats == {".parquet"}:
         groups = [index_groups(name, folder) for name in names]
-        return [(one,) for one in groups if one is not None] if all(groups) else []
+        whole = [(one,) for one in groups if one is not None]
+        return whole if len(whole) == len(groups) else []  # else some are too large
     return []
 
 

@@ -1,7 +1,7 @@
 """The index of a file: where each block of its lines begins, or the row groups of Parquet.
 
 Plain text is indexed where it lies. A compressed file cannot be read from its middle: it is copied
-into the cache once, in blocks that are compressed one by one (zlib, about as large as gzip). An
+into the cache once, in blocks that are compressed one by one (zlib, somewhat larger than gzip). An
 index is a safetensors file with checksums; one that does not belong to its file any more, or is
 damaged, is made again.
 """
@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from io import BufferedReader
 from itertools import islice
@@ -38,7 +37,7 @@ CHUNK = 1 << 23  # bytes that are searched for line breaks at a time
 BUFFER = 1 << 20
 LARGE = 10**9  # bytes; indexing a larger file is announced
 MAX_LINE = 1 << 30  # bytes of a line in a compressed file
-LEVEL = 1  # of zlib: twice as fast as its default, a tenth larger
+LEVEL = 1  # of zlib: its fastest
 GROUP = 16_384  # rows; larger row groups are copied into blocks
 GB = 10**9
 
@@ -52,26 +51,35 @@ class FileIndex:
     name: str
     """As in the recipe."""
     version: Version
-    rows: NDArray[np.int64]
-    """Of each block."""
-    offsets: NDArray[np.int64] | None
-    """Where each block begins, in bytes, and where the last ends; None: row groups of Parquet."""
+    rows: int
+    """Of all blocks."""
+    places: NDArray[np.int64]
+    """Where each block begins, and where the last ends: in bytes, or of row groups in rows."""
+    block: int = 0
+    """Rows of each block but the last; 0: row groups of Parquet, as large as they are."""
     copy: Path | None = None
-    """In the cache, in compressed blocks: `offsets` are places in it."""
+    """In the cache, in compressed blocks: `places` are in it."""
 
-    @cached_property
-    def firsts(self) -> NDArray[np.int64]:
-        """Rows before each block, and in all."""
-        return np.concatenate([[0], np.cumsum(self.rows)])
+    def __len__(self) -> int:
+        """The number of blocks."""
+        return len(self.places) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int32]:
+        """The rows of each block; made anew, as an index of a billion rows is to be small."""
+        if not self.block:
+            return np.diff(self.places).astype(np.int32)
+        found = np.full(len(self), self.block, np.int32)
+        found[-1:] = self.rows - self.block * (len(self) - 1)
+        return found
 
     def span(self, block: int) -> Span | RowGroup:
-        first = int(self.firsts[block])
-        if self.offsets is None:
-            return RowGroup(block, first, self.version)
-        start, end = int(self.offsets[block]), int(self.offsets[block + 1])
-        if self.copy is not None:
-            note_use(self.copy)
-        return Span(start, end, first + 1, int(self.rows[block]), self.version, self.copy)
+        start, end = (int(place) for place in self.places[block : block + 2])
+        if not self.block:
+            return RowGroup(block, start, self.version)
+        first = self.block * block
+        rows = min(self.block, self.rows - first)
+        return Span(start, end, first + 1, rows, self.version, self.copy)
 
 
 def index_lines(name: str, folder: str | None, block: int, cache: Path, say: Say) -> FileIndex:
@@ -84,14 +92,13 @@ def index_lines(name: str, folder: str | None, block: int, cache: Path, say: Say
     packed = path.suffix in (".gz", ".xz")
     key = sha256(json.dumps([FORMAT, str(path), block]).encode()).hexdigest()
     place, copy = cache / f"{key}{SUFFIX}", cache / f"{key}.blocks"
-    facts = {"name": name, "size": version.size, "changed": version.changed, "block": block}
     offsets, stored = _load(place)
-    if offsets is not None and {**facts, "lines": stored.get("lines")} == stored:
+    if offsets is not None and stored.get("version") == vars(version):
         if not packed:
-            return _of_lines(name, version, block, int(stored["lines"]), offsets, None)
+            return FileIndex(name, version, int(stored["lines"]), offsets, block)
         if copy.is_file() and copy.stat().st_size == offsets[-1]:
             note_use(place, copy)
-            return _of_lines(name, version, block, int(stored["lines"]), offsets, copy)
+            return FileIndex(name, version, int(stored["lines"]), offsets, block, copy)
         say(f"the copy of {name} in the cache is damaged or gone; it is made again")
     elif stored:
         say(f"{name} has changed since it was indexed; it is indexed again")
@@ -107,8 +114,8 @@ def index_lines(name: str, folder: str | None, block: int, cache: Path, say: Say
         lines, offsets = _find_blocks(path, version, block)
     if not lines:
         raise DataError(f"{name} is empty; give a file with at least one line")
-    _save(place, offsets, {**facts, "lines": lines}, say)
-    return _of_lines(name, version, block, lines, offsets, copy if packed else None)
+    _save(place, offsets, {"name": name, "version": vars(version), "lines": lines}, say)
+    return FileIndex(name, version, lines, offsets, block, copy if packed else None)
 
 
 def index_groups(name: str, folder: str | None) -> FileIndex | None:
@@ -122,7 +129,7 @@ def index_groups(name: str, folder: str | None) -> FileIndex | None:
         return None
     if not sum(rows):
         raise DataError(f"{name} is empty; give a file with at least one row")
-    return FileIndex(name, version, np.array(rows, np.int64), None)
+    return FileIndex(name, version, sum(rows), np.cumsum([0, *rows], dtype=np.int64))
 
 
 def index_texts(
@@ -138,13 +145,13 @@ def index_texts(
     offsets, stored = _load(place)
     if offsets is not None and copy.is_file() and copy.stat().st_size == offsets[-1]:
         note_use(place, copy)
-        return _of_lines(name, version, block, int(stored["lines"]), offsets, copy)
+        return FileIndex(name, version, int(stored["lines"]), offsets, block, copy)
     say(_copied(name, 0, cache))
     raw = (text.encode("utf-8", "surrogatepass") + b"\n" for text in texts())
     lines, offsets = _write_blocks(copy, raw, block)
     say_all(say, evict(cache))
     _save(place, offsets, {"name": name, "lines": lines}, say)
-    return _of_lines(name, version, block, lines, offsets, copy)
+    return FileIndex(name, version, lines, offsets, block, copy)
 
 
 def say_all(say: Say, sentences: Iterable[str]) -> None:
@@ -153,22 +160,8 @@ def say_all(say: Say, sentences: Iterable[str]) -> None:
 
 
 def _copied(name: str, size: int, cache: Path) -> str:
-    much = f" (about {size / GB:.1f} GB)" if size > LARGE else ""
+    much = f" (somewhat more than {size / GB:.1f} GB)" if size > LARGE else ""
     return f"{name} cannot be read from its middle: it is copied to {cache}{much}, once."
-
-
-def _of_lines(
-    name: str,
-    version: Version,
-    block: int,
-    lines: int,
-    offsets: NDArray[np.int64],
-    copy: Path | None,
-) -> FileIndex:
-    rows = np.full(len(offsets) - 1, block, np.int64)
-    if len(rows):
-        rows[-1] = lines - block * (len(rows) - 1)
-    return FileIndex(name, version, rows, offsets, copy)
 
 
 def _find_blocks(path: Path, version: Version, block: int) -> tuple[int, NDArray[np.int64]]:

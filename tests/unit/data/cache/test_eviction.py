@@ -32,6 +32,17 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def test_a_copy_for_streaming_goes_with_its_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, days in (("old", 3), ("new", 0.1)):
+        put(tmp_path, f"{name}.blocks", 2 * MB, days)
+        put(tmp_path, f"{name}.index.safetensors", 1000, days)
+    monkeypatch.setenv("TRANSDUCE_CACHE_GB", "0.001")
+    evict(tmp_path)
+    assert names(tmp_path) == {"new.blocks", "new.index.safetensors"}
+
+
 @pytest.mark.parametrize(
     ("maximum", "left"),
     [

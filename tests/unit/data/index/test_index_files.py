@@ -19,7 +19,7 @@ from transduce.errors import DataError
 def texts(index: FileIndex, folder: Path) -> list[list[str]]:
     """The lines of each block."""
     found = []
-    for block in range(len(index.rows)):
+    for block in range(len(index)):
         span = index.span(block)
         assert isinstance(span, Span)
         found.append(list(read_lines(index.name, str(folder), span=span)))
@@ -53,7 +53,7 @@ def test_blocks_are_the_lines_of_the_file(
     again = index_lines(name, str(folder), block, folder / "cache", pytest.fail)
     for one in (index, again):
         assert texts(one, folder) == [whole[at : at + block] for at in range(0, len(whole), block)]
-        assert one.rows.sum() == len(whole) == one.firsts[-1]
+        assert one.rows == len(whole) == one.sizes.sum()
 
 
 @pytest.fixture
@@ -144,4 +144,4 @@ def test_a_long_line_of_running_text_comes_in_pieces(tmp_path: Path) -> None:
         assert isinstance(span, Span)
         found.append("".join(read_lines("a.txt", str(tmp_path), breaks=True, span=span)))
     assert found == [f"short\n{long}\n", "end\n"]
-    assert np.array_equal(index.rows, [2, 1])
+    assert np.array_equal(index.sizes, [2, 1])

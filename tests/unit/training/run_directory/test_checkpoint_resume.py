@@ -73,6 +73,8 @@ def test_the_same_recipe_has_no_changes(folder: Path) -> None:
         ("metrics", ["chrf"]),
         ("data__folder", "/moved"),
         ("data__test", {"name": "copy", "split": "test"}),
+        ("data__workers", 3),
+        ("data__shuffle_buffer", 5000),  # without a stream it means nothing
     ],
 )
 def test_what_may_change_is_reported(folder: Path, key: str, value: Any) -> None:
@@ -121,6 +123,16 @@ def test_what_may_not_change_is_refused_by_name(folder: Path, key: str, value: A
 def test_a_forbidden_change_is_refused_beside_free_ones(folder: Path) -> None:
     with pytest.raises(TrainingError, match=r"model\.width: 8, the recipe now says 16"):
         check_changes(changed(train__steps=200, model__width=16), folder)
+
+
+def test_the_pools_of_a_stream_stay_as_they_are(folder: Path, tmp_path: Path) -> None:
+    """A position counts them."""
+    recipe = changed(data__streaming=True, data__shuffle_buffer=200_000)
+    network = build(recipe.model, Vocabulary(9, 9))
+    optimizer = build_optimizer(network, recipe.train)
+    save_state(tmp_path, TrainingState(), network, optimizer, None, dump_recipe(recipe))
+    with pytest.raises(TrainingError, match=r"data\.shuffle_buffer: 200000, the recipe now says"):
+        check_changes(changed(data__streaming=True), tmp_path)
 
 
 def test_without_a_state_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
