@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 
 from transduce.checksums import SUMS
 from transduce.errors import DataError, TrainingError
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.recipe import Columns, Data, Model, Recipe, Tokens, TokensOfSides, Train, load_recipe
+from transduce.storage import read_tensors
 from transduce.tasks.transduce import load
 from transduce.training import train
 from transduce.training.log import read_log
+from transduce.training.run_directory.checkpoint import STATE
 
 SHORT = ["train.steps=40", "validation.every=20", "validation.limit=5", "train.log_every=10"]
 SHORT += ["model.encoder.layers=1", "model.decoder.layers=1"]
@@ -25,13 +29,33 @@ def losses(folder: Path) -> list[float]:
     return [r["loss"] for r in read_log(folder / "log.jsonl") if r["kind"] == "train"]
 
 
-def test_a_streamed_corpus_teaches_too(task: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(
-        task / "tiny.yaml", [*SHORT, "data.streaming=true", "data.shuffle_buffer=100"]
+def test_a_streamed_corpus_teaches_too_and_resumes_exactly(
+    task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two compressed files, one drawn more often, with pairs that are skipped."""
+    rows = ["ab" * 300 + "\tx", "\tno source", *(task / "train.tsv").read_text().splitlines()[:150]]
+    for name, some in (("a", rows[:90]), ("b", rows[90:])):
+        (tmp_path / f"{name}.tsv.gz").write_bytes(gzip.compress("\n".join(some).encode()))
+    corpora = (
+        f"data.train=[{{file: {tmp_path}/a.tsv.gz, weight: 2}}, {{file: {tmp_path}/b.tsv.gz}}]"
     )
-    train(recipe, tmp_path / "run")
+    more = [*SHORT, corpora, "data.streaming=true", "data.shuffle_buffer=60"]
+    train(load_recipe(task / "tiny.yaml", more), tmp_path / "run")
     reported = losses(tmp_path / "run")
     assert reported[-1] < reported[0]
+    said = capsys.readouterr()
+    # The first file is read at least once in an epoch, as it is drawn more often.
+    (sentence,) = [line for line in said.err.splitlines() if "an empty source skipped" in line]
+    assert "warning: in an epoch of the stream, " in sentence
+    train(load_recipe(task / "tiny.yaml", [*more, "train.steps=23"]), tmp_path / "halved")
+    train(load_recipe(task / "tiny.yaml", more), tmp_path / "halved", resume=True)
+    (one, standing), (other, resumed) = (
+        read_tensors(tmp_path / name / STATE) for name in ("run", "halved")
+    )
+    assert standing["standing"]["position"] == resumed["standing"]["position"]
+    assert standing["standing"]["position"]["epoch"] >= 1
+    weights = [name for name in one if name.startswith("weights/")]
+    assert all(torch.equal(one[name], other[name]) for name in weights)
 
 
 def test_a_recipe_made_in_python_is_kept_as_one_of_a_file(
