@@ -177,8 +177,8 @@ def _files(
         return [(lines(name),) for name in names]
     if formats == {".parquet"}:
         groups = [index_groups(name, folder) for name in names]
-        whole = [(one,) for one in groups if one is not None]
-        return whole if len(whole) == len(groups) else []  # else some are too large
+        known = [(one,) for one in groups if one is not None]
+        return list(known) if len(known) == len(groups) else []  # else some are too large
     return []
 
 
