@@ -7,8 +7,8 @@ phrases in it, and nothing else. Phrases are found as a lexer finds its tokens: 
 at each place the longest one, and none overlaps another. They are whole words: `art` is not found
 in `party`.
 
-As in contextual biasing of transducers (Zhao et al. 2019, https://doi.org/10.21437/Interspeech.2019-
-1209), but that a phrase inside another one counts once.
+As in contextual biasing of transducers (Zhao et al. 2019,
+https://doi.org/10.21437/Interspeech.2019-1209), but that a phrase inside another one counts once.
 
     R rows: hypotheses of all sources
 """
