@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,8 +49,23 @@ from transduce.storage.positions import Version
 
 RESULTS = Path(__file__).parent / "results" / "stream_order.json"
 FILES = {"source": "source.txt", "target": "target.txt"}
-DISTINCT = 50_000  # pairs that are really made up; longer files repeat them
 BATCH = 4096  # tokens
+
+
+class Sizes(NamedTuple):
+    """How much is measured."""
+
+    distinct: int = 50_000
+    """Pairs that are really made up; longer files repeat them."""
+    shuffled: int = 1_000_000
+    indexed: tuple[int, ...] = (10**6, 10**7, 10**8, 10**9)
+    pool: int = 16_384
+    """Of the measurement of speed."""
+    written: tuple[int, ...] = (10**6, 10**7)
+    read: int = 300_000
+
+
+QUICK = Sizes(500, 20_000, (10**6,), 256, (1_000, 2_000), 800)
 
 
 def data_of(folder: Path, **keys: Any) -> recipe.Data:
@@ -132,8 +147,8 @@ def quality(batches: list[NDArray[np.int64]]) -> dict[str, float]:
     }
 
 
-def measure_shuffle() -> dict[str, Any]:
-    pairs, pool = 1_000_000, recipe.Data.model_fields["shuffle_buffer"].default
+def measure_shuffle(pairs: int) -> dict[str, Any]:
+    pool = recipe.Data.model_fields["shuffle_buffer"].default
     found: dict[str, Any] = {"pairs": pairs, "pool": pool}
     streams = {f"blocks of {pool // 256}": pool // 256, "blocks of 1,024": 1024}
     planned = {name: batches_of(made_up_stream(pairs, pool, n)) for name, n in streams.items()}
@@ -159,9 +174,11 @@ def stretched(folder: Path, pairs: int, lines: int) -> None:
         write_tensors(path, {"offsets": torch.from_numpy(offsets)}, facts)
 
 
-def measure_resume(folder: Path, tokens: tuple[Tokens, Tokens], rounds: int) -> dict[str, Any]:
+def measure_resume(
+    folder: Path, tokens: tuple[Tokens, Tokens], rounds: int, sizes: Sizes
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for pairs in (10**6, 10**7, 10**8, 10**9):
+    for pairs in sizes.indexed:
         data = data_of(folder)
         block = data.shuffle_buffer // 256
         StreamingDataset(data.train, data, *tokens).open()
@@ -179,8 +196,8 @@ def measure_resume(folder: Path, tokens: tuple[Tokens, Tokens], rounds: int) -> 
             first.append(time.perf_counter() - began)
             updates.close()  # type: ignore[attr-defined]
             assert stream.rows == pairs
-        sizes = [path.stat().st_size for path in cache_of(folder).glob("*.index.safetensors")]
-        found[f"{pairs:.0e}"] = {"order": ordered, "first_batch": first, "index_bytes": sum(sizes)}
+        size = sum(path.stat().st_size for path in cache_of(folder).glob("*.index.safetensors"))
+        found[f"{pairs:.0e}"] = {"order": ordered, "first_batch": first, "index_bytes": size}
         print(f"{pairs:.0e}", found[f"{pairs:.0e}"], flush=True)
         for path in cache_of(folder).glob("*.index.safetensors"):
             path.unlink()
@@ -199,10 +216,11 @@ def rows_read(stream: StreamingDataset, pairs: int) -> None:
             return
 
 
-def measure_speed(folder: Path, tokens: tuple[Tokens, Tokens], rounds: int) -> dict[str, Any]:
+def measure_speed(
+    folder: Path, tokens: tuple[Tokens, Tokens], rounds: int, pool: int
+) -> dict[str, Any]:
     """After the first pool, which also starts the processes."""
     found: dict[str, Any] = {}
-    pool = 16_384
     for workers in (0, 1, 2):
         data = data_of(folder, workers=workers, shuffle_buffer=pool)
         rates = []
@@ -218,16 +236,16 @@ def measure_speed(folder: Path, tokens: tuple[Tokens, Tokens], rounds: int) -> d
     return found
 
 
-def measure_memory(folder: Path) -> dict[str, Any]:
+def measure_memory(folder: Path, sizes: Sizes) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for pairs in (10**6, 10**7):
+    for pairs in sizes.written:
         for name in FILES.values():
             text = (folder / name).read_bytes()
             with (folder / f"long-{name}").open("wb") as file:
-                for _ in range(pairs // DISTINCT):
+                for _ in range(pairs // sizes.distinct):
                     file.write(text)
         said = subprocess.run(
-            [sys.executable, __file__, "--one", str(folder)],
+            [sys.executable, __file__, "--one", str(folder), "--read", str(sizes.read)],
             check=True,
             capture_output=True,
             text=True,
@@ -238,7 +256,7 @@ def measure_memory(folder: Path) -> dict[str, Any]:
     return found
 
 
-def one_reading(folder: Path) -> None:
+def one_reading(folder: Path, pairs: int) -> None:
     """What `measure_memory` starts: print the peak of memory, and the time to index."""
     files = {side: f"long-{name}" for side, name in FILES.items()}
     data = data_of(folder, train=files)
@@ -246,7 +264,7 @@ def one_reading(folder: Path) -> None:
     stream = StreamingDataset(data.train, data, tokens, tokens)
     size = sum((folder / name).stat().st_size for name in files.values())
     seconds = seconds_of(stream.open)
-    rows_read(stream, 300_000)
+    rows_read(stream, pairs)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"peak_bytes": peak, "file_bytes": size, "index_seconds": seconds}))
 
@@ -259,29 +277,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[*parts(), []])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="in sizes that say nothing")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--read", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one is not None:
-        one_reading(asked.one)
+        one_reading(asked.one, asked.read)
         return
+    sizes = QUICK if asked.quick else Sizes()
     wanted = asked.parts or list(parts())
     found = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {}
     found["facts"] = metadata(torch.device("cpu"))
     if "shuffle" in wanted:
-        found["shuffle"] = measure_shuffle()
+        found["shuffle"] = measure_shuffle(sizes.shuffled)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         if set(wanted) - {"shuffle"}:
-            made_up(folder, DISTINCT)
+            made_up(folder, sizes.distinct)
         if {"resume", "speed"} & set(wanted):
             tokens = train_tokens(data_of(folder))
         if "resume" in wanted:
-            found["resume"] = measure_resume(folder, tokens, asked.rounds)
+            found["resume"] = measure_resume(folder, tokens, asked.rounds, sizes)
         if "speed" in wanted:
-            found["speed"] = measure_speed(folder, tokens, asked.rounds)
+            found["speed"] = measure_speed(folder, tokens, asked.rounds, sizes.pool)
         if "memory" in wanted:
-            found["memory"] = measure_memory(folder)
+            found["memory"] = measure_memory(folder, sizes)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 

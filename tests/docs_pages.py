@@ -229,6 +229,7 @@ PAGES = {
         names=heads,
         smaller={"keep=12": "keep=3"},
     ),
+    "web": Page({"runs/demo": "translate"}),
     "export": Page(
         {"runs/multi30k-en-de": "translate"},
         {"pairs.tsv": PAIRS, "some.src": "ab\nba\n", "some.tgt": "ba\nab\n"},

@@ -129,7 +129,7 @@ def test_the_examples_of_the_page_run(
     page = (Path(__file__).parents[2] / "docs" / "guides" / "decoding.md").read_text("utf-8")
     python = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     commands = re.findall(r"^transduce (.*)$", page, re.MULTILINE)
-    assert (len(python), len(commands)) == (8, 7)
+    assert (len(python), len(commands)) == (9, 7)
     model.save(tmp_path / "runs" / "demo")
     (tmp_path / "words.txt").write_text("knight\nuncle\n")
     (tmp_path / "names.txt").write_text("F IY\nN AY T\n")

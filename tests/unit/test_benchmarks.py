@@ -208,6 +208,11 @@ QUICK: dict[str, Quick] = {
         ("soundfile",),
         slow=False,
     ),
+    "stream_order.py": Quick(
+        "--quick --rounds 1",
+        "benchmarks/results/stream_order.json",
+        ("rank_correlation", "first_batch", "2 workers", "peak_bytes"),
+    ),
     "to_quality.py": Quick("--quick --device cpu --out out.json"),
     "tokenise.py": Quick(
         "data",

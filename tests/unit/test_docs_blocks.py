@@ -61,7 +61,7 @@ OWN_TESTS = {
 }
 # Kinds of blocks that are no code of ours: read below, or another program's.
 READ = {"yaml", "json", "ini", "toml", "dockerfile"}
-OTHERS = {"nginx": "the configuration of another program"}
+OTHERS = {"nginx": "the configuration of another program", "js": "run by tests/unit/web"}
 
 
 def not_run(block: Block) -> list[str]:

@@ -35,7 +35,20 @@ PAGE_NAME = re.compile(r"(?<![\w./])docs/[\w/-]+\.md\b")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTIONS = ("data", "audio", "model", "train", "validation", "decode")
 # Kinds of blocks: run by a test of the page, read here, or the configuration of another program.
-KINDS = {"toml", "", "python", "yaml", "sh", "bash", "json", "dockerfile", "ini", "nginx", "text"}
+KINDS = {
+    "toml",
+    "",
+    "python",
+    "yaml",
+    "sh",
+    "bash",
+    "json",
+    "dockerfile",
+    "ini",
+    "nginx",
+    "text",
+    "js",
+}
 
 
 def named(pages: list[Path]) -> Any:

@@ -54,7 +54,7 @@ ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
                 ["guides/decoding", "guides/evaluation", "guides/looking-inside", "guides/batch"],
             ),
             ("Serving", ["guides/serving", "guides/deploying"]),
-            ("Other toolkits", ["guides/import", "guides/export"]),
+            ("Other toolkits", ["guides/import", "guides/export", "guides/web"]),
             ("Python", ["guides/python", "guides/extending"]),
         ],
     ),

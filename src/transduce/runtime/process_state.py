@@ -19,11 +19,14 @@ from transduce.runtime.c_library import LIBRARY
 #: The cached functions of the package, as module:function.
 CACHED = frozenset(
     {
+        "transduce.alignment.by_transcript:similarity",
         "transduce.automatic.found:script_of",
         "transduce.batch_inference.inputs:_digest",
         "transduce.corpora.entry:_checksums",
         "transduce.corpora.generated:_all_letters",
         "transduce.corpora.generated:_pronouncing_dictionary",
+        "transduce.data.audio.silero:_network",
+        "transduce.data.text.columns:_names_above",
         "transduce.inspection.figures:_installed",
         "transduce.inspection.figures:_letters_of",
         "transduce.inspection.figures:fonts",

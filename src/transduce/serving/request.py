@@ -74,7 +74,7 @@ def _json_type(kind: Any) -> Any:
 def _field(setting: Setting) -> tuple[str, Any, Any]:
     kind = setting.json_type or _json_type(setting.type)
     if setting.model:  # by name
-        kind = list[str] if setting.repeatable else str | None
+        kind = list[str] | None if setting.repeatable else str | None
     return setting.name, kind | UnsetType, UNSET
 
 

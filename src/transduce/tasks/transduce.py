@@ -70,10 +70,9 @@ def kind_of(recipe: Recipe) -> type[Model]:
 class _NumberedTokens:
     """A vocabulary of `count` tokens whose names are numbers."""
 
-    tags: tuple[str, ...] = ()
-
     def __init__(self, count: int) -> None:
         self.count = count
+        self.tags: dict[str, int] = {}
 
     def __len__(self) -> int:
         return self.count

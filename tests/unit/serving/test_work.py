@@ -14,6 +14,7 @@ from transduce.serving.errors import BadRequest, TooLarge
 from transduce.serving.jobs import Plan
 from transduce.serving.limits import Limits
 from transduce.serving.work import SLOWER, Admission, Speed, WorkEstimate
+from transduce.tasks.members import NO_MEMBERS
 
 RATE = 10.0  # work in a second
 
@@ -94,7 +95,7 @@ def test_a_request_that_alone_takes_too_long_is_refused_itself(clock: Clock) -> 
 
 def test_what_a_client_asks_for_is_counted_in_whole_numbers(clock: Clock) -> None:
     estimate = WorkEstimate(0.3)
-    served: Any = SimpleNamespace(takes_audio=False, model=None)
+    served: Any = SimpleNamespace(takes_audio=False, model=None, members=NO_MEMBERS)
     text, limits = "0123456789", Limits(characters=10, texts=3, outputs=6)
 
     def costs(plan: dict[str, Any], inputs: list[str], **constraints: list[Any]) -> list[int]:
