@@ -49,6 +49,7 @@ def here(*arguments: object) -> Result:
     return CliRunner().invoke(commands(), [str(word) for word in arguments])
 
 
+@pytest.mark.slow
 def test_export_run_and_evaluate_by_the_command_line(command: Command, trained: Path) -> None:
     ended = command("export", trained, "--to", "ctranslate2", "--limit", 40)
     assert ended.returncode == 0, ended.stderr

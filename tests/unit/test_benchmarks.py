@@ -65,7 +65,6 @@ QUICK: dict[str, Quick] = {
         ("whole", "pruned", "affordable"),
         ("model", "multi30k"),
         ("matplotlib",),
-        slow=False,
     ),
     "alignment.py": Quick(
         "tones --voices m2 --lines 2 --output out.json",

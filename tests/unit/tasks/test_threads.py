@@ -20,6 +20,7 @@ import torch
 
 import tiny_whisper
 from language import LSTM, language_model
+from slow_params import some_slow
 from tiny_label_networks import classifier, tagger
 from tiny_models import SOURCES, TARGETS, adapter_state, tiny
 from tiny_sounds import audio_model, noise, tagged_model
@@ -263,7 +264,7 @@ def in_threads(make: Callable[[], Calls]) -> None:
     assert not wrong, f"{len(wrong)} of {THREADS * len(calls)}: {sorted(set(wrong))}"
 
 
-@pytest.mark.parametrize("kind", ["tagged speech", "whisper"])
+@pytest.mark.parametrize("kind", some_slow(["tagged speech", "whisper"], ["tagged speech"]))
 def test_the_slots_of_a_gpu_are_used_by_one_thread_at_a_time(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
