@@ -260,6 +260,12 @@ QUICK: dict[str, Quick] = {
         packages=("soundfile",),
         slow=False,
     ),
+    "web_speed.py": Quick(
+        "model --sources source --count 3 --json out.json",
+        "out.json",
+        ('"same outputs": "3 of 3"', "tokens/s in Node"),
+        ("model", "text"),
+    ),
     "words.py": Quick(
         "inflection inflection --languages kat --size large --updates 2 --json out.jsonl "
         "--settings recurrent+width64 recurrent+width64+substrings",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -40,6 +40,17 @@ class SpecAugment(Section):
 Decibels = Annotated[float, Field(ge=-20, le=120)]
 
 
+Noise = TypeVar("Noise", "BackgroundNoise", "RecordedNoise")
+
+
+def _lowest_first(noise: Noise) -> Noise:
+    """Of a section with the range of signal-to-noise ratios."""
+    low, high = noise.snr
+    if low > high:
+        raise InvalidValue("snr", f"is {[low, high]}; give the lowest first")
+    return noise
+
+
 class BackgroundNoise(Section):
     """Background noise: training adds noise to recordings, and noise alone before and after them,
     as around live speech."""
@@ -59,12 +70,7 @@ class BackgroundNoise(Section):
         "recording",
     )
 
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
-        low, high = self.snr
-        if low > high:
-            raise InvalidValue("snr", f"is {[low, high]}; give the lowest first")
-        return self
+    _check_order = model_validator(mode="after")(_lowest_first)
 
 
 class RecordedNoise(Section):
@@ -83,12 +89,7 @@ class RecordedNoise(Section):
         "recording",
     )
 
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
-        low, high = self.snr
-        if low > high:
-            raise InvalidValue("snr", f"is {[low, high]}; give the lowest first")
-        return self
+    _check_order = model_validator(mode="after")(_lowest_first)
 
 
 class Reverberation(Section):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -147,6 +148,30 @@ def test_attention_is_that_of_python(tmp_path: Path) -> None:
         expected = torch.tensor([part.tolist() for part in parts])  # [layers, heads, T, S]
         found = torch.tensor(answer["attention"]).permute(1, 2, 0, 3)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@with_node
+def test_alternatives_are_the_most_probable_tokens(tmp_path: Path) -> None:
+    model, source = tiny(banned=True), "iroh made tea"
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    script = """
+import { load } from "RUNTIME/index.js";
+const model = await load("model.bin");
+const { ids } = model.run(given, { beam: 1 });
+answer([ids, model.explain(given, ids, 4).steps.map(({ alternatives, entropy }) =>
+  [alternatives.map((one) => one.id), alternatives.map((one) => one.logProbability), entropy])]);
+"""
+    ids, steps = run_module(tmp_path, script, source)
+    with model.lens("next_token", top=4) as lens:
+        model.run([source], beam=1)
+    nearly = lens[0].next_tokens
+    assert nearly is not None
+    assert [one[0][0] for one in steps[:-1]] == ids
+    for step, (found, values, entropy) in enumerate(steps):
+        assert found == nearly.ids[step].tolist()
+        expected = np.log(nearly.probabilities[step])
+        np.testing.assert_allclose(values, expected, atol=1e-4)
+        assert entropy == pytest.approx(float(nearly.entropy[step]), abs=1e-4)
 
 
 @with_node

@@ -11,7 +11,7 @@ FLOATS = (
     "looks like samples of 32-bit floating point numbers, and 16-bit integers are expected; "
     "convert them, as with ffmpeg -f f32le -ar RATE -ac 1 -i IN -f s16le OUT"
 )
-FEWEST = 128  # numbers that are needed to tell
+MIN_NUMBERS = 128  # numbers that are needed to tell
 SHARE = 0.98  # of them that must look like samples
 QUIETEST = 1e-7
 
@@ -26,7 +26,7 @@ def looks_like_floats(samples: NDArray[Any]) -> bool:
         return False
     whole = np.ascontiguousarray(samples[: len(samples) // 2 * 2]).view(np.float32)
     spoken = whole[whole != 0]
-    if len(spoken) < FEWEST:
+    if len(spoken) < MIN_NUMBERS:
         return False
     with np.errstate(invalid="ignore"):
         size = np.abs(spoken)

@@ -26,7 +26,7 @@ from transduce.recipe.audio import RecordedNoise, Reverberation
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".sph")
 LONGEST_RESPONSE = 10.0  # seconds; what is longer is a recording, and no impulse response
-MOST_NOISE = 4 * 3600.0  # seconds that are kept in memory
+MAX_NOISE = 4 * 3600.0  # seconds that are kept in memory
 
 Floats = NDArray[np.float32]
 
@@ -127,10 +127,10 @@ def in_rooms(audio: Audio, folder: str | None, print_line: Callable[[str], None]
     if audio.recorded_noise is not None:
         key = "audio.recorded_noise.folder"
         noises = _read(key, audio.recorded_noise.folder, folder, audio.sample_rate, print_line)
-        kept = np.cumsum([len(one) for one in noises]) <= MOST_NOISE * audio.sample_rate
+        kept = np.cumsum([len(one) for one in noises]) <= MAX_NOISE * audio.sample_rate
         if not kept.all():
             print_line(
-                f"  warning: {key} has more than {MOST_NOISE / 3600:g} hours; the first "
+                f"  warning: {key} has more than {MAX_NOISE / 3600:g} hours; the first "
                 f"{max(int(kept.sum()), 1):,} files are used"
             )
             noises = noises[: max(int(kept.sum()), 1)]

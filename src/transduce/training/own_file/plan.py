@@ -19,7 +19,7 @@ DISTILLATION = 2.0  # runs that it takes: each update asks all teachers
 # Updates of the models for the tags, as a share of those of the one for all, by the share of the
 # rows that a tag has; a tag with few rows needs more than its share.
 FINE_TUNING = 0.5
-LEAST_SHARE = 0.25
+MIN_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Uses:
 
 def runs_of_tags(shares: Collection[float]) -> float:
     """How many runs the models for tags with these shares of the rows take, each alone."""
-    return sum(max(share, LEAST_SHARE) for share in shares)
+    return sum(max(share, MIN_SHARE) for share in shares)
 
 
 def uses_of(runs: float, distills: bool, shares: Collection[float] = ()) -> Uses:

@@ -13,7 +13,7 @@ from transduce.recipe import Columns, Recipe
 from transduce.recipe.corpus import Where, conditions
 from transduce.tasks.folder import TOKENS
 from transduce.training.loop import Trained
-from transduce.training.own_file.plan import FINE_TUNING, LEAST_SHARE
+from transduce.training.own_file.plan import FINE_TUNING, MIN_SHARE
 
 Strategy = Literal["fine-tuned", "by-tag"]
 """Of models for the tags: the first one trained further, or each from the beginning. The name of
@@ -76,7 +76,7 @@ def recipe_of_tag(
     model, so that it can take its place everywhere."""
     made: dict[str, Any] = recipe.model_dump(mode="json")
     part = FINE_TUNING if strategy == "fine-tuned" else 1.0
-    factor = part * max(share, LEAST_SHARE)
+    factor = part * max(share, MIN_SHARE)
     train, validation, data = made["train"], made["validation"], made["data"]
     train["steps"] = max(round(factor * recipe.train.steps), MIN_UPDATES)
     train["warmup"] = round(factor * recipe.train.warmup)

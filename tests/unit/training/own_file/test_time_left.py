@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,17 @@ from transduce.tasks.folder import MEMBERS
 from transduce.tasks.generate import GenerativeModel
 from transduce.training.loop import Trained
 from transduce.training.own_file import time_left
-from transduce.training.own_file.plan import Uses, can_teach, uses_of
+from transduce.training.own_file.plan import Uses, can_teach, runs_left, uses_of
 from transduce.training.own_file.tags import folders_of, shares_of_tags
 from transduce.training.own_file.time_left import COMPARED, TITLES, Rival, best_of, report, spend
 from transduce.training.own_file.train import next_steps
+
+
+@pytest.mark.parametrize(("elapsed", "runs"), [(20.0, 5.0), (1.0, 119.0), (0.25, 119.75)])
+def test_runs_of_the_time_that_is_left(elapsed: float, runs: float) -> None:
+    """A run of less than a second counts as one of a second: it has to start, too."""
+    state: Any = SimpleNamespace(elapsed=elapsed)
+    assert runs_left(state, 2.0) == runs
 
 
 @pytest.mark.parametrize(
