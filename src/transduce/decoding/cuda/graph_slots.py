@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -90,6 +90,7 @@ ONE_OF, MANY_OF = (4096, 8), (512, 1)
 FEW_ROWS = {"ROWS": 16, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
 SOME_ROWS = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 4}
 MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 8, "num_stages": 3}
+MAX_INT = 2**31 - 1  # of int32
 STEPS, STEPS_OF_AUDIO = 8, 4  # between two checks by the host, which let others in
 
 
@@ -102,6 +103,18 @@ class TokenRules(Protocol):
 
     first_time: int
     """The first timestamp; those after it are timestamps too."""
+
+
+class BestOfChunks(NamedTuple):
+    """Of each chunk of `size` tokens: the logit of its best allowed token, this token, and the
+    log-sum-exp over all; and the logits of all tokens where they are kept, NEG_INF where one is
+    not allowed."""
+
+    values_RC: Tensor
+    tokens_RC: Tensor
+    masses_RC: Tensor
+    logits_RV: Tensor | None
+    size: int
 
 
 class Slots:
@@ -367,6 +380,8 @@ class Slots:
         parent_R = None
         if self.shape.beam == 1:
             self._greedy(*self._top(features_RD, 1))
+        elif self._by_kernels:
+            self._settle_beams(self._best_of_chunks(features_RD, keep=True))
         else:
             parent_R = self._beam(*self._top(features_RD, 2 * self.shape.beam))
         if self.rules is not None:
@@ -426,7 +441,7 @@ class Slots:
             self.shape.target,
             self.shape.length_penalty,
             END=END,
-            WIDTH=1 << (scores_BC.shape[1] - 1).bit_length(),
+            WIDTH=_power_of_two(scores_BC.shape[1]),
             num_warps=1,
             **early(self.device),
         )
@@ -466,31 +481,61 @@ class Slots:
         self._count(self.steps_R)
         return parent_R
 
+    def _settle_beams(self, best: BestOfChunks) -> None:
+        """The same in one kernel, which reads only the chunks of tokens with the best ones."""
+        shape, N = self.shape, self.shape.beam
+        assert best.logits_RV is not None
+        assert self.origin_RT is not None
+        kernels().settle_beams[(shape.slots,)](
+            best.logits_RV,
+            best.values_RC,
+            best.masses_RC,
+            self.tokens_R,
+            self.open_B,
+            self.steps_R,
+            self.limits_B,
+            self.written_BNT,
+            self.reached_BN,
+            self.origin_RT,
+            self.ended.score_BN,
+            self.ended.tokens_BNT,
+            self.ended.total_BN,
+            self.count_B,
+            best.logits_RV.shape[1],
+            best.values_RC.shape[1],
+            shape.target,
+            shape.length_penalty,
+            MAX_INT if shape.maximum is None else shape.maximum,
+            N=N,
+            NBEST=shape.nbest,
+            END=END,
+            ROWS=_power_of_two(N),
+            BESTS=_power_of_two(shape.nbest),
+            MADE=_power_of_two(2 * N),
+            WIDTH=_power_of_two(best.values_RC.shape[1]),
+            CHUNK=best.size,
+            BLOCK=32,
+            num_warps=4,
+            **early(self.device),
+        )
+
+    # --------------------------------------------------------------------- the tokens of a step
+
+    @property
+    def _by_kernels(self) -> bool:
+        """Rules need the logits of all tokens."""
+        return self.device.type == "cuda" and self.rules is None
+
     def _top(self, features_RD: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Logits and tokens that include the `count` most likely allowed tokens of each row.
 
         The third result holds partial log-sum-exps of each row, over all tokens.
         """
+        if self._by_kernels:
+            assert count == 1
+            return self._best_of_chunks(features_RD, keep=False)[:3]
         head, shape = self.network.head, self.shape
-        on_gpu = features_RD.is_cuda and self.rules is None  # rules need the logits of all tokens
-        if on_gpu and count == 1 and head.weight.dtype == torch.bfloat16:
-            return self._best(head.narrow(features_RD).contiguous())
-        logits_RV = head.products(features_RD)
-        R, V = logits_RV.shape
-        if on_gpu:
-            chunk, warps = ONE_OF if count == 1 else MANY_OF
-            chunks = -(-V // chunk)
-            values_RC = torch.empty(R, chunks * count, device=self.device)
-            tokens_RC = torch.empty(R, chunks * count, dtype=torch.int64, device=self.device)
-            masses_RC = torch.empty(R, chunks, device=self.device)
-            kernels().top_tokens[(R, chunks)](
-                logits_RV, head.bias, self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC,
-                V, shape.beam, shape.minimum,
-                C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=chunk, num_warps=warps,
-                **early(self.device),
-            )  # fmt: skip
-            return values_RC, tokens_RC, masses_RC
-        logits_RV = logits_RV + head.bias
+        logits_RV = head.products(features_RD) + head.bias
         mass_R1 = logits_RV.logsumexp(dim=-1, keepdim=True)
         limit_R = self.limits_B[:, None].expand(-1, shape.beam).reshape(-1)
         last_R = at_limit(self.steps_R, limit_R)
@@ -502,22 +547,41 @@ class Slots:
         obey(logits_RV, too_early(self.steps_R, shape.minimum), last_R)
         if count == 1:
             return *logits_RV.max(dim=-1, keepdim=True), mass_R1
-        return *logits_RV.topk(min(count, V), dim=-1), mass_R1
+        return *logits_RV.topk(min(count, logits_RV.shape[1]), dim=-1), mass_R1
 
-    def _best(self, projected_RE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same for the best token alone, by a kernel that never stores the logits."""
-        head, (R, E) = self.network.head, projected_RE.shape
-        V = len(head.weight)
+    def _best_of_chunks(self, features_RD: Tensor, keep: bool) -> BestOfChunks:
+        """In bfloat16 the kernel computes the logits too; without `keep` it never stores them."""
+        head, shape = self.network.head, self.shape
+        half = head.weight.dtype == torch.bfloat16
+        R, V = len(features_RD), len(head.weight)
         tile = FEW_ROWS if R <= 16 else SOME_ROWS if R <= 64 else MANY_ROWS
-        chunks = -(-V // tile["COLUMNS"])
+        size, warps = (tile["COLUMNS"], 0) if half else MANY_OF if keep else ONE_OF
+        chunks = -(-V // size)
         values_RC, masses_RC = torch.empty(2, R, chunks, device=self.device)
         tokens_RC = torch.empty(R, chunks, dtype=torch.int64, device=self.device)
-        kernels().best_tokens[(-(-R // tile["ROWS"]), chunks)](
-            projected_RE, head.weight, head.bias, self.steps_R, self.limits_B,
-            values_RC, tokens_RC, masses_RC, R, E, V, self.shape.minimum,
-            PAD=PAD, BEGIN=BEGIN, END=END, **tile, **early(self.device),
-        )  # fmt: skip
-        return values_RC, tokens_RC, masses_RC
+        state = (self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC)
+        more = {"KEEP": keep, "PAD": PAD, "BEGIN": BEGIN, "END": END, **early(self.device)}
+        if half:
+            projected_RE = head.narrow(features_RD).contiguous()
+            E = projected_RE.shape[1]
+            logits_RV = torch.empty(R, V, device=self.device) if keep else None
+            kernels().best_tokens[(-(-R // tile["ROWS"]), chunks)](
+                projected_RE, head.weight, head.bias, *state,
+                values_RC if logits_RV is None else logits_RV,
+                R, E, V, shape.beam, shape.minimum, **tile, **more,
+            )  # fmt: skip
+        else:
+            logits_RV = head.products(features_RD)
+            kernels().best_of_chunks[(R, chunks)](
+                logits_RV, head.bias, *state, V, shape.beam, shape.minimum,
+                BLOCK=size, num_warps=warps, **more,
+            )  # fmt: skip
+        return BestOfChunks(values_RC, tokens_RC, masses_RC, logits_RV, size)
+
+
+def _power_of_two(count: int) -> int:
+    """The next one from `count` on."""
+    return 1 << (count - 1).bit_length()
 
 
 def _put(store_BTE: Tensor, rows_B: Tensor, new_BTE: Tensor) -> None:

@@ -201,6 +201,84 @@ def test_the_best_token_without_its_logits(rows: int, V: int, width: int) -> Non
     torch.testing.assert_close(logits_RV.gather(1, chosen_R1).squeeze(1), expected_R)
 
 
+def amid_a_search(made: EncoderDecoder, shape: Shape) -> Slots:
+    """Slots at steps of their own, with hypotheses and ended ones drawn at random."""
+    slots = Slots(made, shape)
+    draw = torch.Generator().manual_seed(5)
+    B, N, T = shape.slots, shape.beam, shape.target
+    step_B = torch.randint(0, T - 1, (B,), generator=draw)
+    step_B[0] = 0
+    slots.steps_R.copy_(step_B.repeat_interleave(N))
+    slots.limits_B.copy_(step_B + 1 + torch.randint(0, 3, (B,), generator=draw).clamp(max=1))
+    slots.open_B.copy_(torch.arange(B) % 5 != 4)
+    slots.written_BNT.copy_(torch.randint(4, 9, (B, N, T), generator=draw))
+    slots.reached_BN.copy_(-3 * torch.rand(B, N, generator=draw))
+    slots.reached_BN[0, 1:] = NEG_INF
+    own_BNT = torch.randint(0, N, (B, N, T), generator=draw) + N * torch.arange(B)[:, None, None]
+    assert slots.origin_RT is not None
+    slots.origin_RT.copy_(own_BNT.view(B * N, T))
+    score_BN = (-1 - torch.rand(B, shape.nbest, generator=draw)).sort(descending=True).values
+    score_BN[::2, -1] = NEG_INF  # a place in the list is empty
+    slots.ended.score_BN.copy_(score_BN)
+    slots.ended.total_BN.copy_(2 * score_BN)
+    slots.ended.tokens_BNT.copy_(torch.randint(9, 13, (B, shape.nbest, T), generator=draw))
+    slots.count_B.copy_(torch.arange(B) % 4)
+    return slots
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize(("V", "width"), [(13, 16), (200, 40), (3000, 64)])
+@pytest.mark.parametrize(("beam", "nbest", "maximum"), [(2, 1, None), (4, 3, None), (5, 1, 5)])
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
+@torch.inference_mode()
+def test_a_step_of_beam_search_in_one_kernel(
+    V: int,
+    width: int,
+    beam: int,
+    nbest: int,
+    maximum: int | None,
+    precision: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Against the operations of torch that do the same elsewhere."""
+    side = {"layers": 1, "heads": 2, "feed_forward": 16}
+    model = {"width": width, "dropout": 0.0, "encoder": side, "decoder": side}
+    torch.manual_seed(7)
+    made = build(recipe.Model.model_validate(model), Vocabulary(V, V)).eval().to("cuda", precision)
+    made.head.bias.copy_(torch.randn(V))
+    made.head.bias[END] += 3.0  # many end
+    shape = Shape(24, beam, 32, 32, nbest, 0.7, 3, maximum)
+    ours, theirs = amid_a_search(made, shape), amid_a_search(made, shape)
+    features_RD = torch.randn(24 * beam, width, device="cuda").to(precision)
+    ours._settle_beams(ours._best_of_chunks(features_RD, keep=True))
+    monkeypatch.setattr(Slots, "_by_kernels", False)
+    theirs._beam(*theirs._top(features_RD, 2 * beam))
+    assert ours.open_B.tolist() == theirs.open_B.tolist()
+    assert ours.steps_R.tolist() == theirs.steps_R.tolist()
+    assert ours.origin_RT is not None
+    assert theirs.origin_RT is not None
+    was_open = (torch.arange(24) % 5 != 4).nonzero().squeeze(1).tolist()
+    before = amid_a_search(made, shape).steps_R[::beam].tolist()
+    for slot in was_open:
+        size, rows = before[slot] + 1, slice(slot * beam, (slot + 1) * beam)
+        torch.testing.assert_close(ours.reached_BN[slot], theirs.reached_BN[slot])
+        real_N = ours.reached_BN[slot] > NEG_INF  # what cannot be may be anything
+        for mine, other in (
+            (ours.tokens_R[rows], theirs.tokens_R[rows]),
+            (ours.written_BNT[slot, :, :size], theirs.written_BNT[slot, :, :size]),
+            (ours.origin_RT[rows, :size], theirs.origin_RT[rows, :size]),
+        ):
+            assert mine[real_N].tolist() == other[real_N].tolist()
+        torch.testing.assert_close(ours.ended.score_BN[slot], theirs.ended.score_BN[slot])
+        real_N = ours.ended.score_BN[slot] > NEG_INF
+        total_N, other_N = (each.ended.total_BN[slot][real_N] for each in (ours, theirs))
+        torch.testing.assert_close(total_N, other_N)
+        texts = [each.ended.tokens_BNT[slot, :, :size][real_N].tolist() for each in (ours, theirs)]
+        assert texts[0] == texts[1]
+        if maximum is not None:
+            assert int(ours.count_B[slot]) == int(theirs.count_B[slot])
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("device", ["cpu", ON_GPU])
 @torch.inference_mode()
