@@ -106,6 +106,9 @@ PARTS: dict[str, dict[str, Any]] = {
     "many": _hallucination(share=0.75),
     "most": _hallucination(share=0.9),
     "copies": _hallucination(copies=0.1),
+    "unknowntags": {"data": {"unknown_tags": 0.05}},
+    "fewcopies": _hallucination(copies=0.05),
+    "onlycopies": _hallucination(share=0.0, copies=0.05),
     "shuffled": {"data": {"shuffle_tags": True}},
     "bidirectional": {"data": {"bidirectional": True}},
     # The network.
@@ -127,6 +130,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "tagzero": _model(encoder={"tag_positions": "zero"}),
     # Training.
     "long": _train(steps=3000),
+    "updates2500": _updates(2500),
     "updates5000": _updates(5000),
     "updates10000": _updates(10_000),
     "updates20000": _updates(20_000),

@@ -98,7 +98,7 @@ class TokensOfSides(Section):
 class Hallucination(Section):
     """Hallucinated pairs, for words that share a stem with their source, as in inflection."""
 
-    share: Annotated[float, Field(gt=0, le=1)] = Field(
+    share: Annotated[float, Field(ge=0, le=1)] = Field(
         0.5,
         description="share of the pairs whose stem, the longest common substring of source and "
         "target, is replaced by an invented one on both sides, anew in each epoch; pairs without a "
@@ -112,7 +112,8 @@ class Hallucination(Section):
     copies: Fraction = Field(
         0.0,
         description="share of the pairs that become copies in an epoch: the source without its "
-        "tags is the target too (Liu & Hulden 2021)",
+        "tags is the target too (Liu & Hulden 2021); with unknown_tags, the tag <?> stands in "
+        "place of all tags or of all but the first",
     )
 
 
@@ -177,6 +178,11 @@ class Data(Section):
         False,
         description="put the tags of each training source into a random order, anew in each epoch: "
         "they are learnt as a set, and combinations that training does not have are read alike",
+    )
+    unknown_tags: Fraction = Field(
+        0.0,
+        description="share of the tags of training sources that become the tag <?>, anew in each "
+        "epoch; tags that training does not have are then read as <?>; 0: they are read as text",
     )
     hallucination: Hallucination | None = Field(
         None,
@@ -260,11 +266,12 @@ class Data(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_shuffle_tags(self) -> Self:
-        if self.shuffle_tags and not (is_tagged(self.train) or isinstance(self.train, Named)):
-            raise InvalidValue(
-                "shuffle_tags", "is true, but the sources of data.train have no tags; leave it out"
-            )
+    def _check_tags(self) -> Self:
+        for key, said in (("shuffle_tags", "true"), ("unknown_tags", f"{self.unknown_tags:g}")):
+            if getattr(self, key) and not (is_tagged(self.train) or isinstance(self.train, Named)):
+                raise InvalidValue(
+                    key, f"is {said}, but the sources of data.train have no tags; leave it out"
+                )
         return self
 
     @model_validator(mode="after")
@@ -279,6 +286,10 @@ class Data(Section):
                     f"is given, but it replaces letters, and data.tokens.{side}.level is "
                     f"{tokens.level}; set that to character, or leave hallucination out",
                 )
+        if not self.hallucination.share and not self.hallucination.copies:
+            raise InvalidValue(
+                "hallucination", "has share 0 and copies 0, which changes nothing; leave it out"
+            )
         # A corpus by name may have tags in its files.
         if self.hallucination.copies and not (
             is_tagged(self.train) or isinstance(self.train, Named)

@@ -36,7 +36,9 @@ def learned_tokens(
     if any(one.file is not None or one.level in register.tokenizer for one in asked):
         return train_tokens(data, print_line)
     parts = [FORMAT, tokenizers.__version__, sides.model_dump(mode="json")]
-    how = json.dumps(parts + ([data.concatenate.separator] if data.concatenate else []))
+    parts += [data.concatenate.separator] if data.concatenate else []
+    parts += ["unknown tags"] if data.unknown_tags else []
+    how = json.dumps(parts)
     path = cache_folder / f"{content_key(data.train, data.folder, how)}.tokens.json"
     kept = _load(path, len(asked))
     if kept is not None:

@@ -11,6 +11,8 @@ from collections.abc import Container, Iterable
 
 from transduce.data.text.unicode import composed
 
+UNKNOWN_TAG = "?"
+"""The tag in place of those that training does not have, where a model knows it."""
 _FIRST = re.compile(r"<([^<>\s]+)>\s*")
 _SEPARATOR = re.compile(r"[;|\s]+")
 _OPENING, _CLOSING = "([{", ")]}"
@@ -75,9 +77,21 @@ def without_blank(sources: Iterable[str]) -> list[str]:
 
 
 def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
-    """The known tags that a source begins with, and the rest of it."""
+    """The known tags that a source begins with, and the rest of it.
+
+    Where UNKNOWN_TAG is known, it stands for each tag that is not.
+    """
     tags: list[str] = []
-    while (found := _FIRST.match(source)) and (several := known_tags(found[1], known)):
+    while found := _FIRST.match(source):
+        several = known_tags(found[1], known)
+        if several is None and UNKNOWN_TAG in known:
+            several = [
+                one
+                for tag in split_tags(found[1]) or [found[1]]
+                for one in known_tags(tag, known) or [UNKNOWN_TAG]
+            ]
+        if not several:
+            break
         tags += several
         source = source[found.end() :]
     return tags, source

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from transduce import recipe
 from transduce.data.cache.tokenised import Encoded
+from transduce.data.text.tags import UNKNOWN_TAG
 from transduce.data.tokens.subword_regularization import Vary
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 
@@ -44,7 +45,7 @@ def hallucinating(data: recipe.Data, source_tokens: Tokens, target_tokens: Token
 
 def stems_in_words(data: recipe.Data, encoded: Encoded, tokens: tuple[Tokens, Tokens]) -> str:
     """How many pairs have a stem, for people; "" where no stems are replaced."""
-    if data.hallucination is None:
+    if data.hallucination is None or not data.hallucination.share:
         return ""
     rows = np.linspace(0, len(encoded) - 1, min(len(encoded), LOOKED_AT)).astype(np.int64)
     share = float((stems_of(encoded, rows, Letters.of(*tokens)).lengths > 0).mean())
@@ -67,6 +68,8 @@ class Letters:
     kinds: list[str]
     """Of each: its Unicode category; another sign takes its place only if it is of the same."""
     is_tag_V: NDArray[np.bool_]
+    unknown_tag: int | None
+    """The id of UNKNOWN_TAG, where the source has it."""
     usable_V: NDArray[np.bool_]
     """Letters and marks of letters that the target has too."""
     continues_V: NDArray[np.bool_]
@@ -93,6 +96,7 @@ class Letters:
         return cls(
             kinds,
             np.isin(np.arange(len(kinds)), list(tags)),
+            source.tags.get(UNKNOWN_TAG),
             usable & (in_target >= 0),
             np.array([kind[:1] == "M" or kind in JAMO.values() for kind in kinds]),
             in_target,
@@ -275,10 +279,15 @@ class _Substrings:
 def _with_copies(
     encoded: Encoded, letters: Letters, share: float, random: np.random.Generator
 ) -> Encoded:
-    """A share of the pairs that have tags made copies: the source without tags is the target."""
+    """A share of the pairs that have tags made copies: the source without tags is the target.
+
+    With UNKNOWN_TAG, the copies of half of them keep their first tag.
+    """
     if not share:
         return encoded
     drawn, known = random.random(len(encoded)) < share, letters.known(encoded)
+    unknown = letters.unknown_tag
+    keeps_first = random.random(len(encoded)) < 0.5 if unknown is not None else drawn
     sources: list[Ids] = []
     targets: list[Ids] = []
     for row in range(len(encoded)):
@@ -286,6 +295,9 @@ def _with_copies(
         plain = known.source(row)[~letters.is_tag_V[known.source(row)]]
         copy = letters.in_target_V[plain]
         if drawn[row] and 0 < len(plain) < len(source) and copy.min() >= 0:
+            if unknown is not None:
+                first = source[: int(keeps_first[row] and len(source) - len(plain) > 1)]
+                plain = np.concatenate([first, np.array([unknown], np.int32), plain])
             source, target = plain, copy
         sources.append(source)
         targets.append(target)

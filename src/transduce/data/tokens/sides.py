@@ -10,7 +10,7 @@ from transduce import recipe
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.files import locate
 from transduce.data.text.pairs import Pair, audio_of, corpus_files, read_pairs, resolved, tags_of
-from transduce.data.text.tags import without_tags
+from transduce.data.text.tags import UNKNOWN_TAG, without_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError
 from transduce.recipe import Corpus
@@ -41,7 +41,7 @@ def train_tokens(
                 )
         return drawn[settings.sample]
 
-    tags = tags_of(data.train, data.folder)
+    tags = training_tags(data)
 
     def make(settings: recipe.Tokens, *sides: str) -> Tokens:
         needed = tags if "source" in sides else []
@@ -66,6 +66,12 @@ def train_tokens(
     assert sides.source is not None  # checked by the recipe
     assert sides.target is not None
     return make(sides.source, "source"), make(sides.target, "target")
+
+
+def training_tags(data: recipe.Data) -> list[str]:
+    """The tags that a vocabulary needs: those of the training set, and one for unknown tags."""
+    tags = tags_of(data.train, data.folder)
+    return sorted({*tags, UNKNOWN_TAG}) if data.unknown_tags else tags
 
 
 def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[str]:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from transduce import recipe as sections
-from transduce.data.text.pairs import read_pairs, tags_of
+from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.extend import add_tags, add_tokens, extended, extended_pair, old_pieces
-from transduce.data.tokens.sides import side_texts, train_tokens
+from transduce.data.tokens.sides import side_texts, train_tokens, training_tags
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import TokensError, TrainingError
 from transduce.recipe import Recipe
@@ -35,7 +35,7 @@ def start_tokens(
     has_labels = TASK_RULES[recipe.task].labels != "none"
     if not same_task(recipe, start.recipe):
         _check_levels(recipe, source, target, has_labels)
-    tags = sorted(set(tags_of(given.train, given.folder)) - set(source.tags))
+    tags = sorted(set(training_tags(given)) - set(source.tags))
     if tags and how == "keep":
         raise TokensError(
             f"the model {start.folder} has no tag <{tags[0]}>, which data.train has; leave the tag "

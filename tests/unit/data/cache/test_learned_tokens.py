@@ -63,6 +63,18 @@ def test_other_texts_or_settings_are_learned_anew(
     assert len(learned) == 3
 
 
+def test_a_tag_for_unknown_ones_is_learned_anew(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("ab\tabs\tN;PL\n" * 5)
+    both = recipe.TokensOfSides(both=recipe.Tokens(level="character"))
+    corpus = recipe.Columns(file="a.tsv", tags=2)
+    for share, tags in ((0.0, {"N", "PL"}), (0.1, {"N", "PL", "?"}), (0.2, {"N", "PL", "?"})):
+        data = recipe.Data(
+            folder=str(tmp_path), train=corpus, valid=corpus, tokens=both, unknown_tags=share
+        )
+        source, _ = cache.learned_tokens(data, print, tmp_path / "cache")
+        assert set(source.tags) == tags
+
+
 def test_a_damaged_cache_is_made_again_and_a_message_repeated(
     tmp_path: Path, learned: list[recipe.Data]
 ) -> None:

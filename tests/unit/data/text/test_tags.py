@@ -45,6 +45,14 @@ def test_there_and_back() -> None:
     assert without_tags("a <fre> b", {"fre"}) == ([], "a <fre> b")
 
 
+def test_unknown_tags_are_read_as_one_tag_where_it_is_known() -> None:
+    known = {"V", "PST", "?"}
+    assert without_tags("<V> <NFIN> juosta", known) == (["V", "?"], "juosta")
+    assert without_tags("<V;NFIN;PST> juosta", known) == (["V", "?", "PST"], "juosta")
+    assert without_tags("juosta <NFIN>", known) == ([], "juosta <NFIN>")
+    assert without_tags("<NFIN> juosta", known - {"?"}) == ([], "<NFIN> juosta")
+
+
 def test_brackets_of_two_kinds_do_not_close_each_other() -> None:
     assert split_tags("N;A(B;C);D") == ["N", "A(B;C)", "D"]
     assert split_tags("N;A(B;C];D") == ["N", "A(B", "C]", "D"]

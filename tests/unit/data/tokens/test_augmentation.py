@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -54,10 +55,35 @@ def test_with_hallucinated_pairs(tmp_path: Path) -> None:
     assert len({form for _, form in found[::3]}) > 10
 
 
-def test_there_must_be_tags() -> None:
+def test_a_share_of_the_tags_becomes_unknown(tmp_path: Path) -> None:
+    first, second = epochs(tmp_path, unknown_tags=0.25)
+    assert first != second
+    tags = [pieces[:4] for pieces, _ in first[::3]]
+    hidden = sum(head.count("<?>") for head in tags)
+    assert 20 < hidden < 60  # of 160
+    for head in tags:
+        for tag, own in zip(head, ["<V>", "<PST>", "<3>", "<SG>"], strict=True):
+            assert tag in (own, "<?>")
+    assert {("".join(pieces[4:]), form) for pieces, form in first[::3]} == {("walk", "walked")}
+
+
+def test_copies_have_an_unknown_tag(tmp_path: Path) -> None:
+    """Alone, or after the first tag of several: so that unknown features are not a reason to change
+    the word."""
+    asked = Hallucination(share=0.0, copies=0.5)
+    (found,) = epochs(tmp_path, 1, unknown_tags=1e-9, hallucination=asked)
+    copies = Counter("".join(pieces) for pieces, form in found[::3] if form == "walk")
+    assert set(copies) == {"<?>walk", "<V><?>walk"}
+    assert 10 < copies.total() < 30  # of 40
+    assert {form for _, form in found[::3]} == {"walk", "walked"}
+    assert {"".join(pieces) for pieces, form in found[2::3] if form == "a▁b"} == {"<?>a▁b"}
+
+
+@pytest.mark.parametrize("asked", [{"shuffle_tags": True}, {"unknown_tags": 0.1}])
+def test_there_must_be_tags(asked: dict[str, object]) -> None:
     corpus = {"file": "a.tsv"}
-    with pytest.raises(ValidationError, match="have no tags"):
-        Recipe.model_validate({"data": {"train": corpus, "valid": corpus, "shuffle_tags": True}})
+    with pytest.raises(ValidationError, match=f"{next(iter(asked))} is .*have no tags"):
+        Recipe.model_validate({"data": {"train": corpus, "valid": corpus, **asked}})
 
 
 def test_half_of_the_targets_are_turned_around(tmp_path: Path) -> None:

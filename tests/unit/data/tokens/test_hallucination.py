@@ -209,6 +209,9 @@ def test_how_many_pairs_have_a_stem_is_said(tmp_path: Path) -> None:
     assert "80% of the pairs have a stem" in stems_in_words(data, encoded, tokens)
     data, tokens, encoded = corpus(tmp_path, VERBS[-1:], hallucination=recipe.Hallucination())
     assert "changes nothing" in stems_in_words(data, encoded, tokens)
+    copies = recipe.Hallucination(share=0.0, copies=0.1)
+    data, tokens, encoded = corpus(tmp_path, VERBS[-1:], hallucination=copies)
+    assert stems_in_words(data, encoded, tokens) == ""
 
 
 def test_validation_and_test_parts_stay(tmp_path: Path) -> None:
@@ -232,6 +235,7 @@ DATA: dict[str, object] = {
     [
         ({"tokens": {"both": {"level": "subword"}}}, "data.tokens.both.level is subword"),
         ({"train": {"file": "a.tsv"}, "hallucination": {"copies": 0.1}}, "without tags"),
+        ({"hallucination": {"share": 0}}, "changes nothing"),
     ],
 )
 def test_where_it_cannot_be_used(changed: dict[str, object], message: str) -> None:
