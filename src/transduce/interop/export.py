@@ -33,6 +33,7 @@ from transduce.interop.parity import (
 from transduce.recipe import Corpus, ParallelFiles, with_overrides
 from transduce.storage import replaced_folder
 from transduce.tasks.folder import WEIGHTS
+from transduce.tasks.members import folder_in_use
 from transduce.tasks.transduce import Model, Transducer, load
 
 EXPORTS = (*FILES, "huggingface", "native")
@@ -67,7 +68,8 @@ def export_folder(
         raise ModelError(f"there is no export to {to}; there are {', '.join(EXPORTS)}")
     if quantize is not None and to in ("onnx", "huggingface"):
         raise ModelError(f"weights are not quantized for {to}: leave --quantize out")
-    model = load(model_folder, members=False)
+    used = folder_in_use(model_folder)
+    model = load(used, members=False)
     model.recipe = with_overrides(model.recipe, overrides, ("data.folder",))
     if folder is None and in_hub_cache(model_folder):
         raise ModelError(
@@ -106,7 +108,7 @@ def export_folder(
             huggingface.export(model, part)
         else:
             ctranslate2.export(model, part, quantize)
-        parity = _compared(model_folder, part, model, pairs, to, quantize, data)
+        parity = _compared(used, part, model, pairs, to, quantize, data)
         if parity.faults and not allow:
             raise ModelError(
                 f"the export is not kept, as {'; '.join(parity.faults)} (--allow-mismatch keeps it)"

@@ -1,7 +1,9 @@
-"""Further models within a model's folder that it decodes with: an ensemble, or one for each tag.
+"""Further models within a model's folder that it decodes with: an ensemble, one for each tag, or
+another one in its place.
 
-`members.json` in the folder names them by their places within it: `{"ensemble": ["seed-2"]}`, or
-`{"by_tag": {"de": "fine-tuned/de"}}`. Sources without such a tag are for the model itself.
+`members.json` in the folder names them by their places within it: `{"ensemble": ["seed-2"]}`,
+`{"by_tag": {"de": "fine-tuned/de"}}`, where sources without such a tag are for the model itself, or
+`{"model": "distilled"}`.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ class MemberFolders:
 
     ensemble: tuple[Path, ...] = ()
     by_tag: Mapping[str, Path] = field(default_factory=dict)
+    model: Path | None = None
+    """The one that is used in place of the folder's own."""
 
     @property
     def all(self) -> tuple[Path, ...]:
@@ -59,9 +63,13 @@ class MemberFolders:
 
 
 def write_members(
-    folder: Path, ensemble: Iterable[Path] = (), by_tag: Mapping[str, Path] | None = None
+    folder: Path,
+    ensemble: Iterable[Path] = (),
+    by_tag: Mapping[str, Path] | None = None,
+    model: Path | None = None,
 ) -> None:
-    """Name the models, which are within the folder; none: it decodes alone."""
+    """Name the models, which are within the folder; none: it decodes alone. model: one that is used
+    in its place."""
 
     def place(one: Path) -> str:
         return one.relative_to(folder).as_posix()
@@ -71,6 +79,8 @@ def write_members(
         found["ensemble"] = others
     if by_tag:
         found["by_tag"] = {tag: place(one) for tag, one in by_tag.items()}
+    if model is not None:
+        found["model"] = place(model)
     if found:
         write_json(folder / MEMBERS, found)
     else:
@@ -86,20 +96,28 @@ def member_folders(folder: Path) -> MemberFolders:
     try:
         found = json.loads(file.read_text("utf-8"))
         ensemble, by_tag = found.pop("ensemble", []), found.pop("by_tag", {})
+        model = [found.pop("model")] if "model" in found else []
         strange = found or not isinstance(ensemble, list) or not isinstance(by_tag, dict)
-        places = [*ensemble, *by_tag.values()]
+        places = [*ensemble, *by_tag.values(), *model]
         if strange or not all(isinstance(one, str) for one in places):
             raise ValueError
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         raise ModelError(
-            f'{file} cannot be read; it must be as {{"ensemble": ["seed-2"]}} or '
-            f'{{"by_tag": {{"de": "fine-tuned/de"}}}}: restore it, or delete it to use the model '
-            f"alone"
+            f'{file} cannot be read; it must be as {{"ensemble": ["seed-2"]}}, '
+            f'{{"by_tag": {{"de": "fine-tuned/de"}}}} or {{"model": "distilled"}}: restore it, or '
+            f"delete it to use the model alone"
         ) from None
     return MemberFolders(
         tuple(_inside(folder, one) for one in ensemble),
         {tag: _inside(folder, one) for tag, one in by_tag.items()},
+        *(_inside(folder, one) for one in model),
     )
+
+
+def folder_in_use(folder: Path) -> Path:
+    """The folder of the model that a folder is used as: its own, or one that `members.json` names
+    in its place. Raises ModelError as `member_folders` does."""
+    return member_folders(folder).model or folder
 
 
 def _inside(folder: Path, place: str) -> Path:
@@ -120,7 +138,10 @@ def _inside(folder: Path, place: str) -> Path:
 
 def says_alone(folder: Path, done: str) -> str:
     """A sentence for a command that takes one model of a folder that has several; else empty."""
-    if not (folder / MEMBERS).is_file():
+    found = member_folders(folder)
+    if found.model is not None:
+        return f"{folder} is used as {found.model}, which is {done}"
+    if not found.all:
         return ""
     return f"{folder} decodes with the models of its {MEMBERS}; the first alone is {done}"
 

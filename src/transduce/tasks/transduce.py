@@ -33,7 +33,7 @@ from transduce.tasks.folder import (
     read_definition,
 )
 from transduce.tasks.generate import GenerativeModel
-from transduce.tasks.members import Members, member_folders
+from transduce.tasks.members import Members, folder_in_use, member_folders
 from transduce.tasks.model import Change, Origin
 from transduce.tasks.model_size import check_weights
 from transduce.tasks.speech_transducer import SpeechTransducerModel
@@ -154,7 +154,7 @@ def load(
         change: the function that changed the network before training, if there was one.
         base: for an adapter, the folder of the model that it was trained on, if that has moved.
         members: whether it decodes with the further models of its folder, if training has kept
-            some: an ensemble, or a model for each tag.
+            some: an ensemble, a model for each tag, or a distilled one in its place.
 
     Returns:
         A model of the class for its task: `Transducer`, `Classifier`, `Tagger`, `LanguageModel`, …
@@ -165,6 +165,7 @@ def load(
         HardwareError: if the device is unknown.
     """
     path, place = resolve_model(folder), pick_device(device)
+    path = folder_in_use(path) if members else path
     if not (path / WEIGHTS).is_file() or is_foreign(path):
         raise ModelError(missing_weights_message(path))
     check_format(path)

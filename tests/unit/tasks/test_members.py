@@ -13,12 +13,13 @@ from tiny_models import WORDS, tiny
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError
+from transduce.interop.export import export_folder
 from transduce.serving.engine import Engine
 from transduce.serving.jobs import RUN, plan_of
 from transduce.serving.limits import Limits
 from transduce.serving.models import open_models
 from transduce.tasks.folder import MEMBERS, WEIGHTS
-from transduce.tasks.members import Members, write_members
+from transduce.tasks.members import Members, folder_in_use, says_alone, write_members
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 from transduce.tasks.transduce import Transducer, load
 
@@ -141,9 +142,24 @@ def test_the_device_the_precision_and_freezing_are_of_all(folder: Path) -> None:
     assert (other.precision, other.frozen) == ("int8", True)
 
 
+def test_one_model_in_the_place_of_the_first(folder: Path) -> None:
+    write_members(folder, model=folder / "seed-2")
+    assert folder_in_use(folder) == folder / "seed-2"
+    own, other = load(folder, members=False), load(folder / "seed-2")
+    for used in (load(folder), open_models([str(folder)], "cpu").first.model):
+        assert texts(used.run(TAGGED)) == texts(other.run(TAGGED)) != texts(own.run(TAGGED))
+    assert "is used as" in says_alone(folder, "exported")
+    place, _ = export_folder(folder, "native", quantize="int8", folder=folder.parent / "small")
+    assert load(place, precision="float32").run(["tea"])[0].score == pytest.approx(
+        other.run(["tea"])[0].score, rel=0.05
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
+        ('{"model": ["seed-2"]}', "cannot be read"),
+        ('{"model": "/etc"}', "not a folder within"),
         ("[1]", "cannot be read"),
         ("{", "cannot be read"),
         ('{"ensemble": "seed-2"}', "cannot be read"),

@@ -73,6 +73,7 @@ def ablate(
     )
     from transduce.inspection.ablation.show import FORMATS, Ablation, write_ablation
     from transduce.storage import check_free, check_name
+    from transduce.tasks.members import folder_in_use
     from transduce.tasks.transduce import load
 
     if prune is None:
@@ -80,7 +81,7 @@ def ablate(
         check_free([] if output is None else [output], overwrite)
     elif output is None or output.suffix in FORMATS:
         raise ModelError("--prune saves a model: name its folder with --output")
-    loaded = load(model, str(pick_device(device)), precision, members=False)
+    loaded = load(folder_in_use(model), str(pick_device(device)), precision, members=False)
     trial, corpus = make_trial(
         loaded, model, metric, split, (source, target), limit, overrides or [], dict(settings)
     )

@@ -69,13 +69,16 @@ def look(
     from transduce.interop.engine import open_model
     from transduce.storage import check_free
     from transduce.tasks import AudioInputModel
+    from transduce.tasks.members import folder_in_use
     from transduce.terminal import say
 
     check_suffix(output)
     check_free([output], overwrite)
     # Without the other models of its folder: the page shows one network.
+    model = folder_in_use(model)
     models = [open_model(model, None, device, precision, adapter=adapter, base=base, members=False)]
     if against is not None:
+        against = folder_in_use(against)
         models.append(open_model(against, None, device, precision, members=False))
     asked = dict(settings)
     tags = asked.pop("tags", [])

@@ -224,7 +224,7 @@ def _best(
     student: Trained | None,
     print_line: Print,
 ) -> Trained:
-    """The best of all on the validation set; it is what the folder is used with from now on."""
+    """The best of all on the validation set; it is what the folder is used as from now on."""
     made: dict[str, Trained] = {"the first model": first}
     for strategy, by_tag in strategies.items():
         if by_tag:
@@ -260,10 +260,11 @@ def _best(
         first.folder,
         [one.folder for one in kept.ensemble],
         {tag: one.folder for tag, one in kept.by_tag.items()},
+        None if kept.folder == first.folder else kept.folder,
     )
     assert isinstance(kept.model, GenerativeModel)
     kept.model.members = _members(kept)
-    return kept
+    return replace(kept, folder=first.folder)
 
 
 def steps_of(runs: Sequence[Trained], folder: Path) -> dict[str, int]:

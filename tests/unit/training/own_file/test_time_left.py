@@ -189,11 +189,11 @@ def recipe_for(minutes: float, **data: Any) -> Recipe:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> tuple[Given, list[str], dict[str, Any]]:
-    """What is trained, what is measured, and settings: the run that a person interrupts, and those
-    that have ended."""
+    """What is trained, what is measured, and settings: the run that a person interrupts, those that
+    have ended, and scores."""
     given: Given = []
     measured: list[str] = []
-    settings: dict[str, Any] = {"interrupted": None, "ended": {}}
+    settings: dict[str, Any] = {"interrupted": None, "ended": {}, "exact": {}}
 
     def name_of(folder: Path) -> str:
         return "/".join(folder.parts[folder.parts.index("run") + 1 :])
@@ -208,7 +208,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> tuple[Given, list[str], dict[str, A
 
     def measure(name: str, run: Trained, items: Any, metric: str) -> Rival:
         measured.append(name)
-        found = rival("", 60 + len(run.ensemble)).measured
+        found = rival("", settings["exact"].get(name, 60 + len(run.ensemble))).measured
         return Rival(name, run, run.ensemble, found, run.by_tag)
 
     monkeypatch.setattr(time_left, "train_recipe", trained)
@@ -256,6 +256,22 @@ def test_further_seeds_have_the_time_that_is_left(
         assert json.loads((folder / MEMBERS).read_text()) == {"ensemble": seeds}
         assert isinstance(ended.model, GenerativeModel)
         assert ended.model.members.ensemble == tuple(one.model for one in ended.ensemble)
+
+
+def test_a_distilled_model_that_is_kept_takes_the_place_of_the_first(
+    tmp_path: Path, runs: Runs
+) -> None:
+    _, measured, settings = runs
+    recipe, folder = recipe_for(8), tmp_path / "run"
+    folder.mkdir()
+    settings["exact"] = {"distilled into one": 70}
+    for _ in range(2):  # the second time it goes on from what is there
+        ended = spend(run_of(folder, recipe, 100), recipe, 8, lambda line: None, resume=True)
+        assert json.loads((folder / MEMBERS).read_text()) == {"model": "distilled"}
+        assert ended.folder == folder
+        assert ended.model is settings["ended"]["distilled"].model
+        assert not ended.ensemble
+    assert measured.count("distilled into one") == 1
 
 
 def test_a_slow_seed_leaves_no_time_for_another(tmp_path: Path, runs: Runs) -> None:

@@ -32,12 +32,15 @@ def publish(
     from transduce.inspection.model_card import card_text
     from transduce.recipe import dump_recipe
     from transduce.tasks.folder import CARD, RECIPE, WRITTEN, check_sums
-    from transduce.tasks.members import says_alone
+    from transduce.tasks.members import folder_in_use, says_alone
     from transduce.tasks.transduce import load
 
     plain = repository.removeprefix(SCHEME)
     address = parse_address(f"{SCHEME}{plain}" + (f"@{revision}" if revision else ""))
     load_hub()
+    if sentence := says_alone(model, "published"):
+        say(sentence)
+    model = folder_in_use(model)
     loaded = load(model, members=False)
     check_sums(model)
     changed = {RECIPE: f"{WRITTEN}\n{dump_recipe(_without_places(loaded.recipe))}"}
@@ -46,8 +49,6 @@ def publish(
     else:
         changed[CARD] = (model / CARD).read_text("utf-8")
         say(f"{model / CARD} is your own and is published as it is")
-    if sentence := says_alone(model, "published"):
-        say(sentence)
     files = published_files(model, changed)
     place = upload(address, files, private)
     size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
