@@ -16,6 +16,7 @@ from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
 from transduce.nn.speech.speed_perturbation import perturb_speed
 from transduce.nn.speech.subsampling import Subsampling
+from transduce.nn.transducer.loss import transducer_loss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -116,6 +117,21 @@ def test_ctc() -> None:
         made.append([tensor.detach().cpu() for tensor in found])
     for on_cpu, on_cuda in zip(*made, strict=True):
         torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-3, atol=1e-3)
+
+
+def test_transducer() -> None:
+    torch.manual_seed(0)
+    logits_BSPV, lengths_B = torch.randn(3, 20, 7, 9), torch.tensor([20, 11, 1])
+    targets_BU, labels_B = torch.randint(1, 9, (3, 6)), torch.tensor([6, 3, 0])
+    made = []
+    for device in DEVICES:
+        inputs = [x.to(device) for x in (logits_BSPV, lengths_B, targets_BU, labels_B)]
+        logits = inputs[0].requires_grad_()
+        loss_B, correct_B = transducer_loss(logits, *inputs[1:])
+        (gradient,) = torch.autograd.grad(loss_B.sum(), logits)
+        made.append([x.detach().cpu() for x in (loss_B, correct_B, gradient)])
+    for on_cpu, on_cuda in zip(*made, strict=True):
+        torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("penalties", [None, MismatchPenalties()])

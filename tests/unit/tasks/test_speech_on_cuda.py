@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
@@ -51,14 +52,21 @@ def test_training_in_bfloat16_at_several_speeds() -> None:
     assert all(bool(p.grad.isfinite().all()) for p in network.parameters() if p.grad is not None)
 
 
+TRANSDUCER = "model.transducer={}", "model.decoder={kind: recurrent, attention: none}"
+
+
+@pytest.mark.parametrize("given", [{}, {"hotwords": ["abc", "a b"]}])
+@pytest.mark.parametrize("kind", ["attention", "transducer"])
 @pytest.mark.parametrize("beam", [1, 4])
-def test_what_is_heard(beam: int, tmp_path: Path) -> None:
+def test_what_is_heard(beam: int, kind: str, given: dict[str, Any], tmp_path: Path) -> None:
     texts = ["abc", "de a b", "c"]
     for number, text in enumerate(texts):
         soundfile.write(tmp_path / f"{number}.wav", tones(text), RATE)
     sources = [str(tmp_path / f"{number}.wav") for number in range(len(texts))]
+    overrides = TRANSDUCER if kind == "transducer" else ()
+    weight = {} if kind == "transducer" else {"ctc_weight": 0.4}
     outputs = [
-        audio_model().to(device).run(sources, beam=beam, ctc_weight=0.4, times=True)
+        audio_model(*overrides).to(device).run(sources, beam=beam, times=True, **weight, **given)
         for device in DEVICES
     ]
     for on_cpu, on_gpu in zip(*outputs, strict=True):
