@@ -18,6 +18,7 @@ from transduce.serving.models import PAIR, Catalogue, Served
 from transduce.serving.processes.engine import EngineProcess
 from transduce.serving.server import Server, listen_together, url_of
 from transduce.serving.settings import ServiceSettings
+from transduce.tasks import NgramModel
 from transduce.tasks.model import Model
 
 
@@ -43,7 +44,10 @@ class Running:
 
 @contextmanager
 def serving(
-    models: Mapping[str, Model], settings: ServiceSettings | None = None, processes: int = 1
+    models: Mapping[str, Model],
+    settings: ServiceSettings | None = None,
+    processes: int = 1,
+    ngrams: Mapping[str, NgramModel] | None = None,
 ) -> Iterator[Running]:
     """processes: HTTP processes."""
     settings = settings or ServiceSettings()
@@ -52,7 +56,8 @@ def serving(
         [
             Served.of(name, model.freeze(), (pair[1], pair[2]) if (pair := pairs[name]) else None)
             for name, model in models.items()
-        ]
+        ],
+        list((ngrams or {}).items()),
     )
     engine = Engine(catalogue, settings.limits)
     service = build_app(engine, settings)

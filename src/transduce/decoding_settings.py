@@ -362,8 +362,8 @@ class RunKeywords(TypedDict, total=False):
         Any,
         Setting(
             None,
-            "Shallow fusion with this language model; for the command line also an n-gram model, a "
-            "file .arpa or .arpa.gz.",
+            "Shallow fusion with this language model, or an n-gram model: for the command line a "
+            "file .arpa or .arpa.gz, for requests a name given to serve --language-model.",
             search=False,
             model=True,
         ),

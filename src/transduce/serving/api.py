@@ -54,7 +54,9 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
         return await _with_body(engine, request, partial(_look, engine, request))
 
     async def models(request: Request) -> Response:
-        return json_response({"models": [_metadata(one) for one in engine.catalogue.values()]})
+        catalogue = engine.catalogue
+        every = [_metadata(one) for one in catalogue.values()]
+        return json_response({"models": every, "ngram_models": list(catalogue.ngrams)})
 
     async def description(request: Request) -> Response:
         return json_response(openapi(settings))

@@ -26,7 +26,7 @@ CONSTRAINTS = ("prefix", "include", "exclude", "hotwords")
 OF_EACH_INPUT = (*CONSTRAINTS, "seed")
 """Settings of each input: requests that differ in them share a batch."""
 OTHER_MODELS = ("ensemble", "rerank", "language_model")
-"""Settings that name other served models."""
+"""Settings that name other served models, or an n-gram language model."""
 SEARCH = tuple(one.name for one in fields(Settings))
 SIZES = {
     "beam": "beam",
@@ -247,6 +247,8 @@ def _frozen(value: Any) -> Any:
 
 
 def _models(setting: str, names: Sequence[str], catalogue: Catalogue) -> Any:
+    if setting == "language_model" and len(names) == 1:
+        return catalogue.language_model(names[0])
     for name in names:
         if name not in catalogue:
             raise BadRequest(

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.tokens.languages import language_pair
+from transduce.decoding.combine.ngram import NgramModel, arpa_name
 from transduce.errors import ModelError
 from transduce.hub import is_hub_address, parse_address, resolve_model
 from transduce.interop.adapters import open_adapter
 from transduce.interop.engine import open_model
 from transduce.recipe.tasks import TASK_ALIASES
-from transduce.serving.errors import NotFound
+from transduce.serving.errors import BadRequest, NotFound
 from transduce.tasks import AudioInputModel
 from transduce.tasks.members import NO_MEMBERS, Members
 from transduce.tasks.model import Model
@@ -56,9 +57,14 @@ class Served:
 
 
 class Catalogue(Mapping[str, Served]):
-    """The models that are served, in the order in which they were given."""
+    """The models that are served, in the order in which they were given.
 
-    def __init__(self, served: Sequence[Served]) -> None:
+    `ngrams` are n-gram language models, by name: requests may decode with them.
+    """
+
+    def __init__(
+        self, served: Sequence[Served], ngrams: Sequence[tuple[str, NgramModel]] = ()
+    ) -> None:
         if not served:
             raise ModelError("there is no model to serve; give a model folder")
         self._served: dict[str, Served] = {}
@@ -68,6 +74,13 @@ class Catalogue(Mapping[str, Served]):
                     f"two models are called {one.name}; give one another name: NAME=FOLDER"
                 )
             self._served[one.name] = one
+        self.ngrams: dict[str, NgramModel] = {}
+        for name, model in ngrams:
+            if name in self._served or name in self.ngrams:
+                raise ModelError(
+                    f"two models are called {name}; give one another name: NAME=FILE.arpa"
+                )
+            self.ngrams[name] = model
         texts = [one for one in reversed(served) if not one.takes_audio]  # the first one counts
         self._by_pair = {_codes(*one.pair): one for one in texts if one.pair}
         self._by_short_pair = {_codes(*one.pair, True): one for one in texts if one.pair}
@@ -94,6 +107,16 @@ class Catalogue(Mapping[str, Served]):
             )
         return self._served[name]
 
+    def language_model(self, name: str) -> Model | NgramModel:
+        """What a request names as its language model: a served model, or an n-gram model."""
+        if name not in self.ngrams and name not in self._served:
+            every = ", ".join([*self, *self.ngrams])
+            raise BadRequest(
+                f"language_model: there is no model {name[:80]}; there are {every}, and n-gram "
+                f"models that transduce serve --language-model loads"
+            )
+        return self.ngrams[name] if name in self.ngrams else self._served[name].model
+
     def for_pair(self, source: str, target: str) -> Served | None:
         """The first model of task transduce for a language pair, from text; None: there is none.
 
@@ -118,11 +141,13 @@ def open_models(
     device: str = "auto",
     precision: str = "auto",
     adapters: Sequence[str] = (),
+    ngrams: Sequence[str] = (),
 ) -> Catalogue:
     """Load models: FOLDER, NAME=FOLDER or, with the languages as its name, en-de=FOLDER.
 
     adapters: of these models, in the same form. Each is a model of its own name that shares the
-    weights that it does not change. Raises ModelError.
+    weights that it does not change. ngrams: n-gram models in ARPA form, FILE or NAME=FILE. Raises
+    ModelError and DataError.
     """
     parsed, added = [parse_spec(spec) for spec in specs], [parse_spec(spec) for spec in adapters]
     names = [name for name, _, _ in [*parsed, *added]]
@@ -133,7 +158,17 @@ def open_models(
     ]
     bases = [one.model for one in served]
     made = [Served.of(name, _adapted(folder, bases), pair) for name, folder, pair in added]
-    return Catalogue([*served, *made])
+    return Catalogue([*served, *made], [_read_ngrams(spec) for spec in ngrams])
+
+
+def _read_ngrams(spec: str) -> tuple[str, NgramModel]:
+    """The name and the model of FILE or NAME=FILE."""
+    name, equals, file = spec.partition("=")
+    if not equals or Path(spec).exists():
+        return arpa_name(Path(spec)), NgramModel.load(spec)
+    if not name or not file:
+        raise ModelError(f"{spec!r} is not NAME=FILE; give both, as in words=words.arpa")
+    return name, NgramModel.load(file)
 
 
 def _adapted(folder: Path, bases: Sequence[Model]) -> Model:

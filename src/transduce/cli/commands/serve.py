@@ -57,6 +57,13 @@ def serve(
             "repeatable."
         ),
     ] = None,
+    language_model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An n-gram language model in ARPA form, for requests that name it: FILE.arpa or "
+            "NAME=FILE.arpa; repeatable."
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0: all of this machine.")
     ] = "127.0.0.1",
@@ -146,7 +153,7 @@ def serve(
     if warning := unprotected(host, settings):
         say(warning)
     listening = listen_together(host, port, http_processes or fitting_processes(device))
-    catalogue = open_models(models, device, precision, adapter or [])
+    catalogue = open_models(models, device, precision, adapter or [], language_model or [])
     for served in catalogue.values():
         if about := served.members.about():
             say(f'{served.name} is {about}; a request with "ensemble": [] uses the first alone')

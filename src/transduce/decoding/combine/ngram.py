@@ -13,7 +13,9 @@ import gzip
 import math
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -28,6 +30,7 @@ SUFFIXES = (".arpa", ".arpa.gz", ".lm", ".lm.gz")
 MAX_ORDER = 10
 LOG_10 = math.log(10)
 KNOWN_CONTEXTS = 4096  # whose distributions are remembered
+KNOWN_PARTS = 100_000  # of words, whose bounds are remembered
 
 Lines = Iterator[tuple[int, str]]
 """The lines of a file, with their numbers."""
@@ -38,6 +41,12 @@ Context = tuple[int, ...]
 def is_arpa(path: Path) -> bool:
     """Whether a path is that of an n-gram model, by its name."""
     return path.name.lower().endswith(SUFFIXES) and not path.is_dir()
+
+
+def arpa_name(path: Path) -> str:
+    """The name of an n-gram model: that of its file, without .arpa or .arpa.gz."""
+    suffix = max((one for one in SUFFIXES if path.name.lower().endswith(one)), key=len, default="")
+    return path.name[: len(path.name) - len(suffix)]
 
 
 class Grams(NamedTuple):
@@ -123,6 +132,11 @@ class NgramModel:
             np.maximum.at(found, grams.keys % len(self.words), grams.log_probs)
         return found
 
+    @cached_property
+    def bounds(self) -> WordBounds:
+        """Made at the first use, for all that decode with the model."""
+        return WordBounds(self)
+
     def after(self, context: Context, word: int | None) -> Context:
         """The context of the next word. A word that is not known hides what was before it."""
         if word is None:
@@ -140,6 +154,53 @@ class NgramModel:
             if place == len(keys) or keys[place] != key:
                 return None
         return place
+
+
+class WordBounds:
+    """How likely a word may be of which the beginning is known. Threads may share it."""
+
+    def __init__(self, model: NgramModel) -> None:
+        best = model.best_log_probs()
+        unknown = model.unknown
+        self.unknown = model.floor if unknown is None else float(best[unknown])
+        """Of one that the model does not know."""
+        pairs = sorted((word.lower(), number) for word, number in model.words.items())
+        self._words = [word for word, _ in pairs]
+        self._best = best[[number for _, number in pairs]]
+        self._known: dict[str, float] = {}
+
+    def of(self, part: str) -> float:
+        """The highest log p of the words that begin so, of unknown ones too; zero for nothing."""
+        known = self._known.get(part)
+        if known is None:
+            text = part.lower().lstrip(_marks(part))
+            start, end = self._range(text)
+            if start == end:  # punctuation after a word is no part of it
+                text = text.rstrip(_marks(part))
+                start, end = self._range(text)
+            best = float(self._best[start:end].max()) if end > start else self.unknown
+            if len(self._known) >= KNOWN_PARTS:
+                self._known.clear()
+            self._known[part] = known = max(self.unknown, best) if text else 0.0
+        return known
+
+    def following(self, part: str, texts: Collection[str], longest: int) -> set[str]:
+        """Those of the texts, of so many letters at most, with which a known word goes on."""
+        text = part.lower().lstrip(_marks(part))
+        start, end = self._range(text)
+        if end - start > len(texts):
+            return {one for one in texts if len(set(self._range(text + one))) == 2}
+        rests = (word[len(text) : len(text) + longest] for word in self._words[start:end])
+        prefixes = {rest[:length] for rest in rests for length in range(1, len(rest) + 1)}
+        return prefixes & set(texts)
+
+    def _range(self, text: str) -> tuple[int, int]:
+        """The places of the words that begin with a text."""
+        return bisect_left(self._words, text), bisect_left(self._words, text + chr(0x10FFFF))
+
+
+def _marks(text: str) -> str:
+    return "".join(letter for letter in set(text) if not letter.isalnum())
 
 
 class _Reader:

@@ -9,8 +9,7 @@ end.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -89,7 +88,7 @@ class NgramWords:
     def __init__(self, model: NgramModel, tokens: Tokens, device: torch.device | str) -> None:
         self.model, self.device = model, device
         self.start = WordPlace(model.begin)
-        self._words = WordBounds(model)
+        self._words = model.bounds
         silent = {*range(len(SPECIALS)), *tokens.tags.values(), *tokens.added}
         pieces = tokens.pieces(range(len(tokens)))
         self._pieces = ["" if number in silent else piece for number, piece in enumerate(pieces)]
@@ -154,52 +153,6 @@ class NgramWords:
                 self._inside_known.clear()
             self._inside_known[part] = added_V
         return self._inside_known[part]
-
-
-class WordBounds:
-    """How likely a word may be of which the beginning is known."""
-
-    def __init__(self, model: NgramModel) -> None:
-        best = model.best_log_probs()
-        unknown = model.unknown
-        self.unknown = model.floor if unknown is None else float(best[unknown])
-        """Of one that the model does not know."""
-        pairs = sorted((word.lower(), number) for word, number in model.words.items())
-        self._words = [word for word, _ in pairs]
-        self._best = best[[number for _, number in pairs]]
-        self._known: dict[str, float] = {}
-
-    def of(self, part: str) -> float:
-        """The highest log p of the words that begin so, of unknown ones too; zero for nothing."""
-        if part not in self._known:
-            text = part.lower().lstrip(_marks(part))
-            start, end = self._range(text)
-            if start == end:  # punctuation after a word is no part of it
-                text = text.rstrip(_marks(part))
-                start, end = self._range(text)
-            best = float(self._best[start:end].max()) if end > start else self.unknown
-            if len(self._known) >= KNOWN_PLACES:
-                self._known.clear()
-            self._known[part] = max(self.unknown, best) if text else 0.0
-        return self._known[part]
-
-    def following(self, part: str, texts: Collection[str], longest: int) -> set[str]:
-        """Those of the texts, of so many letters at most, with which a known word goes on."""
-        text = part.lower().lstrip(_marks(part))
-        start, end = self._range(text)
-        if end - start > len(texts):
-            return {one for one in texts if len(set(self._range(text + one))) == 2}
-        rests = (word[len(text) : len(text) + longest] for word in self._words[start:end])
-        prefixes = {rest[:length] for rest in rests for length in range(1, len(rest) + 1)}
-        return prefixes & set(texts)
-
-    def _range(self, text: str) -> tuple[int, int]:
-        """The places of the words that begin with a text."""
-        return bisect_left(self._words, text), bisect_left(self._words, text + chr(0x10FFFF))
-
-
-def _marks(text: str) -> str:
-    return "".join(letter for letter in set(text) if not letter.isalnum())
 
 
 def scorer_of(

@@ -41,8 +41,8 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
 
 
 class OwnConversation(Conversation):
-    """One connection to /api/live?model=NAME&rate=16000&chunk_ms=320&hotwords=Quilter, where
-    hotwords may be there several times."""
+    """One connection to /api/live?model=NAME&rate=16000&chunk_ms=320&beam=8
+    &hotwords=Quilter&language_model=NAME, where hotwords may be there several times."""
 
     restarts = False
 
@@ -61,10 +61,20 @@ class OwnConversation(Conversation):
         if hotwords := asked.getlist("hotwords"):
             check_list("hotwords", hotwords, self.live.limits)
             settings["hotwords"] = hotwords
-        if (bonus := asked.get("hotword_bonus")) is not None:
-            if not NUMBER.fullmatch(bonus):
-                raise BadRequest(f"hotword_bonus is {bonus[:40]!r}; it must be a number, as 1.5")
-            settings["hotword_bonus"] = float(bonus)
+        if (beam := asked.get("beam")) is not None:
+            if not WHOLE.fullmatch(beam):
+                raise BadRequest(f"beam is {beam[:40]!r}; it must be a whole number, as 5")
+            self.live.limits.check("beam", int(beam), f"beam is {int(beam):,}")
+            settings["beam"] = int(beam)
+        if (name := asked.get("language_model")) is not None:
+            settings["language_model"] = self.live.catalogue.language_model(name)
+        for setting, example in (("hotword_bonus", 1.5), ("lm_weight", 0.3)):
+            if (value := asked.get(setting)) is not None:
+                if not NUMBER.fullmatch(value):
+                    raise BadRequest(
+                        f"{setting} is {value[:40]!r}; it must be a number, as {example}"
+                    )
+                settings[setting] = float(value)
         await self.open_stream(served, int(rate), **settings)
         await self.send({"type": "ready", "model": served.name, "rate": int(rate)})
 

@@ -41,8 +41,9 @@ IGNORED = "x-ignored-parameters"
 CHUNKS = "chunking_strategy"
 STRATEGIES = ("auto", "server_vad")  # the same here: long audio is cut at silences
 KNOWN = HARMLESS | {"model", "language", "response_format", "temperature", "stream"}
-HOTWORDS = "hotwords[]"  # ours: the client's extra_body={"hotwords": [...]} sends this name
-KNOWN |= {TIMES, INCLUDE, "prompt", CHUNKS, HOTWORDS, "hotwords"}
+# Ours, from the client's extra_body={"hotwords": [...], "language_model": NAME}.
+HOTWORDS = "hotwords[]"  # as it sends a list
+KNOWN |= {TIMES, INCLUDE, "prompt", CHUNKS, HOTWORDS, "hotwords", "language_model", "lm_weight"}
 LIST_WORDS = 4  # a prompt whose parts between commas have so many words at most is a list of names
 
 
@@ -201,9 +202,14 @@ def _strategy(asked: Parameters, limits: Limits) -> str:
 
 def _settings(asked: Parameters) -> dict[str, Any]:
     temperature = asked.number("temperature", 0.0, 0.0, 1.0)
-    if not temperature:
-        return {}
-    return {"sample": True} | ({"temperature": temperature} if temperature != 1 else {})
+    found: dict[str, Any] = {"sample": True} if temperature else {}
+    if temperature not in (0, 1):
+        found["temperature"] = temperature
+    if "language_model" in asked:
+        found["language_model"] = asked.text("language_model")
+    if "lm_weight" in asked:
+        found["lm_weight"] = asked.number("lm_weight", 0.0, 0.0, math.inf)
+    return found
 
 
 def _tags(served: Served, asked: Parameters) -> dict[str, Any]:
