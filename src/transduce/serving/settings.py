@@ -23,6 +23,8 @@ class ServiceSettings:
     public_url: str | None = None
     """The address that clients know, where a proxy is in front; None: as they send it."""
     limits: Limits = field(default_factory=Limits)
+    glossaries: Path | None = None
+    """The folder that keeps the glossaries of clients; None: they end with the server."""
     log: TextIO | None = None
     """Where the access log goes, a JSON object a line; None: nowhere."""
     accept_seconds: float = 2.0

@@ -91,6 +91,13 @@ def serve(
             "https://example.com/translate; for links to translated files."
         ),
     ] = None,
+    glossaries: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that keeps the glossaries that clients make (DeepL). Default: they are "
+            "gone when the server stops."
+        ),
+    ] = None,
     accept_seconds: Annotated[
         float,
         typer.Option(min=0, help="After SIGTERM, how long new connections are still accepted."),
@@ -145,6 +152,7 @@ def serve(
         cors=tuple(cors or ()),
         hosts=Hosts.bound(host, [*(allowed_hosts or ()), *host_of(public_url)]),
         public_url=public_url,
+        glossaries=glossaries,
         limits=Limits(**limits),
         log=sys.stderr if log else None,
         accept_seconds=accept_seconds,

@@ -1,13 +1,14 @@
 """Glossaries of DeepL's protocol: version 2, of one language pair, and version 3, of several.
 
-They are kept in memory, each for the API key that made it, until the server stops.
+They are kept for the API key that made each: in memory until the server stops, and in the folder of
+`ServiceSettings.glossaries` where it has one.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,13 @@ from transduce.serving.auth import key_of
 from transduce.serving.errors import BadRequest, NotFound, ServiceError
 from transduce.serving.languages import base_of
 from transduce.serving.protocols.answers import json_response
+from transduce.serving.protocols.glossary_store import (
+    GlossaryFolder,
+    Pair,
+    Stored,
+    about,
+    owner_of,
+)
 from transduce.serving.protocols.parameters import ParameterError, Parameters, query_of, read_any
 from transduce.serving.protocols.translation import Translator
 from transduce.serving.settings import ServiceSettings
@@ -30,42 +38,6 @@ MAX_NAME = 1024  # characters
 MAX_IDS = 5  # glossaries of one translation, as of DeepL
 TSV = "text/tab-separated-values"
 
-Pair = tuple[str, str]
-
-
-@dataclass
-class Stored:
-    """A glossary of a client."""
-
-    id: str
-    name: str
-    created: str
-    dictionaries: dict[Pair, Glossary] = field(default_factory=dict)
-
-    @property
-    def characters(self) -> int:
-        return characters_of(self.dictionaries)
-
-    def about(self) -> dict[str, Any]:
-        """As version 3 shows it."""
-        return {
-            "glossary_id": self.id,
-            "name": self.name,
-            "creation_time": self.created,
-            "dictionaries": [about(pair, self.dictionaries[pair]) for pair in self.dictionaries],
-        }
-
-    def about_one(self) -> dict[str, Any]:
-        """As version 2 shows one of a single pair."""
-        ((pair, glossary),) = self.dictionaries.items()
-        return {
-            "glossary_id": self.id,
-            "name": self.name,
-            "ready": True,
-            "creation_time": self.created,
-            **about(pair, glossary),
-        }
-
 
 class Glossaries:
     """Those that clients have made, and the handlers of their endpoints."""
@@ -74,7 +46,10 @@ class Glossaries:
         self.translator, self.settings = translator, settings
         self.limits = settings.limits
         self._stored: dict[str, dict[str, Stored]] = {}
-        """By API key and id; with an empty key where the server requires none."""
+        """By owner and id."""
+        self._folder = GlossaryFolder(settings.glossaries) if settings.glossaries else None
+        for one in self._folder.read() if self._folder else ():
+            self._stored.setdefault(one.owner, {})[one.id] = one
 
     def routes(self) -> list[BaseRoute]:
         one, pairs = "/glossaries/{id}", "/glossaries/{id}/dictionaries"
@@ -184,22 +159,22 @@ class Glossaries:
         for pair, more in read.items():
             known = found.dictionaries.get(pair)
             new[pair] = more if known is None else await self._merged([known, more])
-        self._check_room(found, found.dictionaries | new)
-        found.name = name
-        found.dictionaries.update(new)
-        return json_response(found.about())
+        found = self._find(request)  # others may have changed it meanwhile
+        changed = replace(found, name=name, dictionaries={**found.dictionaries, **new})
+        self._keep(changed)
+        return json_response(changed.about())
 
     async def replace_pair(self, request: Request) -> Response:
         asked = await read_any(request)
         pair, glossary = await self._read(asked)
         found = self._find(request)
-        self._check_room(found, found.dictionaries | {pair: glossary})
-        found.dictionaries[pair] = glossary
+        self._keep(replace(found, dictionaries={**found.dictionaries, pair: glossary}))
         return json_response(about(pair, glossary))
 
     async def delete_pair(self, request: Request) -> Response:
         found, pair = self._pair_of(request)
-        del found.dictionaries[pair]
+        left = {other: of for other, of in found.dictionaries.items() if other != pair}
+        self._keep(replace(found, dictionaries=left))
         return Response(status_code=204)
 
     async def entries(self, request: Request) -> Response:
@@ -214,6 +189,8 @@ class Glossaries:
 
     async def delete(self, request: Request) -> Response:
         found = self._find(request)
+        if self._folder is not None:
+            self._folder.remove(found)
         del self._own(request)[found.id]
         return Response(status_code=204)
 
@@ -290,28 +267,35 @@ class Glossaries:
     # ------------------------------------------------------------------------------ store
 
     def _add(self, request: Request, asked: Parameters, of: dict[Pair, Glossary]) -> Stored:
-        name, own = _name(asked), self._own(request, asked.get("auth_key"))
+        name, owner = _name(asked), self._owner(request, asked.get("auth_key"))
+        own = self._stored.get(owner, {})
         if len(own) >= self.limits.glossaries:
             raise _full(f"there are {len(own):,} glossaries already; delete one first")
         created = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        made = Stored(str(uuid.uuid4()), name, created)
-        self._check_room(made, of)
-        made.dictionaries.update(of)
-        own[made.id] = made
+        made = Stored(str(uuid.uuid4()), owner, name, created, of)
+        self._keep(made)
         return made
 
-    def _check_room(self, of: Stored, new: Mapping[Pair, Glossary]) -> None:
-        """Raise where a glossary with these contents would be above a limit."""
-        self._check_entries(sum(len(one.entries) for one in new.values()))
-        others = (one for own in self._stored.values() for one in own.values() if one is not of)
-        total = sum(one.characters for one in others) + characters_of(new)
+    def _keep(self, stored: Stored) -> None:
+        """A new or a changed glossary. Raises where it would be above a limit, or cannot be
+        written; then nothing has changed."""
+        self._check_entries(sum(len(one.entries) for one in stored.dictionaries.values()))
+        every = (one for own in self._stored.values() for one in own.values())
+        total = sum(one.characters for one in every if one.id != stored.id) + stored.characters
         if total > self.limits.glossary_characters:
             raise _full("there is no room for more glossaries; delete some")
+        if self._folder is not None:
+            self._folder.write(stored)
+        self._stored.setdefault(stored.owner, {})[stored.id] = stored
+
+    def _owner(self, request: Request, key: Any = None) -> str:
+        """The client; key: where older clients send it in the body."""
+        given = (key_of(request) or key or "") if self.settings.keys.required else ""
+        return owner_of(str(given))
 
     def _own(self, request: Request, key: Any = None) -> dict[str, Stored]:
-        """The glossaries of the client; key: where older clients send it in the body."""
-        owner = (key_of(request) or key or "") if self.settings.keys.required else ""
-        return self._stored.setdefault(str(owner), {})
+        """The glossaries of the client."""
+        return self._stored.setdefault(self._owner(request, key), {})
 
     def _find(self, request: Request, id: str | None = None, key: Any = None) -> Stored:
         wanted = request.path_params["id"] if id is None else id
@@ -321,17 +305,8 @@ class Glossaries:
         return found
 
 
-def about(pair: Pair, glossary: Glossary) -> dict[str, Any]:
-    source, target = (language.lower() for language in pair)
-    return {"source_lang": source, "target_lang": target, "entry_count": len(glossary.entries)}
-
-
 def as_tsv(glossary: Glossary) -> str:
     return "\n".join(f"{term}\t{of}" for term, (of, *_) in glossary.entries.items())
-
-
-def characters_of(dictionaries: Mapping[Pair, Glossary]) -> int:
-    return sum(one.characters for one in dictionaries.values())
 
 
 def _full(message: str) -> ServiceError:
