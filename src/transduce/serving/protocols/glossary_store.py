@@ -90,15 +90,15 @@ class GlossaryFolder:
                     (one["source"], one["target"]): Glossary(one["entries"], str(file))
                     for one in values["dictionaries"]
                 }
-                texts = [values[name] for name in ("owner", "name", "created")]
-                if not all(isinstance(text, str) for text in texts):
+                owner, name, created = (values[key] for key in ("owner", "name", "created"))
+                if not all(isinstance(text, str) for text in (owner, name, created)):
                     raise TypeError
             except (OSError, ValueError, TypeError, KeyError, DataError) as error:
                 raise DataError(
                     f"{file} is no glossary of this server ({type(error).__name__}); move it "
                     f"elsewhere, or restore it from a backup"
                 ) from None
-            yield Stored(file.stem, *texts, dictionaries)
+            yield Stored(file.stem, owner, name, created, dictionaries)
 
     def write(self, stored: Stored) -> None:
         """Raises ServiceError; then the file is as it was."""
