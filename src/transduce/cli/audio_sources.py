@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from transduce.errors import DataError
 
 if TYPE_CHECKING:
+    from transduce.storage.members import AudioPlace
     from transduce.tasks.audio_input import AudioSegment
 
 STANDARD_INPUT = "-"
@@ -100,7 +101,7 @@ def _source(source: str, rate: int, raw_rate: int | None, partial: bool) -> str:
 
 def _samples(
     name: str,
-    path: Path,
+    path: AudioPlace,
     rate: int,
     raw_rate: int | None,
     partial: bool,
@@ -129,9 +130,10 @@ def _samples(
     return segment
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: AudioPlace) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
 

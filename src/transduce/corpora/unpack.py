@@ -17,6 +17,7 @@ from typing import BinaryIO, cast
 
 from transduce.corpora.entry import Checksum
 from transduce.errors import DataError
+from transduce.storage.positions import Place
 
 PACKED = ("", ".gz", ".xz")
 MAX_BYTES = 1 << 30  # upper bound of the bytes read from an archive
@@ -62,12 +63,13 @@ def has_sum(path: Path, expected: Checksum, suffix: str) -> bool:
     return digest.hexdigest() == expected.sha256
 
 
-def open_compressed(path: Path, suffix: str | None = None) -> BinaryIO:
+def open_compressed(path: Place, suffix: str | None = None) -> BinaryIO:
     """The bytes of a file, decompressed as a suffix says: its own, unless one is given."""
     suffix = path.suffix if suffix is None else suffix
-    if suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    return cast(BinaryIO, lzma.open(path)) if suffix == ".xz" else path.open("rb")
+    if suffix not in (".gz", ".xz"):
+        return path.open("rb")
+    packed = path if isinstance(path, Path) else path.open("rb")
+    return cast(BinaryIO, gzip.open(packed) if suffix == ".gz" else lzma.open(packed))
 
 
 def members(

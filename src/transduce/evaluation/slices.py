@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,7 +203,7 @@ def _by_length(model: Model, items: Sequence[Item]) -> Slices:
 
 def _seconds(source: str) -> float:
     file, start, end = parse_place(source)
-    return (audio_info(Path(file)).seconds if end is None else end) - (start or 0.0)
+    return (audio_info(file).seconds if end is None else end) - (start or 0.0)
 
 
 def _parts(values: Sequence[float], unit: str, decimals: int) -> Slices:

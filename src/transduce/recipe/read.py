@@ -21,6 +21,7 @@ from transduce.recipe.presets import PRESETS
 from transduce.recipe.recipe import Recipe
 from transduce.recipe.section import Section
 from transduce.registry import load_installed, load_plugins, not_loaded
+from transduce.storage.remote import is_remote
 
 _INTEGER = ("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][\d_]*)$"))
 _FLOAT = (
@@ -242,6 +243,8 @@ def with_overrides(recipe: Recipe, overrides: Iterable[str], free: Sequence[str]
 
 def resolve_data_folder(recipe: Recipe, folder: Path, name: str = "the recipe") -> Recipe:
     """The recipe with data.folder as an absolute path, relative to `folder`. Raises RecipeError."""
+    if is_remote(recipe.data.folder or ""):
+        return recipe
     try:
         start = (folder / Path(recipe.data.folder or "").expanduser()).resolve()
     except RuntimeError:  # ~someone, who does not exist

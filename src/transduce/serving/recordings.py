@@ -55,6 +55,7 @@ def _read(upload: Upload, limits: Limits) -> Recorded | DataError:
     name = upload.filename or "the file"
     try:
         with Recording(upload.path, convert=convert) as recording:
+            assert isinstance(recording.source, Path)  # the upload, or what was converted from it
             return Recorded(recording.source, recording.info.seconds, name)
     except DataError as error:
         return DataError(str(error).replace(str(upload.path), name))

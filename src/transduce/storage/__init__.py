@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PREFIX, SUFFIX = ".transduce-", ".part"  # names of the temporary folders
 BEFORE = "before"  # a folder in them: what `replace_folder` has put aside
 DAY = 86_400.0  # seconds
+GB = 10**9  # bytes
 METADATA = "transduce"  # the key of a safetensors header that holds our metadata and checksums
 
 Announce = Callable[[Path], object]
@@ -68,6 +69,18 @@ def default_state_folder() -> Path:
         return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "transduce"
     except RuntimeError:
         return _temporary_cache() / "state"
+
+
+def gigabytes(variable: str, usual: float) -> float:
+    """The size of a cache in bytes, by a variable of the environment. Raises DataError."""
+    given = os.environ.get(variable, "").strip()
+    try:
+        maximum = float(given or usual)
+    except ValueError:
+        maximum = -1.0
+    if not 0 <= maximum < float("inf"):
+        raise DataError(f"{variable} is {given}, which is not a number of gigabytes; give one")
+    return maximum * GB
 
 
 def expanded(name: str) -> Path:

@@ -1,28 +1,42 @@
 """Files that are read by position: which version of a file it is, and opening it at an offset.
 
-All that reads a corpus by position opens files here, so that another place than a disk needs only
-these two functions.
+A file is on this machine (a Path) or in a store (a RemotePath). All that reads a corpus by position
+opens files here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 from transduce.errors import DataError
+from transduce.storage import expanded
+from transduce.storage.remote import RemotePath, is_remote
+from transduce.storage.versions import Version
+
+__all__ = ["Place", "Version", "check_version", "open_at", "place_at", "version_of"]
+
+Place = Path | RemotePath
 
 
-@dataclass(frozen=True)
-class Version:
-    """What tells that a file is still the same: its size and the time of its last change."""
+def place_at(name: str, folder: str | None = None) -> Place:
+    """A path or an address: relative names start at `folder`, ~ is the home folder.
 
-    size: int
-    changed: str
+    Raises DataError for an address with an unknown scheme.
+    """
+    if is_remote(name):
+        return RemotePath(name)
+    path = expanded(name.removeprefix("file://"))
+    if folder is None or path.is_absolute():
+        return path
+    return place_at(folder) / path
 
 
-def version_of(path: Path) -> Version:
+def version_of(path: Place) -> Version:
     """Raises DataError where there is no such file."""
+    if isinstance(path, RemotePath):
+        return path.version()
     try:
         status = path.stat()
     except OSError as error:
@@ -30,8 +44,19 @@ def version_of(path: Path) -> Version:
     return Version(status.st_size, str(status.st_mtime_ns))
 
 
-def open_at(path: Path, offset: int = 0, version: Version | None = None) -> BinaryIO:
-    """A file, open at a byte. Raises DataError where it is no longer the expected version."""
+def open_at(
+    path: Place, offset: int = 0, version: Version | None = None, end: int | None = None
+) -> BinaryIO:
+    """A file, open at a byte. Raises DataError where it is no longer the expected version.
+
+    end: what is behind it is not needed; of a remote file it is not fetched.
+    """
+    if isinstance(path, RemotePath):
+        if version is None or end is None:
+            file = path.open("rb", version)
+            file.seek(offset)
+            return file
+        return BytesIO(path.read(offset, end, version))
     if version is not None:
         check_version(path, version)
     file = path.open("rb")
@@ -39,7 +64,7 @@ def open_at(path: Path, offset: int = 0, version: Version | None = None) -> Bina
     return file
 
 
-def check_version(path: Path, version: Version) -> None:
+def check_version(path: Place, version: Version) -> None:
     """Raise DataError where a file has changed since it was indexed."""
     if version_of(path) != version:
         raise DataError(

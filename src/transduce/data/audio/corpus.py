@@ -34,6 +34,8 @@ from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.errors import DataError
 from transduce.recipe import Audio, Corpus
 from transduce.recipe.audio import Prompt
+from transduce.storage.members import container
+from transduce.storage.positions import Place, version_of
 
 FORMAT = 2  # format version: increase when the content of a cache file changes
 AT_ONCE = 32  # recordings in memory at a time while the file is written
@@ -295,14 +297,14 @@ def _key(sources: Sequence[str], rate: int, longest: float) -> str:
     times.
     """
     digest = sha256(json.dumps([FORMAT, rate, longest]).encode())
-    metadata: dict[Path, str] = {}
+    metadata: dict[Place, str] = {}
     for source in sources:
-        path = parse_place(source)[0]
+        path = container(parse_place(source)[0])
         if path not in metadata:
             try:
-                status = path.stat()
-                metadata[path] = f"{status.st_size} {status.st_mtime_ns}"
-            except OSError:
+                version = version_of(path)
+                metadata[path] = f"{version.size} {version.changed}"
+            except DataError:
                 metadata[path] = "missing"
         digest.update(f"{source}\0{metadata[path]}\0".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from transduce.data.audio.recording import AudioInfo, Recording, Samples, load_audio_package
 from transduce.errors import DataError
+from transduce.storage.members import AudioPlace, audio_place
 
 RATE = 16_000
 SHORTEST = 0.025  # seconds: one frame
@@ -46,14 +46,14 @@ class Waveform:
         return len(self.samples) / self.rate
 
 
-def audio_info(path: Path | str) -> AudioInfo:
+def audio_info(path: AudioPlace | str) -> AudioInfo:
     """Length, rate, channels and format from the header alone. Raises DataError."""
     with Recording(path) as recording:
         return recording.info
 
 
 def read_audio(
-    path: Path | str,
+    path: AudioPlace | str,
     rate: int = RATE,
     start: float = 0.0,
     end: float | None = None,
@@ -121,7 +121,7 @@ def _check_length(samples: Samples, rate: int, name: str, start: float = 0.0) ->
         )
 
 
-def audio_blocks(path: Path | str, rate: int = RATE) -> Iterator[Samples]:
+def audio_blocks(path: AudioPlace | str, rate: int = RATE) -> Iterator[Samples]:
     """A file of any length as blocks of some seconds; concatenated they equal `read_audio`."""
     with Recording(path) as recording:
         if recording.rate == rate:
@@ -224,7 +224,7 @@ def _mean_of_channels(block: Samples) -> Samples:
 # The location of audio as text: a file name, with start and end in seconds for a segment.
 
 
-def place_of(file: Path, start: float | None = None, end: float | None = None) -> str:
+def place_of(file: AudioPlace, start: float | None = None, end: float | None = None) -> str:
     """An audio file, or its segment from `start` to `end` in seconds, as text: a.wav#t=1.5,2.25.
 
     https://www.w3.org/TR/media-frags/#naming-time
@@ -238,10 +238,10 @@ def place_of(file: Path, start: float | None = None, end: float | None = None) -
 _PART = re.compile(r"(?P<file>.*)#t=(?P<start>\d*\.?\d*)(?:,(?P<end>\d+\.?\d*))?", re.DOTALL)
 
 
-def parse_place(source: str) -> tuple[Path, float, float | None]:
+def parse_place(source: str) -> tuple[AudioPlace, float, float | None]:
     """The file, start and end of a location that `place_of` made."""
     part = _PART.fullmatch(source)
     if part is None or part["start"] == ".":
-        return Path(source), 0.0, None
+        return audio_place(source), 0.0, None
     end = float(part["end"]) if part["end"] else None
-    return Path(part["file"]), float(part["start"] or 0), end
+    return audio_place(part["file"]), float(part["start"] or 0), end

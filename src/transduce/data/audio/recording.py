@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from transduce.data.audio import ffmpeg
 from transduce.errors import DataError, load_package
+from transduce.storage.members import AudioPlace, TarMember, audio_place, size_of
+from transduce.storage.remote import RemotePath
 
 Samples = npt.NDArray[np.float32]
 
@@ -62,14 +64,14 @@ class Recording:
 
     def __init__(
         self,
-        path: Path | str,
+        path: AudioPlace | str,
         partial: bool = False,
         convert: Callable[[Path, bool], ffmpeg.Converted] = ffmpeg.converted,
     ) -> None:
         """partial: of a truncated or damaged file, what there is. convert: makes a WAV file of what
         libsndfile does not read."""
-        self.path, self.partial = Path(path), partial
-        self.source = self.path
+        self.path, self.partial = audio_place(path), partial
+        self.source: AudioPlace = self.path
         """The file that is read: `path`, or what was converted from it."""
         self.cut = False
         """With partial: whether less was found than the header says."""
@@ -95,12 +97,14 @@ class Recording:
             reason = UNRECOGNISED
         else:
             try:
-                return opened(repaired(self.path, start) or self.path)
+                return opened(repaired(self.path, start) or _readable(self.path))
             except (self._broken, TypeError, ValueError) as error:
                 reason = str(error).removeprefix(f"Error opening {str(self.path)!r}: ").rstrip(".")
                 if reason.startswith("File does not exist"):  # so libsndfile says of what is no MP3
                     reason = UNRECOGNISED
         unreadable = f"{self.path} is not audio that can be read here ({reason}"
+        if isinstance(self.path, RemotePath | TarMember):
+            raise DataError(f"{unreadable}): store WAV, FLAC, MP3, Ogg or SPHERE there")
         if self._is_own_format(start) or not ffmpeg.is_installed():
             other = "" if ffmpeg.is_installed() else ", or install ffmpeg, which reads most others"
             raise DataError(f"{unreadable}): give WAV, FLAC, MP3, Ogg or SPHERE{other}")
@@ -225,7 +229,7 @@ class Recording:
         was truncated.
         """
         with self.path.open("rb") as file:
-            file.seek(max(0, self.path.stat().st_size - 2 * 65_307))  # a page is no longer
+            file.seek(max(0, size_of(self.path) - 2 * 65_307))  # a page is no longer
             tail = file.read()
         page = tail[tail.rfind(b"OggS") :]
         if len(page) < 14 or not page[5] & 4:
@@ -248,12 +252,12 @@ class Recording:
         )
 
 
-def repaired(path: Path, start: bytes) -> RepairedWave | None:
+def repaired(path: AudioPlace, start: bytes) -> RepairedWave | None:
     """A WAV file whose header has a wrong length of the samples, such as 0, though others follow;
     None: it is right, or no WAV file."""
     if not start.startswith(b"RIFF") or start[8:12] != b"WAVE":
         return None
-    size, place = path.stat().st_size, 12
+    size, place = size_of(path), 12
     with path.open("rb") as file:
         while True:
             file.seek(place)
@@ -282,7 +286,7 @@ def repaired(path: Path, start: bytes) -> RepairedWave | None:
 class RepairedWave(io.RawIOBase):
     """A file whose four bytes at a place are a length."""
 
-    def __init__(self, path: Path, place: int, length: int) -> None:
+    def __init__(self, path: AudioPlace, place: int, length: int) -> None:
         self._inner = path.open("rb")
         self._place, self._bytes = place, length.to_bytes(4, "little")
 
@@ -353,7 +357,7 @@ def filtered_stderr(patterns: re.Pattern[bytes]) -> Iterator[None]:
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def _may_be_audio(path: Path, start: bytes) -> bool:
+def _may_be_audio(path: AudioPlace, start: bytes) -> bool:
     """Whether a file with an MP3 name has an ID3 tag, an MPEG frame, or the magic bytes of another
     format; for other files libmpg123 prints many messages before libsndfile fails.
     """
@@ -363,7 +367,12 @@ def _may_be_audio(path: Path, start: bytes) -> bool:
         return re.search(rb"\xff[\xe2-\xff]", file.read(SEARCHED)) is not None
 
 
-def _first_bytes(path: Path) -> bytes:
+def _readable(path: AudioPlace) -> Path | BinaryIO:
+    """What libsndfile reads a file from."""
+    return path if isinstance(path, Path) else path.open("rb")
+
+
+def _first_bytes(path: AudioPlace) -> bytes:
     """The first bytes of a file, and clear errors where libsndfile's are not."""
     try:
         with path.open("rb") as file:

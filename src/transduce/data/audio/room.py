@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from transduce.data.audio.corpus import FULL_SCALE, AudioCorpus, Wave, read_waves
 from transduce.data.cache.tokenised import Encoded
-from transduce.data.text.files import locate
+from transduce.data.text.files import locate_here
 from transduce.data.tokens.subword_regularization import Vary
 from transduce.errors import DataError
 from transduce.recipe import Audio
@@ -149,7 +149,7 @@ def _read(
     key: str, name: str, folder: str | None, rate: int, print_line: Callable[[str], None]
 ) -> list[Floats]:
     """The audio files of a folder and its folders, at one rate; silent ones are left out."""
-    place = locate(name, folder)
+    place = locate_here(name, folder)
     if not place.is_dir():
         what = "is a file" if place.exists() else "does not exist"
         raise DataError(f"{key} is {name}, but {place} {what}; give a folder with audio files")

@@ -65,6 +65,7 @@ class Reader:
 
     def read(self, blocks: Sequence[int], first_number: int) -> tuple[Encoded, Report]:
         report = Report()
+        self.index.fetch(blocks)
         pairs = chain.from_iterable(self.index.read(block, report.counts) for block in blocks)
         encoded = encode_pairs(
             pairs,

@@ -7,12 +7,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from transduce.errors import DataError
+from transduce.storage import GB, gigabytes
 
 VARIABLE = "TRANSDUCE_CACHE_GB"
 MAX_GB = 50.0
 DAY = 24 * 60 * 60
-GB = 10**9
 
 
 def note_use(*paths: Path) -> None:
@@ -28,7 +27,7 @@ def evict(folder: Path) -> list[str]:
     Nothing used within a day is removed: another run may be about to read it. A memory-mapped file
     stays readable for its run. Raises DataError where the variable holds no number.
     """
-    maximum = _max_bytes()
+    maximum = gigabytes(VARIABLE, MAX_GB)
     found = sorted(_entries(folder), reverse=True)
     kept, removed, freed = 0, 0, 0
     for used, size, paths in found:
@@ -64,14 +63,3 @@ def _entries(folder: Path) -> list[tuple[float, int, list[Path]]]:
             status = path.stat()
             found.append((status.st_mtime, status.st_size, paths))
     return found
-
-
-def _max_bytes() -> float:
-    given = os.environ.get(VARIABLE, "").strip()
-    try:
-        maximum = float(given or MAX_GB)
-    except ValueError:
-        maximum = -1.0
-    if not 0 <= maximum < float("inf"):
-        raise DataError(f"{VARIABLE} is {given}, which is not a number of gigabytes; give one")
-    return maximum * GB

@@ -28,8 +28,8 @@ from transduce.data.cache.eviction import evict, note_use
 from transduce.data.text.files import Span, locate
 from transduce.data.text.parquet import RowGroup, opened_parquet
 from transduce.errors import CheckpointError, DataError
-from transduce.storage import read_tensors, write_file, write_tensors
-from transduce.storage.positions import Version, open_at, version_of
+from transduce.storage import GB, read_tensors, write_file, write_tensors
+from transduce.storage.positions import Place, Version, open_at, version_of
 
 FORMAT = 1  # format version: increase when the content of an index changes
 SUFFIX = ".index.safetensors"
@@ -39,7 +39,6 @@ LARGE = 10**9  # bytes; indexing a larger file is announced
 MAX_LINE = 1 << 30  # bytes of a line in a compressed file
 LEVEL = 1  # of zlib: its fastest
 GROUP = 16_384  # rows; larger row groups are copied into blocks
-GB = 10**9
 
 Say = Callable[[str], object]
 
@@ -164,7 +163,7 @@ def _copied(name: str, size: int, cache: Path) -> str:
     return f"{name} cannot be read from its middle: it is copied to {cache}{much}, once."
 
 
-def _find_blocks(path: Path, version: Version, block: int) -> tuple[int, NDArray[np.int64]]:
+def _find_blocks(path: Place, version: Version, block: int) -> tuple[int, NDArray[np.int64]]:
     """The number of lines, and the byte at which each block of them begins; last, the end."""
     found, lines, begin, ends = [np.zeros(1, np.int64)], 0, 0, True
     try:
@@ -185,7 +184,7 @@ def _find_blocks(path: Path, version: Version, block: int) -> tuple[int, NDArray
     return lines, np.append(starts, begin)
 
 
-def _whole_lines(name: str, path: Path) -> Iterator[bytes]:
+def _whole_lines(name: str, path: Place) -> Iterator[bytes]:
     """The lines of a compressed file, with their ends."""
     try:
         with open_compressed(path) as packed, BufferedReader(cast(Any, packed), BUFFER) as file:

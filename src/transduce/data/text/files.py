@@ -14,7 +14,8 @@ from typing import BinaryIO
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.errors import DataError
 from transduce.storage import expanded
-from transduce.storage.positions import Version, open_at
+from transduce.storage.positions import Place, Version, open_at, place_at
+from transduce.storage.remote import RemotePath
 
 LONGEST = 100_000  # characters of a line that are read; a longer one is not a useful pair
 BOM = b"\xef\xbb\xbf"  # some editors begin a file with it
@@ -38,9 +39,19 @@ class Span:
     """A copy of the file in separately compressed blocks; `start` and `end` are places in it."""
 
 
-def locate(name: str, folder: str | None) -> Path:
-    """The path of a file of a recipe: relative names start at `folder`, ~ is the home folder."""
-    return Path(folder or ".") / expanded(name)
+def locate(name: str, folder: str | None) -> Place:
+    """The path or address of a file of a recipe: relative names start at `folder`, ~ is the home
+    folder.
+    """
+    return place_at(name, folder or ".")
+
+
+def locate_here(name: str, folder: str | None) -> Path:
+    """The path of what must be on this machine. Raises DataError for an address."""
+    place = locate(name, folder)
+    if isinstance(place, RemotePath):
+        raise DataError(f"{place} must be on this machine: download it, and give its path")
+    return place
 
 
 def suffix_of(name: str) -> str:
@@ -64,6 +75,8 @@ def find_files(names: str | list[str], folder: str | None) -> list[str]:
                 f"{path.absolute()} is a folder where a file is needed; name the files in it, "
                 f"for example {name.rstrip('/')}/*.txt"
             )
+        elif isinstance(path, RemotePath):
+            found += _remote_files(path)
         elif glob.has_magic(name):
             pattern = str(expanded(name))
             # root_dir keeps brackets in the folder's own name from being read as a pattern.
@@ -78,6 +91,15 @@ def find_files(names: str | list[str], folder: str | None) -> list[str]:
         else:
             raise DataError(f"there is no file {path.absolute()}; {_other_name(path)}")
     return found
+
+
+def _remote_files(path: RemotePath) -> list[str]:
+    """The files that match a pattern. Raises DataError where there are none."""
+    matches = path.glob() if glob.has_magic(str(path)) else []
+    if not matches:
+        what = "no file matches" if glob.has_magic(str(path)) else "there is no file"
+        raise DataError(f"{what} {path}; correct the name, or give data.folder=...")
+    return matches
 
 
 def _other_name(path: Path) -> str:
@@ -142,12 +164,12 @@ def read_lines(
         raise DataError(f"{name} is empty; give a file with at least one line")
 
 
-def _open(path: Path, span: Span | None) -> BinaryIO:
+def _open(path: Place, span: Span | None) -> BinaryIO:
     """The decompressed bytes of a file; with `span`, from its start on."""
     if span is None:
         return open_compressed(path)
     if span.copy is None:
-        return open_at(path, span.start, span.version)
+        return open_at(path, span.start, span.version, span.end)
     with open_at(span.copy, span.start) as file:
         packed = file.read(span.end - span.start)
     try:
@@ -199,7 +221,7 @@ def _cut_at_character(raw: bytes) -> tuple[bytes, bytes]:
     return raw[:end], raw[end:]
 
 
-def _is_compressed(path: Path) -> bool:
+def _is_compressed(path: Place) -> bool:
     """Whether a file begins with the magic bytes of gzip or xz."""
     with path.open("rb") as file:
         return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ\x00"))

@@ -16,6 +16,8 @@ from typing import Any
 from transduce.data.text.files import locate, read_lines
 from transduce.errors import DataError
 from transduce.recipe import nearest
+from transduce.storage.positions import Place
+from transduce.storage.remote import RemotePath, is_remote
 
 COLUMNS = ("audio", "text", "start", "end", "speaker", "language", "id")
 """start and end are empty where the whole recording is meant."""
@@ -72,7 +74,7 @@ def _kaldi_rows(name: str, folder: str | None) -> Iterator[tuple[int, dict[str, 
         )
 
 
-def _recordings_of_kaldi(folder: Path) -> dict[str, str]:
+def _recordings_of_kaldi(folder: Place) -> dict[str, str]:
     """The audio file of each recording of wav.scp. Raises DataError for what is no file."""
     file = folder / "wav.scp"
     places = _Places(folder)
@@ -94,7 +96,7 @@ def _recordings_of_kaldi(folder: Path) -> dict[str, str]:
     return found
 
 
-def _segment(file: Path, line: int, rest: str) -> tuple[str, str, str]:
+def _segment(file: Place, line: int, rest: str) -> tuple[str, str, str]:
     fields = rest.split()
     if len(fields) != 3:
         raise DataError(
@@ -104,7 +106,7 @@ def _segment(file: Path, line: int, rest: str) -> tuple[str, str, str]:
     return recording, start, "" if end.startswith("-") else end  # -1: to its end
 
 
-def _entries(file: Path, needed: bool = True) -> Iterator[tuple[int, str, str]]:
+def _entries(file: Place, needed: bool = True) -> Iterator[tuple[int, str, str]]:
     """The lines of one of Kaldi's files: a key, and what is behind it."""
     if not needed and not file.is_file():
         return
@@ -209,7 +211,7 @@ def _file_of(recording: Mapping[str, Any], channel: Any, where: str) -> str:
     return str(source["source"])
 
 
-def _recordings_beside(path: Path) -> dict[str, dict[str, Any]]:
+def _recordings_beside(path: Place) -> dict[str, dict[str, Any]]:
     beside = _beside(path)
     if not beside.is_file():
         raise DataError(
@@ -219,7 +221,7 @@ def _recordings_beside(path: Path) -> dict[str, dict[str, Any]]:
     return {str(one.get("id")): one for _, one in _records(str(beside), None)}
 
 
-def _beside(path: Path) -> Path:
+def _beside(path: Place) -> Place:
     """The manifest of recordings of one of supervisions."""
     return path.with_name(path.name.replace("supervisions", "recordings"))
 
@@ -240,15 +242,16 @@ def _records(name: str, folder: str | None) -> Iterator[tuple[int, dict[str, Any
 class _Places:
     """Paths of a list, as they are from its folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Place) -> None:
         self.folder = folder
-        self._starts = [folder, *list(folder.parents)[:ABOVE]]
+        above = [] if isinstance(folder, RemotePath) else list(folder.parents)[:ABOVE]
+        self._starts = [folder, *above]
 
     def of(self, place: str) -> str:
-        if Path(place).is_absolute():
+        if isinstance(self.folder, RemotePath) or is_remote(place) or Path(place).is_absolute():
             return place
         for start in self._starts:
             if (start / place).is_file():
                 self._starts = [start]  # that of the first is that of all
-                return os.path.relpath(start / place, self.folder)
+                return os.path.relpath(str(start / place), str(self.folder))
         return place

@@ -36,7 +36,7 @@ from transduce.recipe import (
     plain_tag,
 )
 from transduce.recipe.corpus import conditions
-from transduce.storage import expanded
+from transduce.storage.members import TarMember
 
 EXAMPLES = 5
 CUT = 1000  # characters of a line of running text that is cut where a part of the text ends
@@ -581,8 +581,10 @@ def _recording_pairs(
             tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
             if not inside(audio):
                 continue
-            file = beside / expanded(audio)
-            source = place_of(file, start, end) if audio.strip() else ""
+            source = ""
+            if audio.strip():
+                file = TarMember.parse(audio) or locate(audio, str(beside))
+                source = place_of(file, start, end)
             yield Pair(source, target, name, line, tags, transcript, group)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from transduce.errors import DataError, load_package
-from transduce.storage.positions import Version
+from transduce.storage.positions import Version, place_at
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,9 @@ class RowGroup:
     first: int
     """Rows of the file before it."""
     version: Version
+
+
+SMALL = 1 << 16  # bytes read ahead of a remote file, whose columns are read here and there
 
 
 def load_pyarrow(why: str) -> Any:
@@ -32,8 +36,10 @@ def opened_parquet(path: str, name: str = "") -> Iterator[Any]:
     """A ParquetFile, called `name` in messages. Raises DataError where it cannot be opened."""
     name = name or path
     pyarrow = load_pyarrow(name)
+    place = place_at(path)
+    source = path if isinstance(place, Path) else place.open("rb", buffering=SMALL)
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = pyarrow.parquet.ParquetFile(source)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(
             f"{name} is not a Parquet file, or it is damaged ({reason_of(error)}); download it "

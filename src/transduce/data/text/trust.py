@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
-from transduce.data.text.files import locate
+from transduce.data.text.files import locate, locate_here
 from transduce.data.text.pairs import corpus_files, corpus_name
 from transduce.errors import CheckpointError, DataError
 from transduce.recipe import (
@@ -37,6 +37,7 @@ from transduce.recipe import (
     Text,
 )
 from transduce.storage import default_state_folder, make_folder, write_json
+from transduce.storage.remote import RemotePath, is_remote
 
 
 def record_training_data(recipe: Recipe, print_line: Callable[[str], object]) -> None:
@@ -81,13 +82,19 @@ def _is_inside(corpus: Corpus, data: Data, model_folder: Path, given: str | None
     if given is None and isinstance(corpus, Recordings):
         return False  # its lines name more files
     root = Path(given or model_folder).resolve()
+    named = [locate(name, data.folder) for name in _names(corpus)]
+    if remote := [place for place in named if isinstance(place, RemotePath)]:
+        # Decided by their addresses alone: no server is asked for a stranger's recipe.
+        within = f"{(given or '').rstrip('/')}/"
+        inside = all(is_remote(within) and str(one).startswith(within) for one in remote)
+        return len(remote) == len(named) and inside and not any(".." in str(one) for one in remote)
     try:
         names = corpus_files(corpus, data.folder)
     except DataError:
         if given is not None or Path(data.folder or "").resolve().is_relative_to(root):
             raise  # it says which file is missing
         return False
-    return all(locate(name, data.folder).resolve().is_relative_to(root) for name in names)
+    return all(locate_here(name, data.folder).resolve().is_relative_to(root) for name in names)
 
 
 def _corpora(data: Data) -> Iterator[Corpus]:

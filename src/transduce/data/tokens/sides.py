@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from transduce import recipe
 from transduce.corpora.unpack import DAMAGED, open_compressed
-from transduce.data.text.files import locate
+from transduce.data.text.files import locate, locate_here
 from transduce.data.text.pairs import Pair, audio_of, corpus_files, read_pairs, resolved, tags_of
 from transduce.data.text.tags import UNKNOWN_TAG, without_tags
 from transduce.data.tokens.tokenizer import Tokens
@@ -50,7 +50,7 @@ def train_tokens(
             share = share_of(settings)
             texts = side_texts(data, *sides, share=share)
             return Tokens.train(settings, texts, needed, side_texts(data, sides[-1], share=share))
-        loaded = Tokens.load(locate(settings.file, data.folder), foreign=True)
+        loaded = Tokens.load(locate_here(settings.file, data.folder), foreign=True)
         for tag in needed:
             if tag not in loaded.tags:
                 raise TokensError(
