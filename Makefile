@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 # What the C library is made of: it is built when the package is installed.
-C_LIBRARY := CMakeLists.txt $(wildcard src/transduce/runtime/c/*)
+C_LIBRARY := CMakeLists.txt $(wildcard src/transduce/runtime/c/* src/transduce/data/c/*)
 CMAKE  ?= cmake
 # One process of tests more than there are cores, as some tests wait for others; eight at most.
 TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((cores < 7 ? cores + 1 : 8)))

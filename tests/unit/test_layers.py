@@ -21,7 +21,7 @@ ROOT = Path(transduce.__file__).parent
 LAYERS = [
     ["errors", "decoding_settings"],
     ["registry"],
-    ["storage", "hardware", "memory", "cores", "terminal"],
+    ["storage", "hardware", "memory", "cores", "terminal", "shared_library"],
     ["nn"],
     ["checksums", "recipe"],
     ["hub"],

@@ -8,15 +8,15 @@ library, torch does the work, and a sentence says so once. TRANSDUCE_NATIVE=0 tu
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from ctypes import c_double, c_int32, c_int64
 from pathlib import Path
 from typing import Any
 
 from transduce.runtime.structures import LAYOUTS, Address, layout
+from transduce.shared_library import LIBRARY_FILE, is_disabled
 
-FILE = Path(__file__).with_name("libtransduce.dll" if os.name == "nt" else "libtransduce.so")
+FILE = LIBRARY_FILE
 DISABLED = "TRANSDUCE_NATIVE is 0"
 NOT_BUILT = (
     "the C library was not built when transduce was installed; install a wheel, or a C compiler "
@@ -133,7 +133,7 @@ def open_variants(file: Path) -> list[Library]:
 
 def _try_to_open() -> tuple[Library | None, str | None]:
     """The library, or the reason why there is none, which is printed as well."""
-    if os.environ.get("TRANSDUCE_NATIVE") == "0":
+    if is_disabled():
         return None, DISABLED
     try:
         return open_variants(FILE)[0], None

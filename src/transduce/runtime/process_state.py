@@ -27,6 +27,7 @@ CACHED = frozenset(
         "transduce.corpora.generated:_pronouncing_dictionary",
         "transduce.data.audio.silero:_network",
         "transduce.data.text.columns:_names_above",
+        "transduce.data.tokens.words:_library",
         "transduce.inspection.figures:_installed",
         "transduce.inspection.figures:_letters_of",
         "transduce.inspection.figures:fonts",

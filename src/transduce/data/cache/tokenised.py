@@ -36,6 +36,7 @@ from transduce.data.text.pairs import (
 )
 from transduce.data.tokens.copying import CopiedTokens
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+from transduce.data.tokens.words import flattened
 from transduce.errors import DataError
 from transduce.recipe import Corpus
 
@@ -210,36 +211,36 @@ def encode_pairs(
     number = first_number
     remaining: Iterator[Pair] = iter(pairs)
     while some := list(islice(remaining, AT_ONCE)):
-        sources = source_tokens.encode_batch([pair.source for pair in some])
+        sources = source_tokens.encode_flat([pair.source for pair in some])
         if running:
-            targets = target_tokens.encode_lines([(pair.target, pair.line == 1) for pair in some])
+            lined = [(pair.target, pair.line == 1) for pair in some]
+            targets = flattened(target_tokens.encode_lines(lined))
         else:
-            targets = target_tokens.encode_batch([pair.target for pair in some])
-        kept = []
-        for row, pair in enumerate(some):
-            if aligned and len(sources[row]) != len(targets[row]):
-                report.unaligned += 1
-                if len(report.unaligned_examples) < EXAMPLES:
-                    report.unaligned_examples.append(f"{pair.file}:{pair.line}")
-                continue
-            longest = max(len(sources[row]), len(targets[row]))
-            if longest > data.max_length and not running:
-                report.overlong += 1
-                if len(report.overlong_examples) < EXAMPLES:
-                    report.overlong_examples.append(f"{pair.file}:{pair.line}")
-                if data.overlong == "skip":
-                    continue
-                sources[row] = sources[row][: data.max_length]
-                targets[row] = targets[row][: data.max_length]
-            if copying is not None:
-                sources[row] = copying.source_ids(pair.source, sources[row])
-                both = (pair.source, sources[row])
-                targets[row] = copying.target_ids(pair.target, targets[row], *both)
-            kept.append(row)
-        source_rows.add([sources[row] for row in kept])
-        target_rows.add([targets[row] for row in kept])
-        lines.add([some[row].line for row in kept])
-        numbers.add(number + np.array(kept, np.int64))
+            targets = target_tokens.encode_flat([pair.target for pair in some])
+        source_sizes, target_sizes = np.diff(sources[1]), np.diff(targets[1])
+        kept = np.ones(len(some), bool)
+        if aligned:
+            kept = source_sizes == target_sizes
+            _count(report, "unaligned", some, ~kept)
+        if not running:
+            long = kept & (np.maximum(source_sizes, target_sizes) > data.max_length)
+            _count(report, "overlong", some, long)
+            if data.overlong == "skip":
+                kept &= ~long
+        longest = None if running else data.max_length
+        if copying is None:
+            source_rows.add_flat(*sources, kept, longest)
+            target_rows.add_flat(*targets, kept, longest)
+        else:
+            for row in np.flatnonzero(kept):
+                ids = sources[0][sources[1][row] : sources[1][row + 1]][:longest].tolist()
+                said = targets[0][targets[1][row] : targets[1][row + 1]][:longest].tolist()
+                pair = some[row]
+                ids = copying.source_ids(pair.source, ids)
+                source_rows.add([ids])
+                target_rows.add([copying.target_ids(pair.target, said, pair.source, ids)])
+        lines.add(np.fromiter((pair.line for pair in some), np.int64, len(some))[kept])
+        numbers.add(number + np.flatnonzero(kept))
         number += len(some)
     encoded = Encoded(
         *source_rows.whole(), *target_rows.whole(), lines=lines.whole(), numbers=numbers.whole()
@@ -249,6 +250,17 @@ def encode_pairs(
     report.source_unknown += int((encoded.source_ids == UNKNOWN).sum())
     report.target_unknown += int((encoded.target_ids == UNKNOWN).sum())
     return encoded
+
+
+def _count(report: Report, kind: str, pairs: Sequence[Pair], rows: NDArray[np.bool_]) -> None:
+    """Count these of the pairs in a report, with the places of the first ones."""
+    if not rows.any():
+        return
+    found = np.flatnonzero(rows)
+    setattr(report, kind, getattr(report, kind) + len(found))
+    places = getattr(report, f"{kind}_examples")
+    some = (pairs[row] for row in found[: EXAMPLES - len(places)])
+    places += [f"{pair.file}:{pair.line}" for pair in some]
 
 
 def _encode_anew(
@@ -392,7 +404,7 @@ class GrowingArray:
         self._dtype = np.dtype(dtype)
         self._values = array("i" if self._dtype.itemsize == array("i").itemsize else "q")
 
-    def add(self, values: Sequence[int] | NDArray[np.int64]) -> None:
+    def add(self, values: Sequence[int] | NDArray[np.int32] | NDArray[np.int64]) -> None:
         """Append values."""
         self._values.frombytes(np.ascontiguousarray(values, self._dtype).data.cast("B"))
 
@@ -418,6 +430,23 @@ class Rows:
         self._ids.add(np.fromiter(chain.from_iterable(rows), np.int32, size))
         self._offsets.add(self._end + np.cumsum(lengths))
         self._end += size
+
+    def add_flat(
+        self,
+        ids: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        kept: NDArray[np.bool_],
+        longest: int | None,
+    ) -> None:
+        """Append those rows of flat ids that are kept, cut to `longest` ids."""
+        sizes = np.diff(offsets)
+        wanted = np.where(kept, sizes if longest is None else np.minimum(sizes, longest), 0)
+        if wanted.sum() < len(ids):
+            place = np.arange(len(ids)) - np.repeat(offsets[:-1], sizes)
+            ids = ids[place < np.repeat(wanted, sizes)]
+        self._ids.add(ids)
+        self._offsets.add(self._end + np.cumsum(wanted[kept]))
+        self._end += len(ids)
 
     def whole(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """All ids, and the offsets of the rows."""

@@ -36,6 +36,7 @@ WORD_PATTERNS = tuple(
 )
 KNOWN_PATTERNS = frozenset((*PATTERNS, *FOREIGN_PATTERNS, *WORD_PATTERNS))
 _SPELT_SPECIAL = Regex(PATTERNS[0])
+_SPELT_PATTERN = {"Regex": PATTERNS[0]}
 JOINER = "\u2060"  # WORD JOINER, invisible
 _SUBWORDS_JOINED = decoders.Sequence(
     [decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -355,6 +356,28 @@ def joins_subwords(tokenizer: Tokenizer) -> bool:
     """Whether decoding joins subwords as ours do; other tokenizers may have other rules."""
     decoder = tokenizer.decoder
     return decoder is not None and decoder.__getstate__() == _SUBWORDS_JOINED.__getstate__()
+
+
+def cuts_at_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether the ids of a text are those of its words, one after the other: it cuts at spaces
+    first, and nothing before that looks across one. Of subwords, where no word is empty.
+    """
+    parts = json.loads(tokenizer.to_str())
+    steps = (parts["normalizer"] or {}).get("normalizers", [])
+    cuts = (parts["pre_tokenizer"] or {}).get("pretokenizers", [parts["pre_tokenizer"]])
+    if parts["model"]["type"] != "WordLevel":
+        put_before, replace = {"type": "Prepend", "prepend": SPACE}, {"String": " "}
+        if steps[-2:-1] != [put_before] or steps[-1].get("pattern") != replace:
+            return False
+        steps = steps[:-2]
+    local = {"NFC", "NFKC", "NFD", "NFKD", "Lowercase"}
+    marked = [s for s in steps if s["type"] == "Replace" and s["pattern"] == _SPELT_PATTERN]
+    if not all(step["type"] in local or step in marked for step in steps):
+        return False
+    if parts["model"]["type"] == "WordLevel":
+        return bool(cuts[0] == {"type": "WhitespaceSplit"})
+    at_space = {"type": "Split", "pattern": {"String": SPACE}, "behavior": "MergedWithNext"}
+    return bool(cuts[0] and cuts[0].items() >= at_space.items() and not cuts[0]["invert"])
 
 
 def level_of(tokenizer: Tokenizer) -> str:

@@ -29,6 +29,7 @@ from transduce.data.tokens.learn import (
     UNKNOWN,
     byte_letters,
     check_patterns,
+    cuts_at_spaces,
     form_of_texts,
     joiner,
     joins_subwords,
@@ -41,6 +42,14 @@ from transduce.data.tokens.learn import (
 )
 from transduce.data.tokens.sentencepiece import Charsmap
 from transduce.data.tokens.word_edges import WordEdges
+from transduce.data.tokens.words import (
+    Ids,
+    Offsets,
+    WordTable,
+    flattened,
+    side_by_side,
+    word_table,
+)
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
 
@@ -192,6 +201,33 @@ class Tokens:
         except TypeError:
             raise TokensError(HALF_CHARACTER) from None
         return [encoding.ids for encoding in found]
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
+        """As `encode_batch`, all ids in one array, and the offsets of each text: for many texts."""
+        words = self._words
+        if words is None:
+            return flattened(self.encode_batch(texts))
+        heads, rest = flattened([]), texts
+        if self.tags:
+            parted = [without_tags(text, self.tags) for text in texts]
+            rest = [text for _, text in parted]
+            heads = flattened([[self.tags[tag] for tag in tags] for tags, _ in parted])
+        try:
+            found = words.encode(rest)
+        except UnicodeEncodeError:
+            raise TokensError(HALF_CHARACTER) from None
+        return side_by_side(heads, found) if len(heads[0]) else found
+
+    @cached_property
+    def _words(self) -> WordTable | None:
+        """Where the ids of a text are those of its words, a table of these."""
+        letters = self.level in ("character", "byte")
+        if self.added or self.prefix or self._split is not None or self._charsmap is not None:
+            return None
+        if not letters and not cuts_at_spaces(self._tokenizer):
+            return None
+        between = self._one_by_one(" ")[0] if letters else None
+        return word_table(self._encode_plain, self.level != "subword", between)
 
     def encode_lines(self, lines: Sequence[tuple[str, bool]]) -> list[list[int]]:
         """The ids of lines of running text, line breaks included; each with whether it begins a

@@ -1,0 +1,134 @@
+"""Tokenising word by word gives what the tokenizer gives, for every level and any text."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from itertools import pairwise
+from threading import Thread
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transduce import recipe
+from transduce.data.tokens import words
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.errors import TokensError
+from transduce.shared_library import LIBRARY_FILE
+
+TRAINED = [
+    "a cat saw a cat",
+    "Cats SAW <s> é e\u0301 한국 말",
+    "one, two; three. ｆｕｌｌ Σας",
+    "x\tﬁ ½",
+]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "bpe": {"size": 60},
+    "bpe, normalized": {"size": 80, "normalize": "nfkd", "lowercase": True},
+    "bpe, punctuation apart": {"size": 60, "punctuation": "apart", "normalize": "nfc"},
+    "unigram": {"size": 60, "algorithm": "unigram"},
+    "word": {"level": "word", "lowercase": True},
+    "symbol": {"level": "symbol", "normalize": "nfkc"},
+    "character": {"level": "character", "normalize": "nfd"},
+    "byte": {"level": "byte", "lowercase": True},
+    "label": {"level": "label"},
+}
+TOKENS = {
+    name: Tokens.train(recipe.Tokens(**keys), TRAINED, tags=["fre", "ger"])
+    for name, keys in SETTINGS.items()
+}
+PIECES = [
+    *("cat", "Cats", "saw", "one,", "<s>", "</s>", "<fre>", "<ger>", "<unk>", "▁", "\u00a0", "\t"),
+    *("\n", "\r", "é", "e\u0301", "\u0301", "한", "Σ", "ﬁ", "½", "¨", "\u3000", "😀", "x" * 70, ""),
+]
+TEXTS = st.lists(
+    st.lists(st.sampled_from([*PIECES, " ", " ", " ", " "]), max_size=12).map("".join), max_size=6
+)
+
+
+def rows_of(flat: tuple[Any, Any]) -> list[list[int]]:
+    ids, offsets = flat
+    assert offsets[-1] == len(ids)
+    return [ids[a:b].tolist() for a, b in pairwise(offsets.tolist())]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@settings(max_examples=25, deadline=None)
+@given(texts=TEXTS)
+def test_the_ids_are_those_of_the_tokenizer(name: str, texts: list[str]) -> None:
+    tokens = TOKENS[name]
+    assert rows_of(tokens.encode_flat(texts)) == tokens.encode_batch(texts)
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "label"])
+def test_a_word_is_asked_of_the_tokenizer_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if words.word_table(TOKENS[name].encode_batch, True, None) is None:
+        pytest.skip("there is no C library here")
+    tokens = Tokens.from_json(TOKENS[name].to_json())
+    asked: list[str] = []
+    plain = Tokens._encode_plain
+
+    def encode(self: Tokens, texts: Sequence[str]) -> list[list[int]]:
+        asked.extend(texts)
+        return plain(self, texts)
+
+    monkeypatch.setattr(Tokens, "_encode_plain", encode)
+    for _ in range(2):
+        tokens.encode_flat(["a cat saw", "saw a cat cat"])
+    assert sorted(asked) == ["a", "cat", "saw"]
+
+
+def test_a_full_table_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "MAX_WORDS", 3)
+    tokens = Tokens.from_json(TOKENS["bpe"].to_json())
+    for text in ("a cat saw", "one two three", "a one cat", "saw cat two"):
+        assert rows_of(tokens.encode_flat([text])) == tokens.encode_batch([text])
+
+
+def test_words_that_the_tokenizer_refused_have_no_ids_later() -> None:
+    tokens, ends = TOKENS["bpe"], [KeyboardInterrupt()]
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        if ends:
+            raise ends.pop()
+        return tokens.encode_batch(texts)
+
+    table = words.word_table(encode, False, None)
+    if table is None:
+        pytest.skip("there is no C library here")
+    with pytest.raises(KeyboardInterrupt):
+        table.encode(["cat saw"])
+    assert rows_of(table.encode(["cat saw"])) == tokens.encode_batch(["cat saw"])
+
+
+def test_half_of_a_surrogate_pair_is_refused() -> None:
+    for name in ("bpe", "byte"):
+        with pytest.raises(TokensError, match="surrogate"):
+            TOKENS[name].encode_flat(["cat \ud800"])
+
+
+def test_threads_share_a_table() -> None:
+    tokens = Tokens.from_json(TOKENS["bpe"].to_json())
+    texts = [f"cat{number % 50} saw {number % 70}" for number in range(2000)]
+    expected, found = tokens.encode_batch(texts), dict[int, list[list[int]]]()
+
+    def encode(thread: int) -> None:
+        found[thread] = rows_of(tokens.encode_flat(texts))
+
+    threads = [Thread(target=encode, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(found[thread] == expected for thread in range(4))
+
+
+def test_the_library_has_the_table() -> None:
+    """Otherwise all of the above would only compare the tokenizer with itself."""
+    if not LIBRARY_FILE.is_file():
+        pytest.skip("there is no C library here")
+    assert hasattr(ctypes.CDLL(str(LIBRARY_FILE)), "words_find")
+    assert TOKENS["bpe"]._words is not None
+    assert TOKENS["label"]._words is None
