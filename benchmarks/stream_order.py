@@ -39,7 +39,7 @@ from systems import metadata
 from transduce import recipe
 from transduce.data.batches.bucketing import Batches, Position
 from transduce.data.batches.streaming_dataset import Reader, StreamingDataset
-from transduce.data.cache.tokenised import Encoded, Report
+from transduce.data.cache.tokenised import Encoded, PairEncoder, Report
 from transduce.data.index.corpus import CorpusIndex, Section
 from transduce.data.index.files import FileIndex
 from transduce.data.tokens.sides import train_tokens
@@ -101,7 +101,7 @@ def made_up_stream(pairs: int, pool: int, block: int) -> StreamingDataset:
     places = np.zeros(-(-pairs // block) + 1, np.int64)
     file = FileIndex("made up", Version(0, ""), pairs, places, block)
     index = CorpusIndex([Section((file,), data.train, None, (), (), 0)])  # type: ignore[arg-type]
-    stream._reader = MadeUpReader(index, data, tokens, tokens, False, False, False)
+    stream._reader = MadeUpReader(index, PairEncoder(data, tokens, tokens))
     stream._passes = [1.0]
     return stream
 

@@ -26,10 +26,10 @@ from safetensors.numpy import load, save
 
 from transduce import recipe
 from transduce.data.batches.mixing import distinct_names, share_sentences, shares_of
-from transduce.data.cache.tokenised import Encoded, Report, encode_pairs
+from transduce.data.cache.tokenised import Encoded, PairEncoder, Report
 from transduce.data.index.corpus import CorpusIndex, index_corpus
 from transduce.data.index.files import Say, say_all
-from transduce.data.text.pairs import corpus_name, is_running, resolved
+from transduce.data.text.pairs import PairColumns, corpus_name, is_running, resolved
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus, Mixture
@@ -56,29 +56,13 @@ class Reader:
     """Reads and tokenises blocks; the same in this process and in a worker process."""
 
     index: CorpusIndex
-    data: recipe.Data
-    source_tokens: Tokens
-    target_tokens: Tokens
-    aligned: bool
-    running: bool
-    copied: bool
+    encode: PairEncoder
 
     def read(self, blocks: Sequence[int], first_number: int) -> tuple[Encoded, Report]:
         report = Report()
         self.index.fetch(blocks)
-        pairs = chain.from_iterable(self.index.read(block, report.counts) for block in blocks)
-        encoded = encode_pairs(
-            pairs,
-            self.data,
-            self.source_tokens,
-            self.target_tokens,
-            report,
-            first_number,
-            self.aligned,
-            self.running,
-            self.copied,
-        )
-        return encoded, report
+        pairs = PairColumns.joined([self.index.read(block, report.counts) for block in blocks])
+        return self.encode(pairs, report, first_number), report
 
 
 class StreamingDataset:
@@ -121,7 +105,7 @@ class StreamingDataset:
         cache = self._cache_folder or default_cache_folder()
         block = max(1, min(MAX_BLOCK, self._data.shuffle_buffer // PLACES))
         index = index_corpus(self.corpus, self._data.folder, block, cache, say)
-        self._reader = Reader(index, self._data, *self._how)
+        self._reader = Reader(index, PairEncoder(self._data, *self._how))
         self._passes = self._passes_of(index, say)
 
     @property
@@ -162,7 +146,7 @@ class StreamingDataset:
         """
         index = self.reader.index
         random = _random(self.seed, epoch)
-        if self.reader.running:
+        if self.reader.encode.running:
             files = random.permutation(len(index.sections)).tolist()
             spans = [np.arange(*index.starts[file : file + 2]) for file in files]
             return np.concatenate(spans)
@@ -281,7 +265,8 @@ def _begin_worker(
     Thread(target=_end_with_parent, daemon=True).start()
     source_tokens = Tokens.from_json(texts[0])
     target_tokens = source_tokens if texts[1] is None else Tokens.from_json(texts[1])
-    _worker.append(Reader(index, data, source_tokens, target_tokens, *how))
+    encode = PairEncoder(data, source_tokens, target_tokens, *how)
+    _worker.append(Reader(index, encode))
 
 
 def _end_with_parent() -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -27,6 +27,7 @@ from transduce.data.text.files import locate
 from transduce.data.text.pairs import (
     EXAMPLES,
     Pair,
+    PairColumns,
     ReadingCounts,
     corpus_files,
     corpus_name,
@@ -36,7 +37,7 @@ from transduce.data.text.pairs import (
 )
 from transduce.data.tokens.copying import CopiedTokens
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
-from transduce.data.tokens.words import flattened
+from transduce.data.tokens.words import Ids, Offsets, flattened
 from transduce.errors import DataError
 from transduce.recipe import Corpus
 
@@ -194,7 +195,6 @@ def encode_pairs(
     source_tokens: Tokens,
     target_tokens: Tokens,
     report: Report,
-    first_number: int = 0,
     aligned: bool = False,
     running: bool = False,
     copied: bool = False,
@@ -205,62 +205,98 @@ def encode_pairs(
     targets of `running` text are lines of any length, whose ids are concatenated. `copied`: as in
     `encode_corpus`.
     """
-    copying = CopiedTokens(source_tokens, target_tokens) if copied else None
-    report.max_length, report.overlong_done = data.max_length, data.overlong
-    source_rows, target_rows, lines, numbers = Rows(), Rows(), GrowingArray(), GrowingArray()
-    number = first_number
+    encode = PairEncoder(data, source_tokens, target_tokens, aligned, running, copied)
     remaining: Iterator[Pair] = iter(pairs)
+    source_rows, target_rows, lines, numbers = Rows(), Rows(), GrowingArray(), GrowingArray()
+    number = 0
     while some := list(islice(remaining, AT_ONCE)):
-        sources = source_tokens.encode_flat([pair.source for pair in some])
-        if running:
-            lined = [(pair.target, pair.line == 1) for pair in some]
-            targets = flattened(target_tokens.encode_lines(lined))
-        else:
-            targets = target_tokens.encode_flat([pair.target for pair in some])
-        source_sizes, target_sizes = np.diff(sources[1]), np.diff(targets[1])
-        kept = np.ones(len(some), bool)
-        if aligned:
-            kept = source_sizes == target_sizes
-            _count(report, "unaligned", some, ~kept)
-        if not running:
-            long = kept & (np.maximum(source_sizes, target_sizes) > data.max_length)
-            _count(report, "overlong", some, long)
-            if data.overlong == "skip":
-                kept &= ~long
-        longest = None if running else data.max_length
-        if copying is None:
-            source_rows.add_flat(*sources, kept, longest)
-            target_rows.add_flat(*targets, kept, longest)
-        else:
-            for row in np.flatnonzero(kept):
-                ids = sources[0][sources[1][row] : sources[1][row + 1]][:longest].tolist()
-                said = targets[0][targets[1][row] : targets[1][row + 1]][:longest].tolist()
-                pair = some[row]
-                ids = copying.source_ids(pair.source, ids)
-                source_rows.add([ids])
-                target_rows.add([copying.target_ids(pair.target, said, pair.source, ids)])
-        lines.add(np.fromiter((pair.line for pair in some), np.int64, len(some))[kept])
-        numbers.add(number + np.flatnonzero(kept))
+        encoded = encode(PairColumns.of(some), report, number)
+        source_rows.add_flat(encoded.source_ids, encoded.source_offsets)
+        target_rows.add_flat(encoded.target_ids, encoded.target_offsets)
+        lines.add(encoded.lines)
+        numbers.add(encoded.numbers)
         number += len(some)
-    encoded = Encoded(
+    return Encoded(
         *source_rows.whole(), *target_rows.whole(), lines=lines.whole(), numbers=numbers.whole()
     )
-    report.source_tokens += len(encoded.source_ids)
-    report.target_tokens += len(encoded.target_ids)
-    report.source_unknown += int((encoded.source_ids == UNKNOWN).sum())
-    report.target_unknown += int((encoded.target_ids == UNKNOWN).sum())
-    return encoded
 
 
-def _count(report: Report, kind: str, pairs: Sequence[Pair], rows: NDArray[np.bool_]) -> None:
+@dataclass(frozen=True)
+class PairEncoder:
+    """Tokenises pairs: see `encode_pairs`."""
+
+    data: recipe.Data
+    source_tokens: Tokens
+    target_tokens: Tokens
+    aligned: bool = False
+    running: bool = False
+    copied: bool = False
+
+    def __call__(self, pairs: PairColumns, report: Report, first_number: int) -> Encoded:
+        """The pairs that are not skipped; what is skipped is counted in `report`."""
+        longest = self.data.max_length
+        report.max_length, report.overlong_done = longest, self.data.overlong
+        sources = self.source_tokens.encode_flat(pairs.sources)
+        if self.running:
+            begins = [line == 1 for line in pairs.lines]
+            lined = list(zip(pairs.targets, begins, strict=True))
+            targets = flattened(self.target_tokens.encode_lines(lined))
+        else:
+            targets = self.target_tokens.encode_flat(pairs.targets)
+        source_sizes, target_sizes = np.diff(sources[1]), np.diff(targets[1])
+        kept = np.ones(len(pairs), bool)
+        if self.aligned:
+            kept = source_sizes == target_sizes
+            _count(report, "unaligned", pairs, ~kept)
+        if not self.running:
+            long = kept & (np.maximum(source_sizes, target_sizes) > longest)
+            _count(report, "overlong", pairs, long)
+            if self.data.overlong == "skip":
+                kept &= ~long
+            sources, targets = (cut_rows(*side, kept, longest) for side in (sources, targets))
+        rows = np.flatnonzero(kept)
+        if self.copied:
+            sources, targets = self._copied(pairs.kept(rows.tolist()), sources, targets)
+        for side, (ids, _) in (("source", sources), ("target", targets)):
+            setattr(report, f"{side}_tokens", getattr(report, f"{side}_tokens") + len(ids))
+            unknown = int(np.count_nonzero(ids == UNKNOWN))
+            setattr(report, f"{side}_unknown", getattr(report, f"{side}_unknown") + unknown)
+        lines = np.array(pairs.lines, np.int64)[rows]
+        return Encoded(*sources, *targets, lines=lines, numbers=first_number + rows)
+
+    def _copied(
+        self, pairs: PairColumns, sources: tuple[Ids, Offsets], targets: tuple[Ids, Offsets]
+    ) -> tuple[tuple[Ids, Offsets], tuple[Ids, Offsets]]:
+        """With the ids of a model that copies, for unknown tokens."""
+        copying = CopiedTokens(self.source_tokens, self.target_tokens)
+        source_rows, target_rows = [], []
+        for row, (source, target) in enumerate(zip(pairs.sources, pairs.targets, strict=True)):
+            read, said = (
+                ids[offsets[row] : offsets[row + 1]].tolist() for ids, offsets in (sources, targets)
+            )
+            source_rows.append(copying.source_ids(source, read))
+            target_rows.append(copying.target_ids(target, said, source, source_rows[-1]))
+        return flattened(source_rows), flattened(target_rows)
+
+
+def cut_rows(
+    ids: Ids, offsets: Offsets, kept: NDArray[np.bool_], longest: int
+) -> tuple[Ids, Offsets]:
+    """The rows that are kept, of at most `longest` ids each."""
+    sizes = np.diff(offsets)
+    wanted = np.where(kept, np.minimum(sizes, longest), 0)
+    if wanted.sum() < len(ids):
+        places = np.arange(len(ids)) - np.repeat(offsets[:-1], sizes)
+        ids = ids[places < np.repeat(wanted, sizes)]
+    return ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(wanted[kept])])
+
+
+def _count(report: Report, kind: str, pairs: PairColumns, rows: NDArray[np.bool_]) -> None:
     """Count these of the pairs in a report, with the places of the first ones."""
-    if not rows.any():
-        return
-    found = np.flatnonzero(rows)
+    found = np.flatnonzero(rows).tolist()
     setattr(report, kind, getattr(report, kind) + len(found))
     places = getattr(report, f"{kind}_examples")
-    some = (pairs[row] for row in found[: EXAMPLES - len(places)])
-    places += [f"{pair.file}:{pair.line}" for pair in some]
+    places += [pairs.place(row) for row in found[: EXAMPLES - len(places)]]
 
 
 def _encode_anew(
@@ -425,27 +461,12 @@ class Rows:
 
     def add(self, rows: Sequence[Sequence[int]]) -> None:
         """Append rows."""
-        lengths = np.array([len(row) for row in rows], np.int64)
-        size = int(lengths.sum())
-        self._ids.add(np.fromiter(chain.from_iterable(rows), np.int32, size))
-        self._offsets.add(self._end + np.cumsum(lengths))
-        self._end += size
+        self.add_flat(*flattened(rows))
 
-    def add_flat(
-        self,
-        ids: NDArray[np.int32],
-        offsets: NDArray[np.int64],
-        kept: NDArray[np.bool_],
-        longest: int | None,
-    ) -> None:
-        """Append those rows of flat ids that are kept, cut to `longest` ids."""
-        sizes = np.diff(offsets)
-        wanted = np.where(kept, sizes if longest is None else np.minimum(sizes, longest), 0)
-        if wanted.sum() < len(ids):
-            place = np.arange(len(ids)) - np.repeat(offsets[:-1], sizes)
-            ids = ids[place < np.repeat(wanted, sizes)]
+    def add_flat(self, ids: Ids, offsets: Offsets) -> None:
+        """Append rows that are flat already."""
         self._ids.add(ids)
-        self._offsets.add(self._end + np.cumsum(wanted[kept]))
+        self._offsets.add(self._end + offsets[1:])
         self._end += len(ids)
 
     def whole(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

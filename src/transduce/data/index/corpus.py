@@ -33,12 +33,14 @@ from transduce.data.text.hub import hub_version
 from transduce.data.text.pairs import (
     FileBlock,
     Pair,
+    PairColumns,
     ReadingCounts,
     corpus_files,
     corpus_name,
     matched_files,
     read_block,
     read_pairs,
+    read_plain_block,
     resolved,
     tagged,
     uneven,
@@ -66,17 +68,22 @@ class Section:
     part: int
     """Which corpus of a list it belongs to."""
 
-    def read(self, block: int, counts: ReadingCounts) -> Iterator[Pair]:
-        names = tuple(file.name for file in self.files)
-        spans = tuple(file.span(block) for file in self.files)
-        # A run may last longer than the cache keeps what is not used.
-        note_use(*(file.copy for file in self.files if file.copy is not None))
+    def read(self, block: int, counts: ReadingCounts) -> PairColumns:
+        place = self._place(block)
+        if self.corpus is not None:
+            tags = (*self.outer, *self.tags)
+            found = read_plain_block(self.corpus, self.folder, place, tags, counts)
+            if found is not None:
+                return found
+        return PairColumns.of(self._pairs(place, counts))
+
+    def _pairs(self, place: FileBlock, counts: ReadingCounts) -> Iterator[Pair]:
         pairs: Iterator[Pair]
         if self.corpus is None:
-            assert isinstance(spans[0], Span)
-            pairs = map(_pair, read_lines(names[0], None, table=True, span=spans[0]))
+            (name,), (span,) = place.names, place.spans
+            assert isinstance(span, Span)
+            pairs = map(_pair, read_lines(name, None, table=True, span=span))
         else:
-            place = FileBlock(names, spans)
             pairs = read_block(self.corpus, self.folder, place, self.tags, counts)
         if not self.outer:
             return pairs
@@ -89,6 +96,12 @@ class Section:
             place = locate(file.name, self.folder)
             if isinstance(place, RemotePath) and isinstance(span, Span) and span.copy is None:
                 yield place, span
+
+    def _place(self, block: int) -> FileBlock:
+        # A run may last longer than the cache keeps what is not used.
+        note_use(*(file.copy for file in self.files if file.copy is not None))
+        names = tuple(file.name for file in self.files)
+        return FileBlock(names, tuple(file.span(block) for file in self.files))
 
 
 class CorpusIndex:
@@ -107,7 +120,7 @@ class CorpusIndex:
         ]
         """The blocks of each corpus of a list."""
 
-    def read(self, block: int, counts: ReadingCounts) -> Iterator[Pair]:
+    def read(self, block: int, counts: ReadingCounts) -> PairColumns:
         """The pairs of a block. Raises DataError where its file has changed."""
         section, within = self._place(block)
         return section.read(within, counts)

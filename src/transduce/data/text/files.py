@@ -129,6 +129,9 @@ def read_lines(
     `span`, these lines alone.
     """
     line = 0
+    if span is not None and not breaks and (lines := block_lines(name, folder, span)) is not None:
+        yield from lines
+        return
     try:
         with _open(locate(name, folder), span) as file:
             # Read as binary: split at \n only, and decoding errors can name line and byte.
@@ -162,6 +165,24 @@ def read_lines(
         raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one line")
+
+
+def block_lines(name: str, folder: str | None, span: Span) -> list[str] | None:
+    """The lines of a block, read at once, which is several times faster than one by one; None
+    where some need a closer look: a line is very long, has another break inside, or is not UTF-8.
+    """
+    try:
+        with _open(locate(name, folder), span) as file:
+            raw = file.read() if span.copy is not None else file.read(span.end - span.start)
+        text = raw.decode("utf-8")
+    except (UnicodeDecodeError, OSError):
+        return None
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) != span.lines or text.splitlines() != lines:
+        return None
+    if max(map(len, lines)) > LONGEST or (span.line == 1 and raw.startswith((BOM, *UTF16))):
+        return None
+    return lines
 
 
 def _open(path: Place, span: Span | None) -> BinaryIO:

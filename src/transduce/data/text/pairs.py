@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
 from itertools import chain, islice, zip_longest
+from typing import Any
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.audio.read import place_of
 from transduce.data.text.columns import IdWatch, format_of, read_columns, read_rows
-from transduce.data.text.files import LONGEST, Span, find_files, locate, read_lines
+from transduce.data.text.files import LONGEST, Span, block_lines, find_files, locate, read_lines
 from transduce.data.text.hub import check_hub, hub_name, hub_rows
 from transduce.data.text.parquet import RowGroup
 from transduce.data.text.tags import split_tags, with_tags
@@ -63,6 +64,47 @@ class Pair:
     """The transcript of an audio source."""
     group: str = ""
     """The group by which scores are reported separately, if not by tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairColumns:
+    """Some pairs as columns: for many of them, several times faster than one by one."""
+
+    sources: list[str]
+    targets: list[str]
+    files: list[str]
+    lines: list[int]
+
+    @classmethod
+    def of(cls, pairs: Iterable[Pair]) -> PairColumns:
+        found = cls([], [], [], [])
+        for pair in pairs:
+            found.sources.append(pair.source)
+            found.targets.append(pair.target)
+            found.files.append(pair.file)
+            found.lines.append(pair.line)
+        return found
+
+    @classmethod
+    def joined(cls, several: Sequence[PairColumns]) -> PairColumns:
+        """All rows of several."""
+        columns = zip(([], [], [], []), *map(_columns, several), strict=True)
+        return cls(*(list(chain.from_iterable(parts)) for parts in columns))
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def kept(self, rows: Sequence[int]) -> PairColumns:
+        """These rows alone."""
+        return PairColumns(*([column[row] for row in rows] for column in _columns(self)))
+
+    def place(self, row: int) -> str:
+        """Where a pair stands, for people."""
+        return f"{self.files[row]}:{self.lines[row]}"
+
+
+def _columns(pairs: PairColumns) -> tuple[list[Any], ...]:
+    return pairs.sources, pairs.targets, pairs.files, pairs.lines
 
 
 @dataclass
@@ -254,6 +296,34 @@ def read_block(
     return _usable(pairs, corpus, own, counts)
 
 
+def read_plain_block(
+    corpus: ParallelFiles | Columns | Text,
+    folder: str | None,
+    block: FileBlock,
+    own: tuple[str, ...],
+    counts: ReadingCounts,
+) -> PairColumns | None:
+    """The same as `read_block` as columns, of a block of parallel text in which no line is unusual;
+    None of all others.
+    """
+    if not isinstance(corpus, ParallelFiles) or corpus.split is not None:
+        return None
+    sides = []
+    for name, span in zip(block.names, block.spans, strict=True):
+        lines = block_lines(name, folder, span) if isinstance(span, Span) else None
+        if lines is None or "" in lines or any(map(str.isspace, lines)):
+            return None
+        sides.append(lines)
+    sources, targets = sides
+    assert isinstance(block.spans[0], Span)
+    first = block.spans[0].line
+    counts.pairs += len(sources)
+    if own:
+        sources = [with_tags(source, own) for source in sources]
+    files = [block.names[0]] * len(sources)
+    return PairColumns(sources, targets, files, list(range(first, first + len(sources))))
+
+
 def _usable(
     pairs: Iterator[Pair], corpus: Corpus, own: tuple[str, ...], counts: ReadingCounts
 ) -> Iterator[Pair]:
@@ -272,10 +342,15 @@ def _usable(
         if not running and max(len(pair.source), len(pair.target)) > LONGEST:
             counts.note("too_long", pair.file, pair.line)
             pair = replace(pair, source=pair.source[:LONGEST], target=pair.target[:LONGEST])
-        if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
+        if _has_odd_break(pair.source) or _has_odd_break(pair.target):
             counts.note("odd_breaks", pair.file, pair.line)
         counts.pairs += 1
         yield tagged(pair, (*own, *pair.tags), ()) if own or pair.tags else pair
+
+
+def _has_odd_break(text: str) -> bool:
+    # Few texts have a line break of any kind, which is found ten times faster.
+    return text.splitlines() != [text] and ODD_BREAK.search(text) is not None
 
 
 def in_part(part: str) -> Callable[[str], bool]:

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.data.index import files
+from transduce.data.index.corpus import index_corpus
 from transduce.data.index.files import FileIndex, index_lines
 from transduce.data.text.files import Span, read_lines
+from transduce.data.text.pairs import PairColumns, ReadingCounts, read_pairs
 from transduce.errors import DataError
+from transduce.recipe import ParallelFiles
 
 
 def texts(index: FileIndex, folder: Path) -> list[list[str]]:
@@ -145,3 +148,45 @@ def test_a_long_line_of_running_text_comes_in_pieces(tmp_path: Path) -> None:
         found.append("".join(read_lines("a.txt", str(tmp_path), breaks=True, span=span)))
     assert found == [f"short\n{long}\n", "end\n"]
     assert np.array_equal(index.sizes, [2, 1])
+
+
+ODD_LINES: dict[str, bytes] = {
+    "plain": b"one two\nthree\nfour\n",
+    "no end": b"one\ntwo\nthree",
+    "empty": b"one\n\nthree\n",
+    "blank": b"one\n \t\nthree\n",
+    "blank at the end": b"one\ntwo\n\n",
+    "carriage returns": b"one\r\ntwo\r\nthree\r\n",
+    "carriage return inside": b"one\rtwo\nthree\nfour\n",
+    "form feed at the end": b"one\ntwo\nthree\x0c",
+    "line separator": "one\ntwo\u2028\nthree\n".encode(),
+    "byte order mark": b"\xef\xbb\xbfone\ntwo\nthree\n",
+    "long": b"one\n" + 60_000 * b"x " + b"\nthree\n",
+    "not ASCII": "ö ñ\nтри\n四\n".encode(),
+}
+
+
+@pytest.mark.parametrize("target", ODD_LINES)
+@pytest.mark.parametrize("tag", [None, "fre"])
+def test_a_block_read_at_once_is_the_block_read_line_by_line(
+    tmp_path: Path, target: str, tag: str | None
+) -> None:
+    (tmp_path / "a.en").write_bytes(ODD_LINES["plain"])
+    (tmp_path / "a.de").write_bytes(ODD_LINES[target])
+    corpus = ParallelFiles(source="a.en", target="a.de", tag=tag)
+    index = index_corpus(corpus, str(tmp_path), 2, tmp_path / "cache", lambda sentence: None)
+    at_once, by_line = ReadingCounts(), ReadingCounts()
+    columns = [index.read(block, at_once) for block in range(2)]
+    whole = PairColumns.of(read_pairs(corpus, str(tmp_path), by_line))
+    assert PairColumns.joined(columns) == whole
+    assert at_once == by_line
+
+
+def test_a_block_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_bytes(b"one\ntwo\nthree\n")
+    (tmp_path / "a.de").write_bytes(b"one\ntwo\nth\xff\n")
+    corpus = ParallelFiles(source="a.en", target="a.de")
+    index = index_corpus(corpus, str(tmp_path), 2, tmp_path / "cache", lambda sentence: None)
+    assert len(index.read(0, ReadingCounts())) == 2
+    with pytest.raises(DataError, match=r"a.de:3: byte 3 .* is not UTF-8"):
+        index.read(1, ReadingCounts())
