@@ -33,7 +33,11 @@ RUNTIME, PAGE = HERE / "runtime", HERE / "page"
 WASM, RELAXED = "transduce.wasm", "transduce-relaxed.wasm"
 MODEL, PAGE_NAME = "model.bin", "model.html"
 #: The modules of the runtime, each after those that it uses.
-MODULES = ("structures", "wasm", "weights", "networks", "search", "tokens", "model", "look")
+MODULES = (
+    *("structures", "wasm", "weights", "arrays", "embedding", "transformer", "recurrent"),
+    *("conformer", "convolutional", "encoders", "labels", "networks", "search", "tokens"),
+    *("model", "look"),
+)
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra")
 UNSUPPORTED = ("coverage_penalty", "no_repeat_ngram")
 EXAMPLES, LONG = 6, 60  # texts to try, and the letters of one that is shown only if none is shorter

@@ -1,6 +1,7 @@
 // A model: run it, look inside.
 
-import { EncoderDecoder, LabelNetwork } from "./networks.js";
+import { LabelNetwork } from "./labels.js";
+import { EncoderDecoder } from "./networks.js";
 import { END, explain, search } from "./search.js";
 import { SPECIALS, Tokens } from "./tokens.js";
 import { Runtime } from "./wasm.js";

@@ -1,0 +1,54 @@
+// Classifiers and taggers.
+
+import { dotAttention, logProbabilities, meanOf, sideBySide } from "./arrays.js";
+import { Embedding } from "./embedding.js";
+import { ENCODERS, encoded } from "./encoders.js";
+
+/** An encoder alone: log-probabilities of labels, of each token or of the whole source. */
+export class LabelNetwork {
+  constructor(runtime, file, ref) {
+    this.runtime = runtime;
+    this.ref = ref;
+    this.source = new Embedding(runtime, file, ref.source);
+    this.encoder = new ENCODERS[ref.encoder.kind](runtime, file, ref.encoder);
+    this.head = file.product(runtime, ref.head);
+    this.labels = runtime.get("Weight", this.head, "outputs");
+  }
+
+  /** Log-probabilities, a row for each token or one for all; attention of pooling and encoder. */
+  label(tokens) {
+    const { runtime, ref } = this;
+    return runtime.scoped(() => {
+      const memory = encoded(runtime, this.source, this.encoder, tokens, true);
+      const { length } = memory;
+      const width = this.encoder.width;
+      const states = runtime.floats(memory.states, length * width).slice();
+      let [features, rows, weights] = [states, length, null];
+      if (ref.pool) {
+        rows = 1;
+        [features, weights] = pooled(ref.pool, states, length, memory.final);
+      }
+      const found = logProbabilities(runtime, this.head, features, rows);
+      const each = Array.from({ length: rows }, (_, r) => found.slice(r * this.labels, (r + 1) * this.labels));
+      return { logProbs: each, pool: weights, encoder: memory.attention, length };
+    });
+  }
+}
+
+function pooled(kind, states, length, final) {
+  if (kind === "mean") return [meanOf(states, length), null];
+  const width = states.length / length;
+  if (kind === "last") {
+    return [final ? final.at(-1)[0] : states.slice((length - 1) * width), null];
+  }
+  const context = new Float32Array(states.length);
+  const weights = new Float32Array(length);
+  for (let t = 0; t < length; t++) {
+    const query = states.subarray(t * width, (t + 1) * width);
+    dotAttention(query, states, length).forEach((weight, s) => {
+      weights[s] += weight / length;
+      for (let i = 0; i < width; i++) context[t * width + i] += weight * states[s * width + i];
+    });
+  }
+  return [sideBySide([meanOf(context, length), meanOf(states, length)], 1), weights];
+}

@@ -1,0 +1,134 @@
+// Transformers: the library's stack of layers, as an encoder and as a decoder.
+
+import { BEST, multiply } from "./arrays.js";
+import { Positions } from "./embedding.js";
+
+class Stack {
+  constructor(runtime, file, ref) {
+    this.runtime = runtime;
+    this.ref = ref;
+    this.heads = ref.width / ref.head_width;
+    this.rotary = ref.rotary && new Positions(file, ref.rotary);
+    this.memory = ref.sublayers.filter((one) => one.memory).map((one) => file.product(runtime, one.memory));
+    const sublayers = runtime.newStructures(
+      "Sublayer",
+      ref.sublayers.map((one) => ({
+        kind: one.kind,
+        norm_before: one.norm_before,
+        activation: one.activation ?? 0,
+        gated: one.gated ?? 0,
+        layer: one.layer,
+        norm: file.norm(runtime, one.norm),
+        into: file.product(runtime, one.into),
+        out_of: file.product(runtime, one.out_of),
+      })),
+    );
+    this.address = runtime.newStructure("Stack", {
+      sublayer: sublayers,
+      sublayers: ref.sublayers.length,
+      layers: ref.layers,
+      width: ref.width,
+      head_width: ref.head_width,
+      last: file.norm(runtime, ref.norm),
+      kernel: BEST,
+    });
+  }
+
+  workspace(rows, places) {
+    const size = this.runtime.call("stack_workspace", this.address, BigInt(rows), BigInt(places));
+    return this.runtime.allocate(Number(size));
+  }
+}
+
+export class TransformerEncoder {
+  constructor(runtime, file, ref) {
+    this.runtime = runtime;
+    this.width = ref.width;
+    this.stack = new Stack(runtime, file, ref);
+  }
+
+  /** States of one source, given the address of its vectors; with `weights`, its attention
+   * [layers][heads][S][S] too. */
+  encode(embedded, length, weights) {
+    const { runtime, stack } = this;
+    const { width, layers } = stack.ref;
+    const states = runtime.allocate(4 * length * width);
+    const size = layers * stack.heads * length * length;
+    const attention = weights ? runtime.newFloats(new Float32Array(size)) : 0;
+    const rotary = stack.rotary ? runtime.newFloats(stack.rotary.rows(length)) : 0;
+    const call = runtime.newStructure("Sources", {
+      sources: 1,
+      longest: length,
+      tokens: runtime.newLongs(new Array(length).fill(0)), // embedded already
+      lengths: runtime.newLongs([length]),
+      embedded,
+      rotary,
+      states,
+      attention,
+      workspace: stack.workspace(length, length),
+    });
+    runtime.call("encode", stack.address, call);
+    return {
+      states,
+      length,
+      final: null,
+      attention: weights
+        ? { layers, heads: stack.heads, weights: runtime.floats(attention, size).slice() }
+        : null,
+    };
+  }
+}
+
+export class TransformerDecoder {
+  constructor(runtime, file, ref) {
+    this.runtime = runtime;
+    this.stack = new Stack(runtime, file, ref);
+    this.width = ref.width;
+  }
+
+  /** What a search over so many hypotheses and steps needs; `step` is its structure. */
+  start(memory, rows, steps, { step }) {
+    const { runtime, stack } = this;
+    const { width, layers } = stack.ref;
+    const projected = stack.memory.map((weight) =>
+      multiply(runtime, weight, memory.states, memory.length),
+    );
+    runtime.set("Step", step, {
+      past: runtime.allocate(4 * steps * layers * rows * 2 * width),
+      max_rows: rows,
+      memory: runtime.newPointers(projected),
+      memory_length: memory.length,
+      lengths: runtime.newLongs([memory.length]),
+      rotary: stack.rotary ? runtime.newFloats(stack.rotary.rows(steps)) : 0,
+      workspace: stack.workspace(rows, Math.max(steps, memory.length)),
+    });
+    const embedded = runtime.allocate(4 * rows * width);
+    runtime.set("Step", step, { embedded });
+    return { embedded, attention: 0, memory, step };
+  }
+
+  /** Log-probabilities of the rows of a step, all at position `at`. */
+  advance(state, tokens, at, embedding) {
+    embedding.write(state.embedded, tokens, at, true);
+    this.runtime.call("decoder_step", this.stack.address, state.step);
+  }
+
+  /** From now on the attention of a single row is kept. */
+  watch(state) {
+    state.size = this.stack.ref.layers * this.stack.heads * state.memory.length;
+    state.attention = this.runtime.newFloats(new Float32Array(state.size));
+    this.runtime.set("Step", state.step, { attention: state.attention });
+  }
+
+  /** [layers][heads][S] of the only row. */
+  watched(state) {
+    const all = this.runtime.floats(state.attention, state.size).slice();
+    const { heads } = this.stack;
+    const { length } = state.memory;
+    return Array.from({ length: this.stack.ref.layers }, (_, l) =>
+      Array.from({ length: heads }, (_, h) =>
+        all.subarray((l * heads + h) * length, (l * heads + h + 1) * length),
+      ),
+    );
+  }
+}
