@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from transduce.errors import ModelError
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
-from transduce.models.decoders import RecurrentDecoder, TransformerDecoder
-from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.copying import CopyingEncoderDecoder
+from transduce.models.decoders import Decoder, RecurrentDecoder, TransformerDecoder
+from transduce.models.encoder_decoder import EncoderDecoder, Head
 from transduce.models.encoders import (
     ConformerEncoder,
     PooledEncoder,
@@ -24,13 +25,15 @@ from transduce.models.encoders import (
     TransformerEncoder,
 )
 from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
+from transduce.models.language_model import LanguageModelNetwork
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention import attention as scores
+from transduce.nn.attention.location_aware import LocationAware
 from transduce.nn.attention.relative import RelativeAttention
 from transduce.nn.conformer import ConformerBlock, MaskedBatchNorm
 from transduce.nn.embedding.tokens import TaggedEmbedding, TokenEmbedding
-from transduce.nn.gated_convolution import ConvolutionalEncoderBlock
+from transduce.nn.gated_convolution import ConvolutionalDecoderBlock, ConvolutionalEncoderBlock
 from transduce.nn.positions import Learned, Sinusoids
 from transduce.nn.recurrent import cells
 from transduce.nn.recurrent.stack import Recurrent
@@ -58,36 +61,61 @@ class Description:
         """Raises ModelError for what a browser cannot run yet."""
         if type(network) is LabelNetwork:
             return self.label_network(network)
-        if type(network) is not EncoderDecoder:
+        if type(network) is LanguageModelNetwork:
+            return {"kind": "language-model", **self.writer(network.decoder, network.head)}
+        if type(network) not in (EncoderDecoder, CopyingEncoderDecoder):
             raise ModelError(
                 f"a {type(network).__name__} does not run in a browser yet: encoder-decoders, "
-                f"classifiers and taggers of text do"
+                f"language models, classifiers and taggers of text do"
             )
-        if not isinstance(network.head.narrow, nn.Identity):
-            raise ModelError("positions that are concatenated do not run in a browser yet")
+        assert isinstance(network, EncoderDecoder)
         return {
             "kind": "encoder-decoder",
             "source": self.embedding(network.front),
             "source_end": network.source_end,
-            "encoder": self.encoder(network.encoder, network.front.table.embedding_dim),
-            "target": self.embedding(network.decoder.embedding),
-            "decoder": self.decoder(network.decoder),
-            "head": self.product(network.head.weight, network.head.bias, packed=True),
+            "encoder": self.encoder(network.encoder, _width(network.front)),
+            **self.writer(network.decoder, network.head),
+            "copying": self.copying(network),
+        }
+
+    def writer(self, decoder: Decoder, head: Head) -> Described:
+        """A decoder, with the embeddings below it and the output head above."""
+        return {
+            "target": self.embedding(decoder.embedding),
+            "decoder": self.decoder(decoder),
+            "head": self.head(head),
+        }
+
+    def head(self, head: Head) -> Described:
+        narrow = head.narrow
+        return {
+            "vocabulary": self.product(head.weight, head.bias, packed=True),
+            "narrow": self.linear(narrow) if isinstance(narrow, nn.Linear) else None,
+        }
+
+    def copying(self, network: EncoderDecoder) -> Described | None:
+        if not isinstance(network, CopyingEncoderDecoder):
+            return None
+        if isinstance(network.decoder, TransformerDecoder):
+            last = network.decoder.stack[-1].cross_attention
+            if last is not None and last.inner != last.width:
+                raise ModelError("copying with pruned heads does not run in a browser yet")
+        return {
+            "gate": self.linear(network.pointer.gate),
+            "copied_as": network.copied_as_V.tolist(),
         }
 
     def label_network(self, network: LabelNetwork) -> Described:
         front = network.front
         if front.letters is not None or front.ngrams is not None:
             raise ModelError("features of letters and n-grams do not run in a browser yet")
-        if not isinstance(network.head.narrow, nn.Identity):
-            raise ModelError("positions that are concatenated do not run in a browser yet")
         pools = {MeanPool: "mean", AttentionPool: "attention", LastPool: "last"}
         return {
             "kind": "labels",
             "source": self.embedding(front),
-            "encoder": self.encoder(network.encoder, front.table.embedding_dim),
+            "encoder": self.encoder(network.encoder, _width(front)),
             "pool": None if network.pool is None else pools[type(network.pool)],
-            "head": self.product(network.head.weight, network.head.bias, packed=True),
+            "head": self.head(network.head),
         }
 
     # ------------------------------------------------------------------------------- tensors
@@ -142,14 +170,13 @@ class Description:
                 "tags with the position 0 (model.encoder.tag_positions) do not run in a browser yet"
             )
         positions = embedding.positions
-        if positions is not None and positions.combine != "add":
-            raise ModelError("positions that are concatenated do not run in a browser yet")
         return {
             "table": self.tensor(embedding.table.weight),
             "tokens": embedding.table.num_embeddings,
             "width": embedding.table.embedding_dim,
             "scale": embedding.scale,
             "positions": None if positions is None else self.positions(positions.positions),
+            "concatenated": positions is not None and positions.combine == "concatenate",
             "norm": self.norm(embedding.norm),
         }
 
@@ -338,11 +365,19 @@ class Description:
             "blocks": [
                 {
                     "product": self.linear(block.convolution.product, packed=True),
-                    "query": self.linear(block.query_projection, packed=True),
-                    "context": self.linear(block.context_projection, packed=True),
+                    **self.source_attention(block),
                 }
                 for block in decoder.stack
             ],
+        }
+
+    def source_attention(self, block: ConvolutionalDecoderBlock) -> Described:
+        """Of a decoder alone there is none."""
+        if block.cross_attention is None:
+            return {"query": None, "context": None}
+        return {
+            "query": self.linear(block.query_projection, packed=True),
+            "context": self.linear(block.context_projection, packed=True),
         }
 
     # --------------------------------------------------------------------- recurrent networks
@@ -393,16 +428,22 @@ class Description:
         if attention is None:
             return None
         score = attention.score
+        if isinstance(score, LocationAware):
+            return {
+                **self.additive(score),
+                "filters": self.tensor(score.filters.weight),
+                "kernel": score.filters.kernel_size[0],
+                "location": self.linear(score.location_projection),
+            }
         if type(score) not in SCORES:
             raise ModelError(
                 f"attention by {type(score).__name__} does not run in a browser yet; the scores "
                 f"{', '.join(sorted(one.__name__ for one in SCORES))} do"
             )
-        keys, query, energy = None, None, None
         if isinstance(score, scores.Additive):
-            keys, query = self.linear(score.key_projection), self.linear(score.query_projection)
-            energy = self.tensor(score.energy.weight)
-        elif isinstance(score, scores.General):
+            return self.additive(score)
+        keys, query = None, None
+        if isinstance(score, scores.General):
             keys = self.linear(score.key_projection)
         elif isinstance(score, scores.Location):
             query = self.linear(score.position_projection)
@@ -410,10 +451,26 @@ class Description:
             "score": SCORES[type(score)],
             "keys": keys,
             "query": query,
-            "energy": energy,
+            "energy": None,
             "normalised": isinstance(score, scores.Cosine),
             "scale": score.key_width**-0.5 if isinstance(score, scores.ScaledDot) else 1.0,
         }
+
+    def additive(self, score: scores.Additive) -> Described:
+        return {
+            "score": SCORES[scores.Additive],
+            "keys": self.linear(score.key_projection),
+            "query": self.linear(score.query_projection),
+            "energy": self.tensor(score.energy.weight),
+            "normalised": False,
+            "scale": 1.0,
+        }
+
+
+def _width(embedding: TokenEmbedding) -> int:
+    """That of the vectors that an encoder reads."""
+    content = embedding.table.embedding_dim
+    return content if embedding.positions is None else embedding.positions.output_width(content)
 
 
 def _check_attention(attention: Any) -> None:

@@ -22,11 +22,12 @@ from transduce.inspection.look.show import STYLES, VIEWS
 from transduce.inspection.page import Markup, assembled, joined, stylesheet
 from transduce.recipe.model import max_length_of, max_source_length
 from transduce.storage import replaced_folder, write_text
-from transduce.tasks import Classifier, Tagger
+from transduce.tasks import Classifier, LanguageModel, Tagger
+from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.transduce import Model, Transducer, load
 from transduce.web.description import Description
 
-FORMAT = "transduce web 1"
+FORMAT = "transduce web 2"
 METADATA = "transduce_web"
 HERE = Path(__file__).parent
 RUNTIME, PAGE = HERE / "runtime", HERE / "page"
@@ -35,7 +36,7 @@ MODEL, PAGE_NAME = "model.bin", "model.html"
 #: The modules of the runtime, each after those that it uses.
 MODULES = (
     *("structures", "wasm", "weights", "arrays", "embedding", "transformer", "recurrent"),
-    *("conformer", "convolutional", "encoders", "labels", "networks", "search", "tokens"),
+    *("conformer", "convolutional", "encoders", "head", "tokens", "labels", "networks", "search"),
     *("model", "look"),
 )
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra")
@@ -56,7 +57,9 @@ def model_bytes(model: Model, *, int8: bool = False) -> bytes:
                 "this model decodes in both directions (data.bidirectional), and a browser in one: "
                 "set decode.bidirectional: false in its recipe.yaml"
             )
-    elif not isinstance(model, Classifier | Tagger):
+        if model.recipe.model.copies and model.source_tokens.level == "subword":
+            raise ModelError("copying of subwords does not run in a browser yet")
+    elif not isinstance(model, Classifier | Tagger | LanguageModel):
         raise ModelError(f"a model of the task {recipe.task} does not run in a browser yet")
     made = Description(int8)
     network = made.network(model.network)
@@ -82,11 +85,14 @@ def model_bytes(model: Model, *, int8: bool = False) -> bytes:
 
 
 def _limits(model: Model) -> dict[str, int]:
-    """The most tokens of a source, without END, and of a target."""
+    """The most tokens of a source, without END, and of a target; of a language model its context
+    window, and whether its texts have no END."""
     recipe = model.recipe
     if isinstance(model, Transducer):
         source = min(max_source_tokens(recipe), max_source_length(recipe.model) - 1)
         return {"source": source, "target": max_length_of(recipe.model.decoder)}
+    if isinstance(model, LanguageModel):
+        return {"window": model.window, "endless": model.endless}
     positions = max_length_of(recipe.model.encoder)
     data = recipe.data
     if isinstance(model, Classifier) and data.overlong == "truncate":
@@ -119,9 +125,9 @@ def page(model: Model, name: str, model_file: bytes) -> str:
     title = f"{model.recipe.name}: a model in a page"
     data = {
         "title": model.recipe.name,
-        "asks": "Input",
+        "asks": "Prompt" if isinstance(model, LanguageModel) else "Input",
         "beam": model.recipe.decode.beam,
-        "searches": isinstance(model, Transducer),
+        "searches": isinstance(model, GenerativeModel),
         "examples": examples(model),
         "card": card(model, name, len(model_file)),
     }

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from language import LSTM, language_model
 from node import MISSING, NODE, RUNTIME, run_module
 from tiny_label_networks import FILMS, SENTENCES, classifier, tagger
 from tiny_models import SOURCES, tiny
@@ -104,6 +105,13 @@ MODELS: dict[str, Callable[[], Transducer]] = {
     "bridge": lambda: tiny({}, RECURRENT),
     "conformer": lambda: conformer(positions="rotary"),
     "conformer, relative": lambda: conformer(positions="relative"),
+    "concatenated": lambda: pre_norm(combine="concatenate"),
+    "location-aware, input": lambda: recurrent(
+        cell="lstm", attention="location-aware", context="input", location_kernel=5
+    ),
+    "location-aware, output": lambda: recurrent(attention="location-aware", location_kernel=9),
+    "copying": lambda: tiny({}, {"copying": True}),
+    "copying, recurrent": lambda: recurrent(attention="additive", context="both", copying=True),
     "convolutional": lambda: tiny(CONVOLUTIONAL, CONVOLUTIONAL),
     "convolutional decoder": lambda: tiny({}, CONVOLUTIONAL),
 }
@@ -132,6 +140,99 @@ def test_outputs_and_scores_are_those_of_python(tmp_path: Path) -> None:
                     )
                 nbest = [list(one.ids) for one in output.alternatives] or [list(output.ids)]
                 assert answer["nbest"] == nbest, where
+
+
+@with_node
+def test_letters_that_no_vocabulary_has_are_copied(tmp_path: Path) -> None:
+    model = tiny({}, {"copying": True})
+    gate = model.network.pointer.gate  # type: ignore[attr-defined]
+    torch.nn.init.constant_(gate.bias, -6.0)
+    torch.nn.init.zeros_(gate.weight)
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    sources = ["été", "x", "tea ß ü ß"]
+    given = {"names": ["model.bin"], "sources": sources, "options": [{"beam": 4}]}
+    [[answers]] = run_module(tmp_path, RUN, given)
+    for answer, output in zip(answers, model.run(sources, beam=4), strict=True):
+        assert answer["text"] == output.text
+        assert answer["score"] == pytest.approx(output.score, abs=1e-4)
+    assert any(set("éßxü") & set(answer["text"]) for answer in answers)
+
+
+@with_node
+def test_language_models_continue_as_in_python(tmp_path: Path) -> None:
+    convolutional = {"kind": "convolutional", "layers": 2, "kernel": 3}
+    models = [
+        language_model(),
+        language_model(lines="apart"),
+        language_model(decoder=LSTM),
+        language_model(decoder=convolutional),
+        language_model(decoder={"heads": 2, "feed_forward": 16, "positions": "rotary"}),
+    ]
+    prompts = ["", "tea", "uncle iroh made a cup", "zuko é"]  # some are longer than the window
+    for number, model in enumerate(models):
+        model.network.float()
+        (tmp_path / f"{number}.bin").write_bytes(model_bytes(model))
+    names = [f"{number}.bin" for number in range(len(models))]
+    options = [{"beam": 1}, {"beam": 3, "nbest": 2, "maxLength": 5}]
+    script = """
+import { load } from "RUNTIME/index.js";
+const found = [];
+for (const name of given.names) {
+  const model = await load(name);
+  found.push(given.options.map((options) => given.prompts.map((prompt) => {
+    try { return model.run(prompt, options); } catch (error) { return error.message; }
+  })));
+}
+answer(found);
+"""
+    given = {"names": names, "prompts": prompts, "options": options}
+    for model, (greedy, beam) in zip(models, run_module(tmp_path, script, given), strict=True):
+        for prompt, answer, output in zip(prompts, greedy, model.run(prompts), strict=True):
+            assert answer["text"] == output.text, prompt
+            assert answer["ids"] == list(output.ids)
+            assert answer["score"] == pytest.approx(output.score, abs=1e-4)
+        assert greedy[3]["warning"] == "Not in the vocabulary: é."
+        for prompt, answer in zip(prompts, beam, strict=True):
+            if isinstance(answer, str):
+                assert len(prompt) > 3
+                assert "choose greedy search or sampling" in answer
+                continue
+            [output] = model.run([prompt], beam=3, nbest=2, max_length=4)
+            assert [one["text"] for one in answer["alternatives"]] == [
+                one.text for one in output.alternatives
+            ]
+            assert answer["score"] == pytest.approx(output.score, abs=1e-4)
+
+
+@with_node
+def test_samples_have_the_distribution_of_the_model(tmp_path: Path) -> None:
+    """The first token of many samples, against softmax with a temperature, top-k and top-p."""
+    model, count = tiny(banned=True), 2000
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    kinds: list[dict[str, Any]] = [{}, {"temperature": 0.5}, {"topK": 4}, {"topP": 0.6}]
+    script = """
+import { load } from "RUNTIME/index.js";
+const model = await load("model.bin");
+answer(given.kinds.map((kind) => {
+  const counts = {};
+  const options = { sample: true, maxLength: 2, nbest: given.count, ...kind };
+  for (const { ids: [id = 3] } of model.run("tea", options).alternatives) {
+    counts[id] = (counts[id] ?? 0) + 1;
+  }
+  return counts;
+}));
+"""
+    found = run_module(tmp_path, script, {"kinds": kinds, "count": count})
+    with model.lens("next_token", top=len(model.target_tokens)) as lens:
+        model.run(["tea"], beam=1)
+    assert lens[0].next_tokens is not None
+    ids = lens[0].next_tokens.ids[0]
+    p = np.asarray(lens[0].next_tokens.probabilities[0], dtype=np.float64)
+    expected = [p, p**2, np.where(np.arange(len(p)) < 4, p, 0), np.where(p.cumsum() - p < 0.6, p, 0)]
+    for counts, weights in zip(found, expected, strict=True):
+        seen = np.array([counts.get(str(one), 0) for one in ids]) / count
+        np.testing.assert_allclose(seen, weights / weights.sum(), atol=0.05)
+        assert not seen[weights == 0].any()
 
 
 @with_node

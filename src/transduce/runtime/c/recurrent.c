@@ -41,7 +41,7 @@ typedef struct {
     const float *keys, *values; /* [sources][longest][width] */
     int64_t longest;
     const int64_t *lengths; /* of the sources */
-    Weight head;
+    Weight head; /* without outputs: as in stack.h */
     float *log_probs;
     float *attention; /* NULL, or for the attention weights [rows][longest] */
     void *workspace;
@@ -254,7 +254,10 @@ int32_t recurrent_step(const Recurrent *net, const RecurrentStep *step) {
             }
         output = work.input;
     }
-    find_log_probs(&step->head, output, rows, step->log_probs, work.product, net->kernel);
+    if (step->head.outputs)
+        find_log_probs(&step->head, output, rows, step->log_probs, work.product, net->kernel);
+    else
+        memcpy(step->log_probs, output, sizeof(float) * (size_t)(rows * width));
     return 0;
 }
 

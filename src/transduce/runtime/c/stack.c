@@ -206,7 +206,10 @@ void decoder_step(const Stack *stack, Step *step) {
         }
     }
     if (stack->last.weight) normalise(&stack->last, work.x, rows, width, work.x);
-    find_log_probs(&step->head, work.x, rows, step->log_probs, work.product, stack->kernel);
+    if (step->head.outputs)
+        find_log_probs(&step->head, work.x, rows, step->log_probs, work.product, stack->kernel);
+    else
+        memcpy(step->log_probs, work.x, sizeof(float) * (size_t)(rows * width));
 }
 
 /* ------------------------------------------------------------------------------- whole sources */

@@ -51,7 +51,7 @@ typedef struct {
     const float *const *memory; /* of each layer: keys, values [sources][length][2 width] */
     int64_t memory_length;
     const int64_t *lengths; /* of the sources */
-    Weight head;
+    Weight head; /* without outputs: the features [rows][width] are written to `log_probs` */
     float *log_probs;
     /* NULL, or where the attention weights are written: to the source [layers][rows][heads][memory
      * length], and to the steps so far [layers][rows][heads][maximum steps]. Heads that were pruned

@@ -40,5 +40,7 @@
 #define end_step NAME(end_step)
 #define slots_layout NAME(slots_layout)
 #define slots_layout_length NAME(slots_layout_length)
+/* mel.c */
+#define mel_features NAME(mel_features)
 
 #endif

@@ -42,15 +42,7 @@ export function activated(runtime, x, rows, { activation, gated }) {
   });
 }
 
-export function logProbabilities(runtime, head, x, rows) {
-  return runtime.scoped(() => {
-    const outputs = runtime.get("Weight", head, "outputs");
-    const found = runtime.allocate(4 * rows * outputs);
-    writeLogProbabilities(runtime, head, x, rows, found);
-    return runtime.floats(found, rows * outputs).slice();
-  });
-}
-
+/** Log-probabilities of rows, to an address. */
 export function writeLogProbabilities(runtime, head, x, rows, address) {
   const size = runtime.call("product_workspace", BigInt(rows), BigInt(x.length / rows));
   const workspace = runtime.allocate(Number(size));

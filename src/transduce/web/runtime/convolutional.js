@@ -48,7 +48,7 @@ export class ConvolutionalDecoder {
     this.outOf = file.product(runtime, ref.out_of);
     this.blocks = ref.blocks.map((one) => ({
       product: file.product(runtime, one.product),
-      query: file.product(runtime, one.query),
+      query: file.product(runtime, one.query), // 0 of a decoder alone
       context: file.product(runtime, one.context),
     }));
   }
@@ -91,13 +91,17 @@ export class ConvolutionalDecoder {
         seen.set(window.subarray(width)); // what the next step sees of this one
       }
       let h = glu(linear(runtime, block.product, windows, rows), rows);
-      const context = this.#attend(block, h, embedded, rows, state, layer);
-      h = sum(h, context).map((value) => value * HALVED);
+      if (block.query) {
+        const context = this.#attend(block, h, embedded, rows, state, layer);
+        h = sum(h, context).map((value) => value * HALVED);
+      }
       x = sum(x, h).map((value) => value * HALVED);
     });
     to.forEach((place, r) => state.past.set(past[r], place * state.each));
     const features = linear(runtime, this.outOf, x, rows).map((value) => value / SMALL);
-    runtime.scoped(() => writeLogProbabilities(runtime, state.search.head, features, rows, state.search.logProbs));
+    const { head, given } = state.search;
+    if (head) runtime.scoped(() => writeLogProbabilities(runtime, head, features, rows, given));
+    else runtime.floats(given, features.length).set(features);
   }
 
   #attend(block, h, embedded, rows, state, layer) {

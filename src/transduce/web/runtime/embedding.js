@@ -29,15 +29,17 @@ export class Positions {
   }
 }
 
-/** Token embeddings: rows of a table, scaled, with positions added. */
+/** Token embeddings: rows of a table, scaled, with positions added or concatenated. */
 export class Embedding {
   constructor(runtime, file, ref) {
     this.runtime = runtime;
-    this.width = ref.width;
     this.tokens = ref.tokens;
     this.scale = ref.scale;
     this.table = file.floats(ref.table);
+    this.content = ref.width; // of a row of the table
     this.positions = ref.positions && new Positions(file, ref.positions);
+    this.concatenated = ref.concatenated;
+    this.width = ref.width + (ref.concatenated ? this.positions.width : 0);
     this.known = new Float32Array(0);
     this.norm = file.norm(runtime, ref.norm);
   }
@@ -45,18 +47,21 @@ export class Embedding {
   /** Write the vectors of tokens to an address; the first, or with `together` all, at position
    * `start`. */
   write(address, tokens, start, together = false) {
-    const { width, scale, table } = this;
+    const { width, content, scale, table, positions } = this;
     const x = this.runtime.floats(address, tokens.length * width);
     const end = start + (together ? 1 : tokens.length);
-    if (this.positions && end * width > this.known.length) {
-      this.known = this.positions.rows(Math.min(2 * end, this.positions.limit));
+    if (positions && end * positions.width > this.known.length) {
+      this.known = positions.rows(Math.min(2 * end, positions.limit));
     }
     tokens.forEach((token, row) => {
-      const at = (start + (together ? 0 : row)) * width;
-      for (let i = 0; i < width; i++) {
-        let value = Math.fround(table[token * width + i] * scale);
-        if (this.positions) value += this.known[at + i];
-        x[row * width + i] = value;
+      for (let i = 0; i < content; i++) {
+        x[row * width + i] = Math.fround(table[token * content + i] * scale);
+      }
+      if (!positions) return;
+      const at = (start + (together ? 0 : row)) * positions.width;
+      const first = row * width + (this.concatenated ? content : 0);
+      for (let i = 0; i < positions.width; i++) {
+        x[first + i] = (this.concatenated ? 0 : x[first + i]) + this.known[at + i];
       }
     });
     if (this.norm) {

@@ -1,8 +1,9 @@
 // Classifiers and taggers.
 
-import { dotAttention, logProbabilities, meanOf, sideBySide } from "./arrays.js";
+import { dotAttention, meanOf, sideBySide } from "./arrays.js";
 import { Embedding } from "./embedding.js";
 import { ENCODERS, encoded } from "./encoders.js";
+import { Head } from "./head.js";
 
 /** An encoder alone: log-probabilities of labels, of each token or of the whole source. */
 export class LabelNetwork {
@@ -11,8 +12,8 @@ export class LabelNetwork {
     this.ref = ref;
     this.source = new Embedding(runtime, file, ref.source);
     this.encoder = new ENCODERS[ref.encoder.kind](runtime, file, ref.encoder);
-    this.head = file.product(runtime, ref.head);
-    this.labels = runtime.get("Weight", this.head, "outputs");
+    this.head = new Head(runtime, file, ref.head);
+    this.labels = this.head.vocabulary;
   }
 
   /** Log-probabilities, a row for each token or one for all; attention of pooling and encoder. */
@@ -28,7 +29,7 @@ export class LabelNetwork {
         rows = 1;
         [features, weights] = pooled(ref.pool, states, length, memory.final);
       }
-      const found = logProbabilities(runtime, this.head, features, rows);
+      const found = this.head.logProbabilities(features, rows);
       const each = Array.from({ length: rows }, (_, r) => found.slice(r * this.labels, (r + 1) * this.labels));
       return { logProbs: each, pool: weights, encoder: memory.attention, length };
     });

@@ -1,13 +1,14 @@
 // A model: run it, look inside.
 
 import { LabelNetwork } from "./labels.js";
-import { EncoderDecoder } from "./networks.js";
-import { END, explain, search } from "./search.js";
-import { SPECIALS, Tokens } from "./tokens.js";
+import { EncoderDecoder, LanguageModelNetwork } from "./networks.js";
+import { END, drawn, explain, follow, likeliest, search } from "./search.js";
+import { SPECIALS, Tokens, UNKNOWN } from "./tokens.js";
 import { Runtime } from "./wasm.js";
 import { ModelFile } from "./weights.js";
 
-const FORMAT = "transduce web 1";
+const FORMAT = "transduce web 2";
+const MOST_NAMED = 8; // letters or words that a warning names
 
 /** What all models have: a card, tokens of source and target, a network. */
 export class Model {
@@ -30,72 +31,170 @@ export class Model {
       throw new Error(`The model has the format ${format}, and this page reads ${FORMAT}: export it again.`);
     }
     const runtime = await Runtime.create(wasm);
-    if (network.kind === "labels") return new LabelModel(runtime, file, LabelNetwork);
-    return new Transducer(runtime, file, EncoderDecoder);
+    const [Kind, Network] = KINDS[network.kind];
+    return new Kind(runtime, file, Network);
+  }
+}
+
+/** What models that write have in common. */
+class Generator extends Model {
+  /** The settings of a search or of sampling; `most`: the maximum length, END included, where none is
+   * asked for. */
+  settings(options, most) {
+    const { decode } = this.description;
+    const sample = Boolean(options.sample);
+    const nbest = options.nbest ?? 1;
+    const beam = Math.max(options.beam ?? decode.beam, nbest);
+    const drawing = { temperature: options.temperature ?? 1, topK: options.topK ?? 0, topP: options.topP ?? 1 };
+    const given = Object.values({ temperature: 1, topK: 0, topP: 1 }).join() !== Object.values(drawing).join();
+    if (given && !sample) throw new Error("temperature, topK and topP are for sampling: set sample as well.");
+    if (!(drawing.temperature > 0)) throw new Error("temperature must be above 0.");
+    if (!(drawing.topP > 0 && drawing.topP <= 1)) throw new Error("topP must be above 0, and 1 at most.");
+    if (!(Number.isInteger(drawing.topK) && drawing.topK >= 0)) throw new Error("topK must be a whole number; 0 is all.");
+    return {
+      sample,
+      drawing,
+      beam,
+      nbest,
+      count: nbest,
+      lengthPenalty: options.lengthPenalty ?? decode.length_penalty,
+      minLength: options.minLength ?? 0,
+      maxLength: options.maxLength ?? most,
+      maxFinished: beam === 1 ? 1 : Math.max(nbest, Math.round(decode.patience * beam)),
+    };
+  }
+
+  /** What is worth a warning about a text that was read as ids. */
+  warning(text, ids, read) {
+    const found = [];
+    const unknown = this.source.unknown(text);
+    if (unknown.length) {
+      const some = unknown.slice(0, MOST_NAMED).join(" ");
+      const more = unknown.length > MOST_NAMED ? ` and ${unknown.length - MOST_NAMED} more` : "";
+      found.push(`Not in the vocabulary: ${some}${more}.`);
+    }
+    if (read < ids.length) found.push(`The input has ${ids.length} tokens; the first ${read} were read.`);
+    return found.join(" ");
   }
 }
 
 /** An encoder-decoder. */
-class Transducer extends Model {
-  /** The ids of a source, END included, cut where the model has no more positions. */
-  #ids(text) {
-    const ids = this.source.encode(text.trim() ? text : "");
-    return [...ids.slice(0, this.description.limits.source), END];
+class Transducer extends Generator {
+  /** What a text is for the network: ids with END, cut where the model has no more positions; what
+   * stands there, for a model that copies; and a warning. */
+  #read(text) {
+    const given = text.trim() ? text : "";
+    const ids = this.source.encode(given);
+    const read = ids.slice(0, this.description.limits.source);
+    const spelt = this.network.copying ? this.source.spelt(given, read) : [];
+    return { ids: [...this.#numbered(read, spelt), END], spelt, warning: this.warning(given, ids, read.length) };
+  }
+
+  /** The ids of a model that copies: a token that the vocabulary has not is known by its number in
+   * the target, or else by its first place. */
+  #numbered(ids, spelt) {
+    if (!this.network.copying) return ids;
+    return ids.map((id, place) => {
+      if (id !== UNKNOWN || !spelt[place]) return id;
+      const known = this.target.names.indexOf(spelt[place]);
+      const first = ids.findIndex((other, at) => other === UNKNOWN && spelt[at] === spelt[place]);
+      const there = known >= 0 && !this.target.special.has(known);
+      return this.source.size + (there ? known : this.target.size + first);
+    });
   }
 
   /**
-   * The output for a text: { text, score, tokens, ids, logProbability, alternatives }.
+   * The output for a text: { text, score, tokens, ids, logProbability, alternatives, warning }.
    *
-   * options: beam, nbest, lengthPenalty, minLength, maxLength; by default as in the recipe.
-   * onStep(number) is called after each token and may return true to stop; beams: an array that is
-   * filled with the hypotheses of each step.
+   * options: beam, nbest, lengthPenalty, minLength, maxLength, by default as in the recipe; sample,
+   * temperature, topK, topP. onStep(number) is called after each token and may return true to stop;
+   * beams: an array that is filled with the hypotheses of each step.
    */
   run(text, options = {}, onStep = null, beams = null) {
     const { decode, limits } = this.description;
-    const ids = this.#ids(text);
-    const nbest = options.nbest ?? 1;
-    const beam = Math.max(options.beam ?? decode.beam, nbest);
+    const { ids, spelt, warning } = this.#read(text);
     const most = Math.floor(ids.length * decode.max_ratio) + decode.max_extra;
+    const settings = this.settings(options, most);
+    settings.maxLength = Math.min(settings.maxLength, limits.target);
     if (ids.length === 1) return this.#nothing();
-    const found = search(
-      this.network,
-      ids,
-      {
-        beam,
-        nbest,
-        lengthPenalty: options.lengthPenalty ?? decode.length_penalty,
-        minLength: options.minLength ?? 0,
-        maxLength: Math.min(options.maxLength ?? most, limits.target),
-        maxFinished: beam === 1 ? 1 : Math.max(nbest, Math.round(decode.patience * beam)),
-      },
-      onStep,
-      beams,
-    );
-    const outputs = found.map((one) => this.#output(one));
+    const found = settings.sample
+      ? follow(this.network, ids, settings, (logProbs) => drawn(logProbs, settings.drawing), onStep)
+      : search(this.network, ids, settings, onStep, beams);
+    const outputs = found.map((one) => this.#output(one, spelt));
     const best = outputs[0] ?? this.#output({ ids: [], score: -Infinity, logProbability: -Infinity });
-    const read = this.source.pieces(ids.slice(0, -1));
-    return { ...best, sourceTokens: [...read, "</s>"], alternatives: outputs };
+    return { ...best, sourceTokens: this.#pieces(ids, spelt), alternatives: outputs, warning };
+  }
+
+  /** The tokens of a source; those that the vocabulary has not as they stand there. */
+  #pieces(ids, spelt) {
+    const pieces = this.source.pieces(ids);
+    return pieces.map((piece, place) => (ids[place] >= this.source.size ? spelt[place] : piece));
   }
 
   /** The output for nothing, which is nothing. */
   #nothing() {
     const output = this.#output({ ids: [], score: 0, logProbability: 0 });
-    return { ...output, sourceTokens: ["</s>"], alternatives: [output] };
+    return { ...output, sourceTokens: ["</s>"], alternatives: [output], warning: "" };
   }
 
-  #output({ ids, score, logProbability }) {
-    const tokens = this.target.pieces([...ids, END]);
-    return { text: this.target.decode(ids), score, logProbability, ids, tokens };
+  #output({ ids, score, logProbability }, spelt = []) {
+    const tokens = this.target.pieces([...ids, END], spelt);
+    return { text: this.target.decode(ids, spelt), score, logProbability, ids, tokens };
   }
 
   /** What the model attended to when it wrote ids for a text, and what else was probable. */
   explain(text, ids, count = 5) {
-    const found = explain(this.network, this.#ids(text), ids, count);
-    for (const step of found.steps) {
-      step.token = this.target.pieces([step.id])[0];
-      for (const one of step.alternatives) one.token = this.target.pieces([one.id])[0];
+    const { ids: source, spelt } = this.#read(text);
+    const found = explain(this.network, source, ids, count);
+    return { ...found, steps: named(found.steps, (some) => this.target.pieces(some, spelt)) };
+  }
+}
+
+function named(steps, pieces) {
+  return steps.map((step) => ({
+    ...step,
+    token: pieces([step.id])[0],
+    alternatives: step.alternatives.map((one) => ({ ...one, token: pieces([one.id])[0] })),
+  }));
+}
+
+/** A language model: it continues a prompt. */
+class LanguageModel extends Generator {
+  /** As of a transducer; `text` is the prompt and what follows it, `ids` and `tokens` are what
+   * follows. */
+  run(text, options = {}, onStep = null, beams = null) {
+    const { decode, limits } = this.description;
+    const ids = this.source.encode(text);
+    const settings = this.settings(options, decode.max_extra + 1);
+    Object.assign(settings, { prompt: ids, endless: limits.endless, window: limits.window });
+    const fits = ids.length + settings.maxLength - 1 <= limits.window;
+    if (!settings.sample && settings.beam > 1 && !fits) {
+      throw new Error(
+        `Beam search reads one context window, ${limits.window} tokens, and this prompt with its ` +
+          `continuation may have ${ids.length + settings.maxLength - 1}: choose greedy search or sampling, or a lower maximum length.`,
+      );
     }
-    return found;
+    const one = settings.sample ? (logProbs) => drawn(logProbs, settings.drawing) : likeliest;
+    const found = settings.sample || settings.beam === 1
+      ? follow(this.network, ids, settings, one, onStep)
+      : search(this.network, ids, settings, onStep, beams);
+    const outputs = found.map(({ ids: more, score, logProbability }) => ({
+      text: this.target.continued(text, ids, more),
+      score,
+      logProbability,
+      ids: more,
+      tokens: this.target.pieces(more),
+    }));
+    const warning = this.warning(text, ids, ids.length);
+    return { ...outputs[0], sourceTokens: this.source.pieces(ids), alternatives: outputs, warning };
+  }
+
+  /** What the network attended to at each token of a prompt and its continuation. */
+  explain(text, ids, count = 5) {
+    const read = [...this.source.encode(text), ...ids];
+    const { window } = this.description.limits;
+    const found = explain(this.network, [], read.slice(-window), count);
+    return { ...found, steps: named(found.steps, (some) => this.target.pieces(some)) };
   }
 }
 
@@ -132,3 +231,9 @@ class LabelModel extends Model {
     return { output: { ...outputs[0], alternatives: outputs }, found, orders };
   }
 }
+
+const KINDS = {
+  "encoder-decoder": [Transducer, EncoderDecoder],
+  "language-model": [LanguageModel, LanguageModelNetwork],
+  labels: [LabelModel, LabelNetwork],
+};

@@ -1,9 +1,11 @@
-// Networks that write: sources in, log-probabilities of the next token out.
+// Networks that write: sources or prompts in, log-probabilities of the next token out.
 
 import { ConvolutionalDecoder } from "./convolutional.js";
 import { Embedding } from "./embedding.js";
 import { ENCODERS, encoded } from "./encoders.js";
+import { Copying, Head } from "./head.js";
 import { RecurrentDecoder } from "./recurrent.js";
+import { UNKNOWN } from "./tokens.js";
 import { TransformerDecoder } from "./transformer.js";
 
 const DECODERS = {
@@ -12,27 +14,97 @@ const DECODERS = {
   convolutional: ConvolutionalDecoder,
 };
 
-export class EncoderDecoder {
+/** A decoder with its embeddings and its output head. */
+class Writer {
   constructor(runtime, file, ref) {
     this.runtime = runtime;
+    this.target = new Embedding(runtime, file, ref.target);
+    this.decoder = new DECODERS[ref.decoder.kind](runtime, file, ref.decoder, this.target);
+    this.head = new Head(runtime, file, ref.head);
+  }
+
+  /** Whether a step of the decoder writes log-probabilities; otherwise it writes features. */
+  get direct() {
+    return !this.head.narrow;
+  }
+
+  /** How many tokens there are to choose from. */
+  size(memory) {
+    return this.head.vocabulary;
+  }
+
+  start(memory, rows, steps, search) {
+    return this.decoder.start(memory, rows, steps, search);
+  }
+
+  /** Log-probabilities of the tokens after these, of as many rows, to where the search reads them. */
+  advance(search, state, tokens, at) {
+    this.decoder.advance(state, tokens, at, this.target);
+    if (this.direct) return;
+    const rows = tokens.length;
+    this.head.write(this.features(search, rows), rows, search.logProbs);
+  }
+
+  features(search, rows) {
+    return this.runtime.floats(search.given, rows * this.decoder.width).slice();
+  }
+}
+
+export class EncoderDecoder extends Writer {
+  constructor(runtime, file, ref) {
+    super(runtime, file, ref);
     this.sourceEnd = ref.source_end;
     this.source = new Embedding(runtime, file, ref.source);
     this.encoder = new ENCODERS[ref.encoder.kind](runtime, file, ref.encoder);
-    this.target = new Embedding(runtime, file, ref.target);
-    this.decoder = new DECODERS[ref.decoder.kind](runtime, file, ref.decoder, this.target);
-    this.head = file.product(runtime, ref.head);
-    this.vocabulary = runtime.get("Weight", this.head, "outputs");
+    this.copying = ref.copying && new Copying(runtime, file, ref.copying);
   }
 
-  /** The most tokens of a source and of a target that there are positions for. */
-  get limits() {
-    const of = (embedding) => embedding.positions?.limit ?? Infinity;
-    return { source: of(this.source), target: of(this.target) };
+  get direct() {
+    return super.direct && !this.copying;
+  }
+
+  size(memory) {
+    return this.head.vocabulary + (this.copying ? memory.copies.length : 0);
   }
 
   /** Encoder states of a source; tokens end with END. */
   encode(tokens, weights = false) {
     const read = this.sourceEnd ? tokens : tokens.slice(0, Math.max(1, tokens.length - 1));
-    return encoded(this.runtime, this.source, this.encoder, read, weights);
+    const known = read.map((id) => (id < this.source.tokens ? id : UNKNOWN));
+    const memory = encoded(this.runtime, this.source, this.encoder, known, weights);
+    if (this.copying) memory.copies = this.copying.numbers(read, this.head.vocabulary);
+    return memory;
+  }
+
+  start(memory, rows, steps, search) {
+    const state = super.start(memory, rows, steps, search);
+    if (this.copying) this.decoder.watch(state, rows);
+    return state;
+  }
+
+  advance(search, state, tokens, at) {
+    if (!this.copying) return super.advance(search, state, tokens, at);
+    const rows = tokens.length;
+    const known = tokens.map((id) => (id < this.head.vocabulary ? id : UNKNOWN));
+    this.decoder.advance(state, known, at, this.target);
+    const features = this.features(search, rows);
+    const found = this.head.logProbabilities(features, rows);
+    const weights = this.decoder.weights(state, rows);
+    const { vocabulary } = this.head;
+    const width = features.length / rows;
+    const { copies } = state.memory;
+    for (let r = 0; r < rows; r++) {
+      const logProbs = found.subarray(r * vocabulary, (r + 1) * vocabulary);
+      const feature = features.subarray(r * width, (r + 1) * width);
+      const mixed = this.copying.mix(logProbs, feature, weights[r], copies);
+      this.runtime.floats(search.logProbs + 4 * r * mixed.length, mixed.length).set(mixed);
+    }
+  }
+}
+
+/** A decoder alone. */
+export class LanguageModelNetwork extends Writer {
+  encode() {
+    return { states: 0, length: 0, final: null, attention: null };
   }
 }

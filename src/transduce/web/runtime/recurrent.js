@@ -1,6 +1,6 @@
 // Recurrent networks.
 
-import { BEST, meanOf, multiply, reversed, sideBySide, sigmoid } from "./arrays.js";
+import { BEST, linear, meanOf, multiply, reversed, sideBySide, sigmoid, sum } from "./arrays.js";
 
 const NO_ATTENTION = 0;
 const LSTM_CELLS = 2; // from this kind of cell on, a state has two parts
@@ -105,6 +105,13 @@ export class RecurrentDecoder {
     this.bridge = file.product(runtime, ref.bridge);
     const by = ref.attention;
     this.keys = by ? file.product(runtime, by.keys) : 0;
+    this.location = by?.filters
+      ? {
+          filters: file.floats(by.filters), // [filters][kernel]
+          kernel: by.kernel,
+          projection: file.product(runtime, by.location),
+        }
+      : null;
     const peepholes = (cell) =>
       cell.peepholes
         ? runtime.newFloats(sideBySide(cell.peepholes.map((name) => file.floats(name)), 1))
@@ -143,7 +150,15 @@ export class RecurrentDecoder {
     const { runtime, ref, width, parts } = this;
     let layers = memory.final;
     if (this.bridge) layers = this.#bridged(memory);
+    if (!layers) layers = this.#zeros(); // of a decoder alone
     const keys = this.#prepared(memory);
+    // With location-aware attention each row has keys of its own.
+    const located = this.location && {
+      keys: runtime.floats(keys, memory.length * width).slice(),
+      address: runtime.allocate(4 * rows * memory.length * width),
+      before: new Float32Array(rows * memory.length), // the last weights of each place
+    };
+    const once = located ? rows : 1;
     // [places][layers][parts][width] and the query of each place: hypotheses move between places.
     const each = (ref.layers * parts + 1) * width;
     const states = new Float32Array(rows * each);
@@ -155,16 +170,54 @@ export class RecurrentDecoder {
       h: runtime.allocate(4 * ref.layers * rows * width),
       c: parts > 1 ? runtime.allocate(4 * ref.layers * rows * width) : 0,
       query: runtime.allocate(4 * rows * width),
-      source: runtime.newLongs(new Array(rows).fill(0)),
-      keys: ref.attention ? keys : 0,
-      values: ref.attention ? memory.states : 0,
+      source: runtime.newLongs(Array.from({ length: rows }, (_, r) => (located ? r : 0))),
+      keys: ref.attention ? located?.address ?? keys : 0,
+      values: ref.attention ? this.#repeated(memory, once) : 0,
       longest: ref.attention ? memory.length : 0,
-      lengths: runtime.newLongs([memory.length]),
+      lengths: runtime.newLongs(new Array(once).fill(memory.length)),
       head: search.head,
-      log_probs: search.logProbs,
+      log_probs: search.given,
       workspace: runtime.allocate(Number(size)),
     });
-    return { call, states, each, memory, attention: 0, search };
+    const state = { call, states, each, memory, attention: 0, search, located };
+    if (located) this.watch(state, rows);
+    return state;
+  }
+
+  #zeros() {
+    const { ref, width, parts } = this;
+    return Array.from({ length: ref.layers }, () =>
+      Array.from({ length: parts }, () => new Float32Array(width)),
+    );
+  }
+
+  /** The states of the source, so many times. */
+  #repeated(memory, times) {
+    if (times === 1) return memory.states;
+    const one = this.runtime.floats(memory.states, memory.length * this.width).slice();
+    return this.runtime.newFloats(sideBySide(new Array(times).fill(one), 1));
+  }
+
+  /** Keys of each row: those of the source, and what its last weights add (Chorowski 2015). */
+  #locate(state, from) {
+    const { runtime, width, location } = this;
+    const { length } = state.memory;
+    const { filters, kernel, projection } = location;
+    const count = filters.length / kernel;
+    const side = (kernel - 1) / 2;
+    from.forEach((place, r) => {
+      const before = state.located.before.subarray(place * length, (place + 1) * length);
+      const features = new Float32Array(length * count);
+      for (let s = 0; s < length; s++) {
+        for (let k = Math.max(0, side - s); k < kernel && s + k - side < length; k++) {
+          for (let f = 0; f < count; f++) {
+            features[s * count + f] += filters[f * kernel + k] * before[s + k - side];
+          }
+        }
+      }
+      const keys = sum(linear(runtime, projection, features, length), state.located.keys);
+      runtime.floats(state.located.address + 4 * r * length * width, length * width).set(keys);
+    });
   }
 
   /** The part of the attention score that depends on the keys alone. */
@@ -179,9 +232,7 @@ export class RecurrentDecoder {
 
   #bridged(memory) {
     const { runtime, width, parts } = this;
-    const mean = new Float32Array(width);
-    const states = runtime.floats(memory.states, memory.length * width);
-    states.forEach((value, i) => (mean[i % width] += value / memory.length));
+    const mean = meanOf(runtime.floats(memory.states, memory.length * width), memory.length);
     const all = multiply(runtime, this.bridge, runtime.newFloats(mean), 1);
     const count = this.ref.layers * parts * width;
     const start = runtime.floats(all, count).map(Math.tanh);
@@ -213,10 +264,16 @@ export class RecurrentDecoder {
       const kept = state.states.subarray(first, first + width);
       runtime.floats(address("query") + 4 * r * width, width).set(kept);
     });
+    if (state.located) this.#locate(state, from);
     runtime.setLongs(address("tokens"), tokens);
     runtime.set("RecurrentStep", call, { rows, attention: state.attention });
     runtime.call("recurrent_step", this.net, call);
+    const { length } = state.memory;
     to.forEach((place, r) => {
+      if (state.located) {
+        const weights = runtime.floats(state.attention + 4 * r * length, length);
+        state.located.before.set(weights, place * length);
+      }
       for (let l = 0; l < ref.layers; l++) {
         views.forEach((view, p) => {
           const first = place * each + (l * parts + p) * width;
@@ -228,14 +285,22 @@ export class RecurrentDecoder {
     });
   }
 
-  watch(state) {
-    const { length } = state.memory;
-    if (this.ref.attention) state.attention = this.runtime.newFloats(new Float32Array(length));
+  watch(state, rows = 1) {
+    const count = rows * state.memory.length;
+    if (this.ref.attention && !state.attention) {
+      state.attention = this.runtime.newFloats(new Float32Array(count));
+    }
   }
 
   watched(state) {
     if (!state.attention) return [];
     return [[this.runtime.floats(state.attention, state.memory.length).slice()]];
+  }
+
+  weights(state, rows) {
+    const { length } = state.memory;
+    const all = this.runtime.floats(state.attention, rows * length).slice();
+    return Array.from({ length: rows }, (_, r) => all.subarray(r * length, (r + 1) * length));
   }
 }
 

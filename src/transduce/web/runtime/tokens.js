@@ -405,6 +405,7 @@ export class Tokens {
     this.normalize = normalizer(parts.normalizer);
     this.split = preTokenizer(parts.pre_tokenizer);
     this.encodeWord = MODELS[parts.model.type](parts.model, names);
+    this.whole = parts.model.type === "WordLevel"; // a token is all that stands between two cuts
     this.join = decoder(parts.decoder);
     this.special = new Set();
     this.tags = new Map();
@@ -464,16 +465,57 @@ export class Tokens {
     return null;
   }
 
-  decode(ids) {
-    const pieces = ids.filter((id) => !this.special.has(id)).map((id) => this.names[id] ?? "");
+  /** The tokens of a text, each as it stands there; tags are empty. For whole tokens alone. */
+  standing(text) {
+    const { tags, rest } = this.#withoutTags(text);
+    const before = tags.length || (this.tags.size ? this.prefix.length : 0);
+    return [...new Array(before).fill(""), ...this.#cut(rest)];
+  }
+
+  #cut(text) {
+    if (!this.cuts) return this.split(this.normalize(text));
+    return cut(text, this.cuts, "Isolated").flatMap((part) =>
+      this.added.has(part) ? [part] : this.split(this.normalize(part)),
+    );
+  }
+
+  /** The name of each token of a text; of one that is not in the vocabulary, what stands there. */
+  spelt(text, ids) {
+    const standing = this.standing(text);
+    const known = (id) => id !== UNKNOWN && id < this.size;
+    return ids.map((id, place) => (known(id) ? this.names[id] : standing[place] ?? ""));
+  }
+
+  /** What a text has that the vocabulary has not: words where tokens are words, else letters. */
+  unknown(text) {
+    const { rest } = this.#withoutTags(text);
+    const parts = this.whole ? this.#cut(rest) : Array.from(rest);
+    const ids = (part) => (this.whole ? this.encodeWord(part) : this.#words(part));
+    return [...new Set(parts)].filter((part) => part.trim() && ids(part).includes(UNKNOWN));
+  }
+
+  /** The text of ids; those beyond the vocabulary are places of `copied`. */
+  decode(ids, copied = []) {
+    const name = (id) => this.names[id] ?? copied[id - this.size] ?? "";
+    const pieces = ids.filter((id) => !this.special.has(id)).map(name);
     const text = this.join(pieces).join("");
     return this.form ? text.normalize(this.form) : text;
   }
 
+  /** A text, the beginning of which has been read as `ids`, and what `more` adds to it; of the text
+   * itself no more than its last letter may change. */
+  continued(text, ids, more) {
+    const plain = (some) => this.join(some.filter((id) => !this.special.has(id)).map((id) => this.names[id] ?? "")).join("");
+    const rest = plain([...ids, ...more]).slice(plain(ids).length);
+    if (!this.form || !rest) return text + rest;
+    const end = text.search(/.\p{M}*$/su);
+    return text.slice(0, Math.max(end, 0)) + (text.slice(Math.max(end, 0)) + rest).normalize(this.form);
+  }
+
   /** Each token as it is shown: a space is ▁. */
-  pieces(ids) {
+  pieces(ids, copied = []) {
     return ids.map((id) => {
-      const name = this.names[id] ?? "<unk>";
+      const name = this.names[id] ?? copied[id - this.size] ?? "<unk>";
       return name === " " ? SPACE : name.replaceAll("\u2060", "");
     });
   }

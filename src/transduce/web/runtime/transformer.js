@@ -104,7 +104,7 @@ export class TransformerDecoder {
     });
     const embedded = runtime.allocate(4 * rows * width);
     runtime.set("Step", step, { embedded });
-    return { embedded, attention: 0, memory, step };
+    return { embedded, attention: 0, memory, step, steps };
   }
 
   /** Log-probabilities of the rows of a step, all at position `at`. */
@@ -113,22 +113,48 @@ export class TransformerDecoder {
     this.runtime.call("decoder_step", this.stack.address, state.step);
   }
 
-  /** From now on the attention of a single row is kept. */
-  watch(state) {
-    state.size = this.stack.ref.layers * this.stack.heads * state.memory.length;
-    state.attention = this.runtime.newFloats(new Float32Array(state.size));
-    this.runtime.set("Step", state.step, { attention: state.attention });
+  /** From now on the attention of up to so many rows is kept. */
+  watch(state, rows = 1) {
+    const { runtime, stack } = this;
+    const each = stack.ref.layers * rows * stack.heads;
+    state.watched = rows;
+    state.attention = runtime.newFloats(new Float32Array(each * state.memory.length));
+    runtime.set("Step", state.step, { attention: state.attention });
+    if (rows > 1 || state.memory.length) return;
+    state.own = runtime.newFloats(new Float32Array(each * state.steps)); // of a decoder alone
+    runtime.set("Step", state.step, { self_attention: state.own });
   }
 
-  /** [layers][heads][S] of the only row. */
-  watched(state) {
-    const all = this.runtime.floats(state.attention, state.size).slice();
+  /** [layers][heads][S] of the only row; alone, [layers][heads][steps so far]. */
+  watched(state, at) {
+    const { layers } = this.stack.ref;
     const { heads } = this.stack;
     const { length } = state.memory;
-    return Array.from({ length: this.stack.ref.layers }, (_, l) =>
-      Array.from({ length: heads }, (_, h) =>
-        all.subarray((l * heads + h) * length, (l * heads + h + 1) * length),
-      ),
+    const [address, apart, seen] = length
+      ? [state.attention, length, length]
+      : [state.own, state.steps, at + 1];
+    const all = this.runtime.floats(address, layers * heads * apart).slice();
+    return Array.from({ length: layers }, (_, l) =>
+      Array.from({ length: heads }, (_, h) => {
+        const first = (l * heads + h) * apart;
+        return all.subarray(first, first + seen);
+      }),
     );
+  }
+
+  /** Attention to the source of each of some rows, in the last layer, the mean of its heads. */
+  weights(state, rows) {
+    const { layers } = this.stack.ref;
+    const { heads } = this.stack;
+    const { length } = state.memory;
+    const first = state.attention + 4 * (layers - 1) * rows * heads * length;
+    const all = this.runtime.floats(first, rows * heads * length);
+    return Array.from({ length: rows }, (_, r) => {
+      const mean = new Float32Array(length);
+      for (let h = 0; h < heads; h++) {
+        for (let i = 0; i < length; i++) mean[i] += all[(r * heads + h) * length + i] / heads;
+      }
+      return mean;
+    });
   }
 }
