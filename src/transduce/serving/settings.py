@@ -23,7 +23,7 @@ class ServiceSettings:
     public_url: str | None = None
     """The address that clients know, where a proxy is in front; None: as they send it."""
     limits: Limits = field(default_factory=Limits)
-    glossaries: Path | None = None
+    glossary_folder: Path | None = None
     """The folder that keeps the glossaries of clients; None: they end with the server."""
     log: TextIO | None = None
     """Where the access log goes, a JSON object a line; None: nowhere."""

@@ -137,9 +137,7 @@ def read_all(folder: str, log: str, seed: int) -> bool:
     numbers = list(range(10))
     Random(seed).shuffle(numbers)
     return all(
-        cache.read(
-            URL, version, n * BLOCK, (n + 1) * BLOCK, lambda a, b: fetch_noting(a, b, log)
-        )
+        cache.read(URL, version, n * BLOCK, (n + 1) * BLOCK, lambda a, b: fetch_noting(a, b, log))
         == CONTENT[n * BLOCK : (n + 1) * BLOCK]
         for n in numbers
     )

@@ -228,7 +228,12 @@ answer(given.kinds.map((kind) => {
     assert lens[0].next_tokens is not None
     ids = lens[0].next_tokens.ids[0]
     p = np.asarray(lens[0].next_tokens.probabilities[0], dtype=np.float64)
-    expected = [p, p**2, np.where(np.arange(len(p)) < 4, p, 0), np.where(p.cumsum() - p < 0.6, p, 0)]
+    expected = [
+        p,
+        p**2,
+        np.where(np.arange(len(p)) < 4, p, 0),
+        np.where(p.cumsum() - p < 0.6, p, 0),
+    ]
     for counts, weights in zip(found, expected, strict=True):
         seen = np.array([counts.get(str(one), 0) for one in ids]) / count
         np.testing.assert_allclose(seen, weights / weights.sum(), atol=0.05)

@@ -91,9 +91,10 @@ def serve(
             "https://example.com/translate; for links to translated files."
         ),
     ] = None,
-    glossaries: Annotated[
+    glossary_folder: Annotated[
         Path | None,
         typer.Option(
+            "--glossaries",
             help="Folder that keeps the glossaries that clients make (DeepL). Default: they are "
             "gone when the server stops."
         ),
@@ -152,7 +153,7 @@ def serve(
         cors=tuple(cors or ()),
         hosts=Hosts.bound(host, [*(allowed_hosts or ()), *host_of(public_url)]),
         public_url=public_url,
-        glossaries=glossaries,
+        glossary_folder=glossary_folder,
         limits=Limits(**limits),
         log=sys.stderr if log else None,
         accept_seconds=accept_seconds,

@@ -21,7 +21,7 @@ MADE = {"name": "My tea", "source_lang": "EN", "target_lang": "DE", "entries": "
 
 
 def started(folder: Path) -> Any:
-    settings = ServiceSettings(keys=Keys([KEY, OTHER_KEY]), glossaries=folder)
+    settings = ServiceSettings(keys=Keys([KEY, OTHER_KEY]), glossary_folder=folder)
     return serving({"en-de": tiny(banned=True)}, settings)
 
 
