@@ -436,7 +436,8 @@ def Conformer(
         normalize: features by the mean and variance of each "utterance", or by "global" ones,
             which `network.front.norm` holds.
         channels: of the convolutions that subsample; None: as many as the width.
-        subsampling: frames for each state: 4, or 2 for short recordings with many tokens.
+        subsampling: frames for each state: 4; 2 for short recordings with many tokens, 8 for long
+            ones with large tokens.
         speed_perturbation: speeds drawn in training, such as (0.9, 1.0, 1.1).
         background_noise: in training, noise in recordings and around them, as around live speech;
             True, or keys of the recipe's `audio.background_noise`, such as {"snr": [10.0, 40.0]}.

@@ -32,7 +32,7 @@ from transduce.nn.speech.feature_norm import GlobalNorm, Statistics, normalise_u
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
 from transduce.nn.speech.speed_perturbation import perturb_speed
-from transduce.nn.speech.subsampling import REACH, Subsampling
+from transduce.nn.speech.subsampling import Subsampling, reach_of
 from transduce.nn.speech.whisper import WhisperConvolutions, WhisperMel
 
 
@@ -60,7 +60,7 @@ class SpeechFrontend(nn.Module):
         Whisper's features.
 
         channels: of the subsampling's convolutions; None: the width. subsampling: frames for each
-        vector, 4 or 2; Whisper's convolutions have 2. speed_perturbation: speeds of which one is
+        vector, 2, 4 or 8; Whisper's convolutions have 2. speed_perturbation: speeds of which one is
         drawn for each waveform in training. tags: how many there are that a
         source may have, such as languages. scaled: vectors are multiplied by √width, as embeddings
         are.
@@ -180,7 +180,7 @@ class SpeechFrontend(nn.Module):
         step = self.subsampling.factor * self.mel.hop
         if self.subsampling.centred:
             return state * step / self.rate
-        seen = (REACH - 1) * self.mel.hop + self.mel.frame
+        seen = (reach_of(self.subsampling.factor) - 1) * self.mel.hop + self.mel.frame
         return (state * step + (seen - step) / 2) / self.rate
 
     @torch.no_grad()

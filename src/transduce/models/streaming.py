@@ -18,7 +18,7 @@ from transduce.models.encoders import ConformerEncoder, TransformerEncoder
 from transduce.models.speech import SpeechNetwork
 from transduce.nn.conformer import ConformerBlock
 from transduce.nn.positions import ExplicitPositions, Learned
-from transduce.nn.speech.subsampling import REACH
+from transduce.nn.speech.subsampling import reach_of
 from transduce.nn.transformer import BlockCache, EncoderBlock
 
 
@@ -65,8 +65,9 @@ class EncoderStreams:
         assert encoder.chunk_sizes is not None
         self.front, self.encoder = front, encoder
         self.blocks: list[EncoderBlock | ConformerBlock] = list(encoder.stack)
-        step = front.subsampling.factor * front.mel.hop
-        self.shape = ChunkShape(states, step, (REACH - 1) * front.mel.hop + front.mel.frame)
+        factor = front.subsampling.factor
+        seen = (reach_of(factor) - 1) * front.mel.hop + front.mel.frame
+        self.shape = ChunkShape(states, factor * front.mel.hop, seen)
         self.past = encoder.chunk_sizes.left_chunks * states
         """States that attention sees before a chunk."""
         self.seen: list[int] = []

@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from transduce.recipe.section import Fraction, InvalidValue, Section
 
 MIN_MEL_BANDS = 7  # two convolutions of kernel 3 and stride 2 need at least these
+MIN_MEL_BANDS_OF_EIGHT = 15  # and three, of audio.subsampling: 8
 SUBSAMPLING = {"kaldi": 4, "whisper": 2}  # frames per encoder state, by audio.features
 WHISPER = {
     "sample_rate": 16_000,
@@ -178,10 +179,11 @@ class Audio(Section):
     channels: PositiveInt | None = Field(
         None, description="channels of the subsampling convolutions; null: model.width"
     )
-    subsampling: Literal[2, 4] | None = Field(
+    subsampling: Literal[2, 4, 8] | None = Field(
         None,
         description="frames per encoder state; 2 for short recordings with many letters, for which "
-        "CTC needs more states; null: 4 for features: kaldi, 2 for whisper",
+        "CTC needs more states; 8 for long ones with subwords, in half of the time; null: 4 for "
+        "features: kaldi, 2 for whisper",
     )
     speed_perturbation: list[Annotated[float, Field(ge=0.5, le=2.0)]] = Field(
         [],
@@ -216,6 +218,12 @@ class Audio(Section):
                 "window",
                 f"is {self.window} ms, which is less than two samples at audio.sample_rate; "
                 f"raise it",
+            )
+        if self.subsampling == 8 and self.mel_bands < MIN_MEL_BANDS_OF_EIGHT:
+            raise InvalidValue(
+                "mel_bands",
+                f"is {self.mel_bands}, and audio.subsampling: 8 needs {MIN_MEL_BANDS_OF_EIGHT} at "
+                f"least; raise it",
             )
         return self
 

@@ -33,11 +33,11 @@ POSITIONS = [
 
 
 def streaming_network(
-    kind: str = "conformer", positions: str = "rotary", left: int = 2
+    kind: str = "conformer", positions: str = "rotary", left: int = 2, subsampling: int = 4
 ) -> SpeechEncoderDecoder:
-    chunk = f"{{ms: 160, trained: [40, 320], left_chunks: {left}}}"
+    chunk = f"{{ms: 160, trained: [80, 320], left_chunks: {left}}}"
     shape = f"model.encoder={{{KINDS[kind]}, positions: {positions}, chunk: {chunk}}}"
-    network = audio_network(GLOBAL, shape)
+    network = audio_network(GLOBAL, shape, f"audio.subsampling={subsampling}")
     assert network.front.norm is not None
     torch.nn.init.normal_(network.front.norm.mean_M)
     return network
@@ -81,7 +81,16 @@ def streamed(streams: EncoderStreams, recordings: list[Tensor], delays: list[int
 @pytest.mark.parametrize(("kind", "positions"), POSITIONS)
 @torch.inference_mode()
 def test_streamed_states_equal_those_of_the_whole_recording(kind: str, positions: str) -> None:
-    network = streaming_network(kind, positions)
+    assert_streamed_as_whole(streaming_network(kind, positions))
+
+
+@pytest.mark.parametrize("subsampling", [2, 8])
+@torch.inference_mode()
+def test_so_do_those_of_more_or_fewer_frames(subsampling: int) -> None:
+    assert_streamed_as_whole(streaming_network(subsampling=subsampling))
+
+
+def assert_streamed_as_whole(network: SpeechEncoderDecoder) -> None:
     seconds = [1.4, 0.33, 0.91]
     recordings = [torch.from_numpy(noise(one, seed)) for seed, one in enumerate(seconds)]
     for states in (2, 4):

@@ -1,4 +1,5 @@
-"""Convolutional subsampling: strided convolutions that leave a quarter or half of the frames.
+"""Convolutional subsampling: strided convolutions that leave half, a quarter or an eighth of the
+frames.
 
 C channels   G bands that are left
 """
@@ -16,14 +17,22 @@ from transduce.nn.linear import linear
 
 Frames = TypeVar("Frames", int, Tensor, NDArray[np.int64])
 
-REACH = 7  # receptive field in frames: two convolutions of 3, the second over every other frame
+FACTORS = (2, 4, 8)
+
+
+def reach_of(factor: int) -> int:
+    """The receptive field in frames: two convolutions of 3, the second over every other frame; for
+    a factor of 8 a third, over every fourth."""
+    return 15 if factor == 8 else 7
 
 
 def count_states(frames: Frames, factor: int = 4) -> Frames:
-    """The number of output frames: ⌊(⌊(T − 1)/2⌋ − 1)/2⌋, or ⌊(T − 1)/2⌋ − 2 with a factor of 2;
-    none for fewer than 7."""
+    """The number of output frames: h(h(T)) with h(n) = ⌊(n − 1)/2⌋, h(T) − 2 with a factor of 2,
+    and h(h(h(T))) with 8; none for fewer than the convolutions see."""
     once = (frames - 1) // 2
-    states = (once - 1) // 2 if factor == 4 else once - 2
+    states = once - 2 if factor == 2 else (once - 1) // 2
+    if factor == 8:
+        states = (states - 1) // 2
     return states * (states > 0)
 
 
@@ -32,15 +41,18 @@ class Subsampling(nn.Module):
 
     One output frame for four input frames: Dong et al. 2018,
     https://ieeexplore.ieee.org/document/8462506; as in Gulati et al. 2020. Both have stride 2; for
-    a factor of 2, the second goes along every frame. They are not padded: output frame t sees input
-    frames 4t … 4t + 6, or 2t … 2t + 6, no frame sees beyond the end, and so padding cannot leak
-    into real frames.
+    a factor of 2, the second goes along every frame. For a factor of 8 there is a third, with
+    stride 2: over each channel, then over all channels of a place (depthwise-separable), as in
+    Rekesh et al. 2023 (FastConformer), https://arxiv.org/abs/2305.05084. They are not padded:
+    output frame t sees input frames 4t … 4t + 6, 2t … 2t + 6 or 8t … 8t + 14, no frame sees beyond
+    the end, and so padding cannot leak into real frames.
 
     Args:
-        bands: number of mel bands of the input; at least 7.
+        bands: number of mel bands of the input; at least 7, or 15 for a factor of 8.
         width: width of the output.
         channels: of the convolutions; by default as many as the width.
-        factor: 4, or 2 for recordings with more tokens than a quarter of their frames.
+        factor: 4; 2 for recordings with more tokens than a quarter of their frames; 8 for long ones
+            with large tokens.
     """
 
     centred = False
@@ -49,15 +61,23 @@ class Subsampling(nn.Module):
         self, bands: int, width: int, channels: int | None = None, factor: int = 4
     ) -> None:
         super().__init__()
-        if factor not in (2, 4):
-            raise ValueError(f"The factor of subsampling must be 2 or 4, not {factor}.")
-        if bands < REACH:
-            raise ValueError(f"Two convolutions of 3 need at least {REACH} bands, not {bands}.")
+        if factor not in FACTORS:
+            raise ValueError(f"The factor of subsampling must be 2, 4 or 8, not {factor}.")
+        self.factor, self.reach = factor, reach_of(factor)
+        if bands < self.reach:
+            raise ValueError(f"These convolutions need at least {self.reach} bands, not {bands}.")
         channels = width if channels is None else channels
         self.first = nn.Conv2d(1, channels, 3, stride=2)
-        self.factor = factor
-        self.second = nn.Conv2d(channels, channels, 3, stride=(factor // 2, 2))
-        self.projection = nn.Linear(channels * count_states(bands), width)
+        self.second = nn.Conv2d(channels, channels, 3, stride=(1 if factor == 2 else 2, 2))
+        self.third = (
+            nn.Sequential(
+                nn.Conv2d(channels, channels, 3, stride=2, groups=channels),
+                nn.Conv2d(channels, channels, 1),
+            )
+            if factor == 8
+            else None
+        )
+        self.projection = nn.Linear(channels * count_states(bands, max(factor, 4)), width)
 
     def count_frames(self, frames_B: Tensor) -> Tensor:
         """The number of output frames."""
@@ -65,7 +85,7 @@ class Subsampling(nn.Module):
 
     def forward(self, mel_BTM: Tensor, frames_B: Tensor) -> tuple[Tensor, Tensor]:
         """Features [B, T, M] to vectors [B, S, D] and lengths_B; S is at least 1."""
-        missing = max(0, REACH - mel_BTM.shape[1])
+        missing = max(0, self.reach - mel_BTM.shape[1])
         mel_BTM = F.pad(mel_BTM, (0, 0, 0, missing))
         x_BCSG = self._as_one_image(mel_BTM) if mel_BTM.is_cuda else self._convolve(mel_BTM)
         x_BSE = x_BCSG.transpose(1, 2).flatten(2)
@@ -74,7 +94,8 @@ class Subsampling(nn.Module):
 
     def _convolve(self, mel_BTM: Tensor) -> Tensor:
         x_BCTG = F.relu(self.first(mel_BTM.unsqueeze(1)))
-        return F.relu(self.second(x_BCTG))
+        x_BCTG = F.relu(self.second(x_BCTG))
+        return x_BCTG if self.third is None else F.relu(self.third(x_BCTG))
 
     def _as_one_image(self, mel_BTM: Tensor) -> Tensor:
         """The same with all rows one below the other, padded to one of few sizes.
@@ -86,7 +107,7 @@ class Subsampling(nn.Module):
         B, T, M = mel_BTM.shape
         each = self.factor * -(-T // self.factor)
         image_TM = F.pad(mel_BTM, (0, 0, 0, each - T)).view(B * each, M)
-        beyond = few_sizes(B * each) - B * each + REACH - 1
+        beyond = few_sizes(B * each) - B * each + self.reach - 1
         x_1CSG = self._convolve(F.pad(image_TM, (0, 0, 0, beyond)).unsqueeze(0))
         _, C, _, G = x_1CSG.shape
         x_CBSG = x_1CSG[0, :, : B * each // self.factor].view(C, B, -1, G)

@@ -18,6 +18,7 @@ from transduce.nn.ctc.loss import frames_needed
     [
         [],
         ["audio.subsampling=2"],
+        ["audio.subsampling=8"],
         ["audio={features: whisper, mel_bands: 16}"],
         ["audio={features: whisper, mel_bands: 16, pad_to: 2.0}"],
     ],
