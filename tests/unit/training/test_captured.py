@@ -664,7 +664,8 @@ def test_replayed_passes_have_the_same_gradients(
         )
         assert float((mine - theirs).norm() / theirs.norm()) < 2e-3
         captured.zero_gradients()
-    assert captured._graphs  # type: ignore[attr-defined]
+    # The lattice of a transducer has another size in each batch.
+    assert bool(captured._graphs) is (name != "speech-transducer")  # type: ignore[attr-defined]
 
 
 @needs_gpu
