@@ -217,23 +217,27 @@ class Text(Section):
         return self.lines == "joined"
 
 
-MANIFEST_FORMATS = ("kaldi", "lhotse")
+MANIFEST_FORMATS = ("kaldi", "lhotse", "shar", "webdataset")
 MANIFEST_COLUMNS = {"audio": "audio", "start": "start", "end": "end", "group": "speaker"}
 """The columns of these formats, which a recipe need not name."""
+WHOLE = ("shar", "webdataset")  # formats of audio that is cut already
 
 
 class Recordings(Section):
     """Audio manifest: TSV, CSV, JSONL or Parquet, a list of audio files and their targets; or a
-    Kaldi data folder, or a Lhotse manifest.
+    Kaldi data folder, a Lhotse manifest, or tar archives of WebDataset or Lhotse Shar.
     """
 
     file: Files = Field(
         description="a file whose name ends in .tsv, .csv, .jsonl or .parquet, optionally .gz "
         "(else with format); with format: kaldi a data folder, with format: lhotse a manifest of "
-        "cuts, or of supervisions with that of recordings beside it"
+        "cuts, or of supervisions with that of recordings beside it; with format: shar the cuts of "
+        "Lhotse Shar (cuts.*.jsonl.gz), with format: webdataset tar archives"
     )
-    format: TableFormat | Literal["kaldi", "lhotse"] | None = Field(
-        None, description=f"{FORMAT}; with kaldi and lhotse, the columns need not be named"
+    format: TableFormat | Literal["kaldi", "lhotse", "shar", "webdataset"] | None = Field(
+        None,
+        description=f"{FORMAT}; with kaldi, lhotse, shar and webdataset, the columns need not be "
+        "named",
     )
     header: bool | None = Field(None, description=HEADER)
     audio: Column = Field(
@@ -274,7 +278,9 @@ class Recordings(Section):
     @classmethod
     def _with_columns(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and values.get("format") in MANIFEST_FORMATS:
-            return {**MANIFEST_COLUMNS, **values}
+            given = {**MANIFEST_COLUMNS, **values}
+            unless = ("start", "end") if values["format"] in WHOLE else ()
+            return {key: given[key] for key in given if key in values or key not in unless}
         return values
 
 

@@ -67,11 +67,10 @@ class TarMember:
             header = tarfile.TarInfo.frombuf(raw[:HEADER], "utf-8", "surrogateescape")
         except (tarfile.HeaderError, OSError):
             header = None
-        # Names that are too long for the header itself are cut there.
-        same = header is not None and PurePosixPath(self.inside).name.startswith(
-            PurePosixPath(header.name).name[:40]
-        )
-        if not same or header is None or header.size != self.size or len(raw) != end - begin:
+        # Longer names, and letters that are not ASCII, are not in the header itself.
+        named = self.inside.isascii() and len(self.inside) <= tarfile.LENGTH_NAME
+        expected = None if header is None else (self.inside if named else header.name, self.size)
+        if header is None or (header.name, header.size) != expected or len(raw) != end - begin:
             raise DataError(
                 f"{self.archive} has no {self.inside} at byte {self.start:,} any more: it has "
                 f"changed since it was indexed; start again, which indexes it anew"

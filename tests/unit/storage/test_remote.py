@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,6 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     def noted(self: Any, path: str, start: int = 0, end: int = 0, **more: Any) -> bytes:
         found.append((start, end))
+        time.sleep(0.002)
         return bytes(cat_file(self, path, start, end, **more))
 
     monkeypatch.setattr(kind, "cat_file", noted)
@@ -126,6 +128,7 @@ def test_a_block_is_not_fetched_twice_at_once(
 def fetch_noting(start: int, end: int, log: str) -> bytes:
     with open(log, "a") as file:  # noqa: PTH123 (appended by several processes)
         file.write(f"{start}\n")
+    time.sleep(0.01)  # as a store does, in which others come
     return CONTENT[start:end]
 
 

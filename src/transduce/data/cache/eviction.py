@@ -12,6 +12,7 @@ from transduce.storage import GB, gigabytes
 VARIABLE = "TRANSDUCE_CACHE_GB"
 MAX_GB = 50.0
 DAY = 24 * 60 * 60
+WHOLE = (".tokens.json", ".members.json")  # vocabularies, and indexes of archives
 
 
 def note_use(*paths: Path) -> None:
@@ -53,7 +54,7 @@ def _entries(folder: Path) -> list[tuple[float, int, list[Path]]]:
     for path in folder.glob("*"):
         if path.suffix == ".blocks":  # a copy for streaming, with its index
             paths = [path.with_suffix(".index.safetensors"), path]
-        elif path.suffix == ".safetensors" or path.name.endswith(".tokens.json"):
+        elif path.suffix == ".safetensors" or path.name.endswith(WHOLE):
             paths = [path]
         elif path.suffix == ".samples":  # the JSON file is removed together with its samples
             paths = [path.with_suffix(".sounds.json"), path]

@@ -40,6 +40,8 @@ from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.data.tokens.words import Ids, Offsets, flattened
 from transduce.errors import DataError
 from transduce.recipe import Corpus
+from transduce.storage.positions import version_of
+from transduce.storage.remote import RemotePath
 
 FORMAT = 4  # format version: increase when the content of a cache file changes
 AT_ONCE = 4096  # pairs passed to the Rust tokenizer at a time
@@ -331,7 +333,9 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
 
 
 def content_key(corpus: Corpus, folder: str | None, *more: str) -> str:
-    """A hash of a corpus, by the contents, not the dates of its files, and of more texts."""
+    """A hash of a corpus, by the contents, not the dates of its files, and of more texts. Files of
+    a store and tar archives count by their versions.
+    """
     digest = sha256()
 
     def add(text: str | bytes) -> None:
@@ -358,8 +362,13 @@ def content_key(corpus: Corpus, folder: str | None, *more: str) -> str:
     for name in corpus_files(corpus, folder):
         # The names too: the report's examples contain them.
         add(name)
+        place = locate(name, folder)
+        if isinstance(place, RemotePath) or place.suffix == ".tar":
+            # Its version: all of it is long to fetch, or mostly audio.
+            add(json.dumps(vars(version_of(place))))
+            continue
         try:
-            with locate(name, folder).open("rb") as file:
+            with place.open("rb") as file:
                 while block := file.read(1 << 20):
                     add(block)
         except OSError as error:

@@ -11,7 +11,8 @@ from functools import lru_cache
 
 from transduce.data.text.conll import COLUMNS, read_conll, read_sentences
 from transduce.data.text.files import Span, locate, read_lines, suffix_of
-from transduce.data.text.manifests import KALDI, LHOTSE, manifest_rows
+from transduce.data.text.manifests import FORMATS as MANIFESTS
+from transduce.data.text.manifests import manifest_rows
 from transduce.data.text.parquet import (
     RowGroup,
     check_parquet_column,
@@ -24,7 +25,7 @@ from transduce.recipe.corpus import conditions
 from transduce.storage.positions import Version, check_version
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
-SAID = (*FORMATS, KALDI, LHOTSE)  # those that format: may say, and no name does
+SAID = (*FORMATS, *MANIFESTS)  # those that format: may say, and no name does
 NUMBERED = (".tsv", ".csv")  # formats whose columns may be given by number
 PARQUET_ROWS = 8192
 ADVICE = ("write header: false", "write header: true, or name the columns")
@@ -123,7 +124,7 @@ def read_rows(
             if all(cell.strip() in of for cell, of in zip(cells[count:], allowed, strict=True))
         )
     kind = format_of(name, file_format)
-    if kind in (KALDI, LHOTSE):
+    if kind in MANIFESTS:
         return manifest_rows(name, folder, kind, wanted)
     if kind in NUMBERED:
         lines = span if isinstance(span, Span) else None

@@ -1,6 +1,7 @@
-"""Lists of recordings that other toolkits write: Kaldi's data folders, Lhotse's manifests.
+"""Lists of recordings that other toolkits write: Kaldi's data folders, Lhotse's manifests, tar
+archives of Lhotse Shar and of WebDataset.
 
-Both are read as a table with the columns COLUMNS. Paths are as they are written: from the folder of
+They are read as a table with the columns COLUMNS. Paths are as they are written: from the folder of
 the list, or, as these toolkits have it, from a folder above it.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.text.files import locate, read_lines
+from transduce.data.text.shards import audio_by_cut, webdataset_rows
 from transduce.errors import DataError
 from transduce.recipe import nearest
 from transduce.storage.positions import Place
@@ -21,7 +23,7 @@ from transduce.storage.remote import RemotePath, is_remote
 
 COLUMNS = ("audio", "text", "start", "end", "speaker", "language", "id")
 """start and end are empty where the whole recording is meant."""
-KALDI, LHOTSE = ".kaldi", ".lhotse"
+KALDI, LHOTSE, SHAR, WEBDATASET = FORMATS = (".kaldi", ".lhotse", ".shar", ".webdataset")
 ABOVE = 4  # folders above that of the list, where relative paths may begin
 ARCHIVE = re.compile(r"\.(ark|scp)(:\d+)?$")
 CUTS = ("MonoCut", None)  # the type of a cut; of others a part would be lost
@@ -31,11 +33,13 @@ Rows = Iterator[tuple[int, list[str]]]
 
 def manifest_rows(name: str, folder: str | None, kind: str, wanted: Sequence[Any]) -> Rows:
     """The wanted columns of a list of recordings. Raises DataError."""
+    if kind == WEBDATASET:
+        return webdataset_rows(name, folder, wanted)
     for column in wanted:
         if column not in COLUMNS:
             near = nearest(str(column), COLUMNS, f"; there are {', '.join(COLUMNS)}")
             raise DataError(f"{name} has no column {column}{near}")
-    rows = _kaldi_rows(name, folder) if kind == KALDI else _lhotse_rows(name, folder)
+    rows = {KALDI: _kaldi_rows, LHOTSE: _lhotse_rows, SHAR: _shar_rows}[kind](name, folder)
     return ((line, [row[column] for column in wanted]) for line, row in rows)
 
 
@@ -147,17 +151,38 @@ def _lhotse_rows(name: str, folder: str | None) -> Iterator[tuple[int, dict[str,
         yield line, _row(record, [record], recording, where, places)
 
 
-def _cut(cut: dict[str, Any], where: str, places: _Places) -> dict[str, str]:
+def _shar_rows(name: str, folder: str | None) -> Iterator[tuple[int, dict[str, str]]]:
+    """The cuts of a shard of Lhotse Shar, whose audio is in the archive beside them."""
+    audio = audio_by_cut(locate(name, folder).absolute())
+    for line, record in _records(name, folder):
+        said = _supervisions(record, f"{name}:{line}")
+        if record.get("id") not in audio:
+            raise DataError(
+                f"{name}:{line}: the cut {record.get('id')!r:.60} is not in the archive beside it; "
+                f"write the shard again"
+            )
+        # A member is the audio of the cut alone, whatever its start was.
+        whole = {"audio": audio[str(record["id"])], "start": "", "end": ""}
+        yield line, _said(said, record) | whole
+
+
+def _supervisions(cut: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """Raises DataError for what is no plain cut."""
     if cut.get("type") not in CUTS:
         raise DataError(
             f"{where}: a cut of type {cut.get('type')!r:.40}; only plain ones (MonoCut) are read: "
             f"save its audio (cuts.save_audios), and give the cuts of that"
         )
-    recording, said = cut.get("recording"), cut["supervisions"]
-    if not isinstance(recording, dict):
-        raise DataError(f"{where}: the cut has no recording; features alone are not read")
+    said = cut.get("supervisions")
     if not isinstance(said, list) or not all(isinstance(one, dict) for one in said):
         raise DataError(f"{where}: supervisions must be a list of objects; correct the line")
+    return said
+
+
+def _cut(cut: dict[str, Any], where: str, places: _Places) -> dict[str, str]:
+    said, recording = _supervisions(cut, where), cut.get("recording")
+    if not isinstance(recording, dict):
+        raise DataError(f"{where}: the cut has no recording; features alone are not read")
     return _row(cut, said, recording, where, places)
 
 
@@ -173,13 +198,20 @@ def _row(
         start, duration = float(part.get("start", 0.0)), float(part["duration"])
     except (KeyError, TypeError, ValueError):
         raise DataError(f"{where}: start and duration must be numbers of seconds") from None
+    return {
+        "audio": places.of(_file_of(recording, part.get("channel"), where)),
+        "start": f"{start:.6f}",
+        "end": f"{start + duration:.6f}",
+        **_said(said, part),
+    }
+
+
+def _said(said: Sequence[Mapping[str, Any]], part: Mapping[str, Any]) -> dict[str, str]:
+    """What is said in a part of a recording, and by whom."""
     texts = [str(one.get("text") or "").strip() for one in said]
     first: Mapping[str, Any] = said[0] if said else {}
     return {
-        "audio": places.of(_file_of(recording, part.get("channel"), where)),
         "text": " ".join(" ".join(text.split()) for text in texts if text),
-        "start": f"{start:.6f}",
-        "end": f"{start + duration:.6f}",
         "speaker": str(first.get("speaker") or ""),
         "language": str(first.get("language") or ""),
         "id": str(part.get("id", "")),

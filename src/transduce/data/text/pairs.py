@@ -18,6 +18,7 @@ from transduce.data.text.columns import IdWatch, format_of, read_columns, read_r
 from transduce.data.text.files import LONGEST, Span, block_lines, find_files, locate, read_lines
 from transduce.data.text.hub import check_hub, hub_name, hub_rows
 from transduce.data.text.parquet import RowGroup
+from transduce.data.text.shards import expanded_braces
 from transduce.data.text.tags import split_tags, with_tags
 from transduce.data.text.unicode import composed
 from transduce.errors import DataError
@@ -490,6 +491,9 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
         names = [corpus.file] if isinstance(corpus.file, str) else corpus.file
         texts = [f"{one}/text" if locate(one, folder).is_dir() else one for one in names]
         return find_files(texts, folder)
+    if isinstance(corpus, Recordings) and corpus.format == "webdataset":
+        names = [corpus.file] if isinstance(corpus.file, str) else corpus.file
+        return find_files([one for name in names for one in expanded_braces(name)], folder)
     return find_files(corpus.file, folder) if isinstance(corpus, Columns | Recordings) else []
 
 
@@ -654,12 +658,12 @@ def _recording_pairs(
             end = None if corpus.end is None else _time(next(rest), corpus, name, line)
             group = "" if corpus.group is None else next(rest)
             tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
-            if not inside(audio):
+            member = TarMember.parse(audio)
+            if not inside(audio if member is None else member.inside):
                 continue
             source = ""
             if audio.strip():
-                file = TarMember.parse(audio) or locate(audio, str(beside))
-                source = place_of(file, start, end)
+                source = place_of(member or locate(audio, str(beside)), start, end)
             yield Pair(source, target, name, line, tags, transcript, group)
 
 

@@ -315,9 +315,9 @@ class RemotePath:
 
 class _RemoteFile(io.RawIOBase):
     def __init__(self, path: RemotePath, version: Version) -> None:
-        self._path, self._expected, self._place = path, version, 0
+        self.path, self.version, self._place = path, version, 0
         # Reading a file that is larger than the cache would only empty it.
-        self._keep = version.size <= BlockCache.usual().limit
+        self.keep = version.size <= BlockCache.usual().limit
 
     def readable(self) -> bool:
         return True
@@ -329,18 +329,18 @@ class _RemoteFile(io.RawIOBase):
         return self._place
 
     def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._expected.size}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self.version.size}[whence]
         self._place = start + place
         return self._place
 
     def readall(self) -> bytes:
-        found = self._path.read(self._place, self._expected.size, self._expected, self._keep)
+        found = self.path.read(self._place, self.version.size, self.version, self.keep)
         self._place += len(found)
         return found
 
     def readinto(self, buffer: Any) -> int:
         end = self._place + len(buffer)
-        found = self._path.read(self._place, end, self._expected, self._keep)
+        found = self.path.read(self._place, end, self.version, self.keep)
         buffer[: len(found)] = found
         self._place += len(found)
         return len(found)
