@@ -47,7 +47,8 @@ class Glossaries:
         self.limits = settings.limits
         self._stored: dict[str, dict[str, Stored]] = {}
         """By owner and id."""
-        self._folder = GlossaryFolder(settings.glossary_folder) if settings.glossary_folder else None
+        folder = settings.glossary_folder
+        self._folder = GlossaryFolder(folder) if folder else None
         for one in self._folder.read() if self._folder else ():
             self._stored.setdefault(one.owner, {})[one.id] = one
 
