@@ -66,12 +66,18 @@ class Packed:
         return self._part(4)
 
     def _part(self, number: int) -> Tensor:
-        return torch.split(self.flat, _sizes(self.shape))[number]
+        sizes = _sizes(self.shape)
+        return torch.split(self.flat, [*map(_aligned, sizes)])[number][: sizes[number]]
 
 
 def _sizes(shape: Shape) -> list[int]:
     offsets = shape.sequences + 1
     return [shape.source, shape.target, shape.target, offsets, offsets]
+
+
+def _aligned(size: int) -> int:
+    """Each part begins at a multiple of 16 bytes: kernels are compiled once more for others."""
+    return _round(size, 4)
 
 
 def packed_padding(batch: Batch) -> float:
@@ -95,15 +101,14 @@ def pack(batch: Batch, copies: int = 1) -> Packed:
     target_offsets = _offsets(target_lengths, targets)
     sequences = round_up(max(len(source_offsets), len(target_offsets)) - 1, 3)
     target_BT = batch.target_BT.numpy()
-    flat = np.concatenate(
-        [
-            np.tile(_joined(batch.source_BS.numpy(), source_lengths, sources), copies),
-            np.tile(_joined(target_BT[:, :-1], target_lengths, targets), copies),
-            np.tile(_joined(target_BT[:, 1:], target_lengths, targets), copies),
-            _repeated(_filled(source_offsets, sequences), copies),
-            _repeated(_filled(target_offsets, sequences), copies),
-        ]
-    )
+    parts = [
+        np.tile(_joined(batch.source_BS.numpy(), source_lengths, sources), copies),
+        np.tile(_joined(target_BT[:, :-1], target_lengths, targets), copies),
+        np.tile(_joined(target_BT[:, 1:], target_lengths, targets), copies),
+        _repeated(_filled(source_offsets, sequences), copies),
+        _repeated(_filled(target_offsets, sequences), copies),
+    ]
+    flat = np.concatenate([np.pad(part, (0, _aligned(len(part)) - len(part))) for part in parts])
     sizes = (copies * sources, copies * targets, copies * sequences)
     return Packed(torch.from_numpy(flat), Shape(*sizes, longest))
 
