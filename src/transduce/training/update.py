@@ -44,6 +44,10 @@ from transduce.training.out_of_memory import BatchSplitter
 
 MAX_GRAPHS = 256
 OWN = ("transduce", "torch")  # packages whose modules do not wait for a GPU in training
+NO_ROOM = (
+    "There is no memory for a CUDA graph of the optimizer: it runs without, which is slower; use "
+    "half of train.batch_tokens and twice the train.accumulate."
+)
 WARM_UP = 3  # calls before a CUDA graph is captured, which initialise libraries and moments
 
 
@@ -164,6 +168,9 @@ class Update:
     def free(self) -> None:
         """Free what a failed pass has left: partial gradients, cached memory."""
         self.zero_gradients()
+        self._free_cache()
+
+    def _free_cache(self) -> None:
         if self.device.type == "cuda":
             gc.collect()  # a pass that failed may be in circles of references
             torch.cuda.empty_cache()
@@ -216,11 +223,14 @@ class Replayed:
         failed: Callable[[Exception], None],
         warm_up: int = WARM_UP,
         pool: Any = None,
+        make_room: Callable[[], None] | None = None,
     ) -> None:
         """failed: is told why the work cannot be captured. pool: of memory, which graphs share that
-        run one after the other.
+        run one after the other. make_room: frees memory where it ran out in the capture, so that
+        the work can be run; None: the error is raised.
         """
         self.work, self.failed, self.warm_up, self.pool = work, failed, warm_up, pool
+        self.make_room = make_room
         self.graph: torch.cuda.CUDAGraph | None = None
         self._captures = True
         self._result: Any = None
@@ -235,9 +245,12 @@ class Replayed:
             try:
                 self.graph = self._capture()
             except RuntimeError as error:
-                if out_of_memory(error):
+                if not out_of_memory(error):
+                    self.failed(error)
+                elif self.make_room is None:
                     raise
-                self.failed(error)
+                else:
+                    self.make_room()
         if self.graph is None:
             return self.work()
         self.graph.replay()
@@ -319,7 +332,9 @@ class CapturedUpdate(Update):
         self._all = (1 << len(self._weights)) - 1
         self._captures = True
         self._captured_mean = Replayed(
-            lambda: Update._mean(self, self._total, 1.0), self._not_captured
+            lambda: Update._mean(self, self._total, 1.0),
+            self._not_captured,
+            make_room=self._make_room,
         )
         self._captured_steps: dict[int, Replayed] = {}
         self._longest = longest_row(self.network)
@@ -356,11 +371,21 @@ class CapturedUpdate(Update):
             self._empty = False
 
     def free(self) -> None:
+        self._free_graphs()
+        super().free()
+
+    def _free_graphs(self) -> None:
         # Each graph keeps its memory while it exists; shapes that still come are captured again.
         self._graphs.clear()
         self._seen.clear()
         self._pool = None
-        super().free()
+
+    def _make_room(self) -> None:
+        """There is no memory for a graph of what follows the passes: that runs without one."""
+        if NO_ROOM not in self.notices:
+            self.notices.append(NO_ROOM)
+        self._free_graphs()
+        self._free_cache()  # not the gradients: they are still to be applied
 
     def _mean(self, total: Tensor, share: float) -> UpdateResult:
         self._total.copy_(total)
@@ -372,7 +397,9 @@ class CapturedUpdate(Update):
                 super()._step()
             return
         if self._used not in self._captured_steps:
-            step = Replayed(lambda: Update._step(self), self._not_captured)
+            step = Replayed(
+                lambda: Update._step(self), self._not_captured, make_room=self._make_room
+            )
             self._captured_steps[self._used] = step
         with self._only_used(), rates_on_device(self.optimizer, self._rates):
             self._captured_steps[self._used]()

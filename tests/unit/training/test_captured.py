@@ -573,6 +573,30 @@ def test_a_capture_without_memory_is_left_behind_whole(monkeypatch: pytest.Monke
     assert (stopped, used) == ([(0, 1)], [])
 
 
+def test_no_memory_for_a_graph_of_what_follows_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update goes on without it, and says so once."""
+
+    def no_memory(_: Replayed) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Replayed, "_capture", no_memory)
+    monkeypatch.setattr(CapturedUpdate, "lay_out", lambda _, batch: batch.rounded())
+    norms = []
+    for kind in (CapturedUpdate, Update):
+        network = encoder_decoder("transformer")
+        settings = Train(clip_norm=0.5)
+        update = kind(network, build_optimizer(network, settings), settings, torch.float32)
+        results = []
+        for number in range(1, 6):  # each of another shape, so that no pass is captured
+            results.append(update([pairs(4 * number, longest=8 * number)]))
+            update.zero_gradients()
+        norms.append([float(result.gradient_norm) for result in results])
+        if kind is CapturedUpdate:
+            assert len(update.notices) == 1
+            assert "no memory for a CUDA graph" in update.notices[0]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
 # ------------------------------------------------------------------------------------ on a GPU
 
 
@@ -784,3 +808,26 @@ def test_a_pass_that_waits_for_the_gpu_is_not_captured() -> None:
     (said,) = update.notices
     assert "capturing" in said
     assert update._captured_steps[update._all].graph is not None
+
+
+@needs_gpu
+def test_on_a_gpu_no_memory_for_a_graph_of_the_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = Replayed._capture
+
+    def only_passes(replayed: Replayed) -> torch.cuda.CUDAGraph:
+        if replayed.make_room is not None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return capture(replayed)
+
+    monkeypatch.setattr(Replayed, "_capture", only_passes)
+    settings, weights = Train(clip_norm=0.5), []
+    for kind in (Update, CapturedUpdate):
+        network = encoder_decoder("transformer").cuda()
+        update = kind(network, build_optimizer(network, settings), settings, torch.float32)
+        set_learning_rate(update.optimizer, 1e-2)
+        for _ in range(8):
+            update([pairs()])
+            update.apply()
+        weights.append(torch.cat([p.detach().flatten() for p in network.parameters()]))
+        assert len(update.notices) == (kind is CapturedUpdate)
+    torch.testing.assert_close(*weights, rtol=1e-3, atol=1e-3)
