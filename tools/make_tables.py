@@ -51,6 +51,48 @@ def whisper_wer() -> list[str]:
     return table(rows[0], rows[1:])
 
 
+def whisper_times() -> list[str]:
+    """Where words begin and end beside pauses, noise and music."""
+    found = read("whisper_times_cpu")
+    if found is None:
+        return []
+    kinds = ("silence", "hiss", "music")
+    head = [
+        "",
+        "words recognised",
+        f"starts within {found['near']:g} s",
+        "ends",
+        "farthest off",
+        "words cover of no speech",
+        "segments cover",
+        "words made up",
+        "CPU s",
+    ]
+    rows = [
+        [
+            row["system"],
+            f"{100 * row['recognised']:.1f} %",
+            f"{100 * row['starts_near']:.1f} %",
+            f"{100 * row['ends_near']:.1f} %",
+            f"{row['largest']:.2f} s",
+            f"{row['words_beside_speech']:.1f} s",
+            f"{row['segments_beside_speech']:.1f} s",
+            str(sum(len(row[f"made_up_in_{kind}"]) for kind in kinds)),
+            f"{row['cpu_seconds']:.0f}",
+        ]
+        for row in found["rows"]
+    ]
+    silent = found["rows"][0]["no_speech"]
+    return [
+        f"{found['prompts']} telephone prompts in {found['seconds']:.0f} s, of which {silent:.0f} "
+        f"s are silence, hiss, hum and music; then {found['alone_seconds']:.0f} s each of silence, "
+        f"hiss and music alone, where every word is made up. Whisper base, beam {found['beam']}, "
+        f"{found['machine']}, one thread, one run:",
+        "",
+        *table(head, rows),
+    ]
+
+
 def whisper_speed() -> list[str]:
     found = read("whisper_speed_cpu")
     if found is None:
@@ -254,6 +296,7 @@ def _score_and_seeds(record: dict[str, Any]) -> list[str]:
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "settings": ("guides/decoding.md", decoding_settings),
     "error rates": ("guides/whisper.md", whisper_wer),
+    "word times": ("guides/whisper.md", whisper_times),
     "CPU speed": ("guides/whisper.md", whisper_speed),
     "GPU speed": ("guides/whisper.md", whisper_speed_on_gpu),
     "optimizers": ("guides/training.md", optimizers),
