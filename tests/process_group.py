@@ -5,15 +5,12 @@ It is how torchrun would have started them, only sooner.
 
 from __future__ import annotations
 
-import json
 import os
-import runpy
 import socket
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 
 from forked import Forked
@@ -22,7 +19,15 @@ from forked import Forked
 class Group:
     """The processes of a run, started together."""
 
-    def __init__(self, folder: Path, count: int, arguments: list[str], seconds: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        arguments: list[str],
+        of_rank: dict[int, list[str]] | None = None,
+        program: tuple[str, str] = ("-m", "transduce"),
+    ) -> None:
+        """of_rank: further arguments of single ranks."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -31,9 +36,10 @@ class Group:
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": count}
         self.processes: list[Forked[bytes]] = []
         for rank, reported in enumerate(self.reported):
+            own = [*arguments, *(of_rank or {}).get(rank, [])]
             with reported.open("wb") as output:
                 process = Forked[bytes](
-                    [sys.executable, "-m", __name__, str(seconds), json.dumps(arguments)],
+                    [sys.executable, *program, *own],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -69,17 +75,3 @@ class Group:
 def environment(more: dict[str, object]) -> dict[str, str]:
     own = {"OMP_NUM_THREADS": 1, "PYTHONPATH": os.pathsep.join(sys.path), **more}
     return {**os.environ, **{name: str(value) for name, value in own.items()}}
-
-
-def main() -> None:
-    """One process, as torchrun would start it."""
-    from transduce.training.distributed import processes as ranks
-
-    seconds, arguments = sys.argv[1:]
-    ranks.TIMEOUT = timedelta(seconds=float(seconds))
-    sys.argv = ["transduce", *json.loads(arguments)]
-    runpy.run_module("transduce", run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    main()

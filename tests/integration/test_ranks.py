@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -54,10 +55,15 @@ LONG = [
 
 
 def start(
-    task: Path, folder: Path, count: int, settings: list[str], *more: str, seconds: float = 100
+    task: Path,
+    folder: Path,
+    count: int,
+    settings: list[str],
+    *more: str,
+    of_rank: dict[int, list[str]] | None = None,
 ) -> Group:
     arguments = ["train", str(task / "tiny.yaml"), *settings, "--output", str(folder), *more]
-    return Group(folder, count, arguments, seconds)
+    return Group(folder, count, arguments, of_rank)
 
 
 def finish(task: Path, folder: Path, count: int, settings: list[str], *more: str) -> Path:
@@ -278,7 +284,7 @@ def test_a_process_of_torchrun_is_killed(task: Path, whole: Path, tmp_path: Path
     os.kill(child_of_rank(process.pid, 1), signal.SIGKILL)
     reported, _ = process.communicate(timeout=200)
     assert process.returncode != 0
-    assert "transduce: another process of this run died at update" in reported
+    assert re.search(r"transduce: rank 1 \(\S+\) died at update \d+;", reported)
     assert "start again with --resume" in reported
     assert "[rank0]: Traceback" not in reported
     finish(task, folder, 2, LONG, "--resume")
@@ -295,7 +301,7 @@ def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
         if ends != [0, 0]:
             break
     assert ends == [2, -signal.SIGKILL]
-    assert "transduce: another process of this run died at update" in group.said(0)
+    assert re.search(r"transduce: rank 1 \(\S+\) died at update \d+;", group.said(0))
     assert "start again with --resume" in group.said(0)
     assert "Traceback" not in group.said(0)
     finish(task, folder, 2, LONG, "--resume")
@@ -303,7 +309,7 @@ def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
-    group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000"], seconds=5)
+    group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000", "train.timeout=0.08"])
     group.wait_for("step 15/1000")
     os.kill(group.processes[1].pid, signal.SIGSTOP)
     deadline = time.monotonic() + 100
@@ -312,7 +318,9 @@ def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
         time.sleep(0.1)
     assert group.end(0) == [2, None, 2]
     for rank in (0, 2):
-        assert "another process of this run died at update" in group.said(rank)
+        assert "rank 1 (" in group.said(rank)
+        assert "does not answer any more at update" in group.said(rank)
+        assert "(waited 5 s: train.timeout)" in group.said(rank)
         assert "Traceback" not in group.said(rank)
 
 
@@ -322,7 +330,62 @@ def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) ->
     group = start(task, tmp_path / "run", 2, EXACT)
     assert group.end() == [2, 2]
     assert "Traceback" not in group.said(0) + group.said(1)
-    assert "died before the first update" in group.said(1)
+    assert "ended before the first update with the error: the folder " in group.said(1)
+    assert "run cannot be made" in group.said(1)
+
+
+# ----------------------------------------------------------------------------------- agreement
+
+
+def test_a_rank_with_another_recipe_is_refused(task: Path, tmp_path: Path) -> None:
+    group = start(task, tmp_path / "run", 2, EXACT, of_rank={1: ["train.lr=0.5"]})
+    assert group.end() == [2, 2]
+    for rank in (0, 1):
+        assert re.search(r"train.lr is 0.5 on rank 1 \(\S+\), but .* on rank 0", group.said(rank))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_with_other_data_is_refused(task: Path, tmp_path: Path) -> None:
+    """The files have the same names, and lie in another folder."""
+    other = tmp_path / "other"
+    shutil.copytree(task, other)
+    lines = (other / "train.tsv").read_text("utf-8").splitlines(keepends=True)
+    (other / "train.tsv").write_text("".join(reversed(lines)), "utf-8")
+    group = start(task, tmp_path / "run", 2, EXACT, of_rank={1: [f"data.folder={other}"]})
+    assert group.end() == [2, 2]
+    assert re.search(r"the training data of rank 1 \(\S+\) differ from those of", group.said(0))
+
+
+BREAKS = """
+import os, sys, torch, transduce
+
+def broken(network):
+    if os.environ["RANK"] == "1":
+        with torch.no_grad():
+            next(network.parameters()).flatten()[0].add_(1e-3)
+
+transduce.train(sys.argv[1], sys.argv[2], overrides=sys.argv[3:], change=broken)
+"""
+
+
+def test_a_rank_with_other_weights_is_named(task: Path, tmp_path: Path) -> None:
+    arguments = [str(task / "tiny.yaml"), str(tmp_path / "run"), *EXACT, "train.log_every=3"]
+    group = Group(tmp_path / "run", 3, arguments, program=("-c", BREAKS))
+    assert group.end() == [1, 1, 1]
+    for rank in range(3):
+        assert re.search(r"the weights of rank 1 \(\S+\) are wrong at update 3", group.said(rank))
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["train.fsdp=true"]])
+def test_four_processes(task: Path, place: Path, alone: Path, tmp_path: Path, more: Any) -> None:
+    """Data parallel and in shards; what they leave goes on with three, and alone."""
+    folder = tmp_path / "run"
+    finish(task, folder, 4, [*EXACT, *more, "train.steps=6"])
+    shutil.copytree(folder, tmp_path / "copy")
+    same_learning(finish(task, folder, 3, [*EXACT, *more], "--resume"), alone)
+    same_learning(finish(task, tmp_path / "copy", 1, EXACT, "--resume"), alone)
 
 
 @pytest.mark.slow

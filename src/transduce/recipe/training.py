@@ -135,7 +135,12 @@ class Train(Section):
     )
     fsdp: bool = Field(
         False,
-        description="FSDP: shard weights and optimizer state across the processes of torchrun",
+        description="FSDP: shard weights and optimizer state across the processes of a run",
+    )
+    timeout: PositiveFloat = Field(
+        10.0,
+        description="minutes for which the processes of a run wait for one that hangs; one that "
+        "dies is noticed at once",
     )
     checkpoint_activations: bool = Field(
         False,

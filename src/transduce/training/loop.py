@@ -24,6 +24,7 @@ from transduce.tasks.transduce import Model, create
 from transduce.terminal import duration
 from transduce.training.auto_batch import fitting_budget, longest_pair
 from transduce.training.distillation import Distillation, load_teachers
+from transduce.training.distributed.agreement import check_weights
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
 from transduce.training.distributed.processes import Processes
 from transduce.training.fine_tuning.start import StartModel
@@ -127,7 +128,7 @@ class Run:
         valid = self.model.prepare_corpus(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
         self.tuning = Tuning(self.model, start)
-        self.sharded = recipe.train.fsdp and self.ranks.count > 1
+        self.sharded = recipe.train.fsdp and self.ranks.grouped
         # With FSDP, the model is a full copy for validation; decoding with shards is not possible,
         # as ranks decode different numbers of tokens.
         if self.sharded:
@@ -196,13 +197,20 @@ class Run:
             corpus=(self._corpus_before, self.state.corpus),
             teacher=(self._teacher_before, self.state.teacher),
         )
-        if count == 1:
+        if not self.ranks.grouped:
             alone = "train.fsdp has no effect: this run has one process."
             return [*messages, alone] if settings.fsdp else messages
         asked = f" (train.accumulate is {settings.accumulate})"
         more = asked if settings.accumulate < count else ""
-        shared = f"{count} processes share the {self.batches_an_update} batches of an update{more}."
-        return [*messages, shared]
+        messages.append(
+            f"{count} processes share the {self.batches_an_update} batches of an update{more}."
+        )
+        if count > 1 and settings.device.startswith("cuda:"):
+            messages.append(
+                f"They share {settings.device} too, and communicate by gloo, which is slow: with "
+                f"train.device=auto each takes a GPU of its own."
+            )
+        return messages
 
     def resume(self) -> None:
         """Load the checkpoint in the run directory."""
@@ -361,7 +369,13 @@ class Run:
     def _end(self) -> str | None:
         return end_of(self.state, self.recipe)
 
+    def _check_weights(self) -> None:
+        """Raise TrainingError where the weights of a rank differ; shards are no copies."""
+        if not self.sharded:
+            check_weights(self.ranks, weights_of(self.network), self.state.step)
+
     def _log(self) -> None:
+        self._check_weights()
         state = self.state
         began = time.perf_counter()
         # It synchronises with the device: that time belongs to the updates.
@@ -466,6 +480,7 @@ class Run:
 
     def _save(self) -> None:
         self._saved_at = self.state.seconds
+        self._check_weights()
         save_state(
             self.folder,
             self.state,

@@ -212,12 +212,12 @@ def _shared_tokens(
     ranks: Processes,
     start: StartModel | None,
 ) -> tuple[Tokens, Tokens]:
-    if ranks.count == 1:
+    if not ranks.grouped:
         return _tokens(recipe, folder, print_line, start)
     made = []
     if ranks.first:
         made = [tokens.to_json() for tokens in _tokens(recipe, folder, print_line, start)]
-    source, target = json.loads(ranks.exchange(json.dumps(made).encode())[0])
+    source, target = json.loads(ranks.exchange_late(json.dumps(made).encode())[0])
     return Tokens.from_json(source), Tokens.from_json(target)
 
 

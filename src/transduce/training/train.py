@@ -33,6 +33,7 @@ from transduce.tasks.model import Change
 from transduce.tasks.model_size import check_trainable
 from transduce.tasks.transduce import kind_of, load
 from transduce.training.choose_decoding import choose_decoding
+from transduce.training.distributed.agreement import check_data, check_start
 from transduce.training.distributed.processes import Processes, join
 from transduce.training.fine_tuning.start import open_start, take_over
 from transduce.training.fine_tuning.tuning import check_patterns
@@ -76,7 +77,7 @@ def train_recipe(
     chosen = _absolute(resolve_data_folder(read_recipe(recipe, overrides), Path.cwd()))
     place = Path("runs") / chosen.name if folder is None else Path(folder)
     threads = threads_for(chosen.model.width, chosen.train.batch_tokens)
-    with join(chosen.train.device) as ranks, ExitStack() as kept, threads:
+    with join(chosen.train.device, chosen.train.timeout) as ranks, ExitStack() as kept, threads:
         counted = began if count_reading else None
         return _train(chosen, place, resume, overwrite, change, ranks, kept, counted, pause)
 
@@ -92,6 +93,7 @@ def _train(
     began: float | None,
     pause: Pause | None,
 ) -> Trained:
+    check_start(ranks, recipe, {"--output": str(folder.absolute()), "--resume": resume})
     # Rank 0 decides for all: others may see an older version of a shared folder.
     saved, finished = ranks.broadcast([has_state(folder), _is_finished(folder)])
     start = None
@@ -131,6 +133,7 @@ def _train(
     rehearsal = Rehearsal(recipe, device, ranks.count)
     with rehearsal:
         prepared = prepare(recipe, folder if resume else None, print_line, ranks, start)
+    check_data(ranks, prepared.train.corpus, prepared.valid)
     run = Run(recipe, folder, prepared, ranks, change, start, began)
     if resume:
         run.resume()

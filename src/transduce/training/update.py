@@ -35,6 +35,7 @@ from transduce.nn.mixed_precision import CastCopies
 from transduce.nn.positions import Learned
 from transduce.nn.torch_private import AdamW, add_all, copy_all, give_back, multiply_all
 from transduce.recipe import Train
+from transduce.training.distributed.gradients import GradientExchange
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
 from transduce.training.muon import Muon
@@ -75,6 +76,7 @@ class Update:
         # Once: walking along all modules takes longer than launching the kernels of a step.
         self._weights = [p for p in self.network.parameters() if p.requires_grad]
         self.device = next(self.network.parameters()).device
+        self.exchange = GradientExchange(self._weights, self.ranks)
         self.skip = torch.zeros((), device=self.device)
         """1.0 if the current gradients are NaN or infinite and must not be applied."""
         # AdamW's own way to skip an update, without synchronising with the device. A plugin's
@@ -122,6 +124,7 @@ class Update:
         """
         losses = []
         for number, batch in enumerate(batches):
+            self.exchange.begin_pass(last=number == len(batches) - 1)
             try:
                 losses.append(self.gradients(batch))
             except (MemoryError, RuntimeError) as error:
@@ -133,12 +136,8 @@ class Update:
 
     def all_reduce(self, total: Tensor) -> None:
         """All-reduce gradients and losses over the ranks; a rank without batches adds zeros."""
-        if self.ranks.count > 1:
-            for parameter in self._weights:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-        self.ranks.all_reduce([p.grad for p in self._weights if p.grad is not None])
-        self.ranks.all_reduce([total])
+        self.exchange.finish()
+        self.ranks.all_reduce(total)
 
     def clip(self) -> Tensor:
         """Gradient clipping; returns the norm before it."""
@@ -360,7 +359,7 @@ class CapturedUpdate(Update):
 
     def all_reduce(self, total: Tensor) -> None:
         self._zero()
-        if self.ranks.count > 1:  # others may have used other weights
+        if self.ranks.grouped:  # others may have used other weights
             self._used = self._all
         super().all_reduce(total)
 

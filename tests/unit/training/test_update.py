@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -327,12 +328,15 @@ class Two(Processes):
         super().__init__(rank=0, count=2)
         self.others, self.sent = others, list[torch.Tensor]()
 
-    def all_reduce(self, tensors: Any) -> None:
-        for tensor in tensors:
-            place = len(self.sent)
-            self.sent.append(tensor.clone())
-            if self.others is not None:
-                tensor.add_(self.others[place])
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        place = len(self.sent)
+        self.sent.append(tensor.clone())
+        if self.others is not None:
+            tensor.add_(self.others[place])
+
+    def start_all_reduce(self, tensor: torch.Tensor) -> Any:
+        self.all_reduce(tensor)
+        return SimpleNamespace(wait=lambda: None)
 
 
 def test_a_pair_left_out_on_one_rank_is_in_no_rank_s_mean(monkeypatch: pytest.MonkeyPatch) -> None:

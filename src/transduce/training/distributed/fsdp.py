@@ -93,7 +93,7 @@ class ShardedUpdate(Update):
         for _ in range(passes - len(batches)):
             self.gradients(batches[-1], 0.0)
         total = torch.stack(losses).sum(dim=0)
-        self.ranks.all_reduce([total])
+        self.ranks.all_reduce(total)
         # FSDP averages over the ranks, but the sum is needed.
         return self._mean(total, 1 / count)
 

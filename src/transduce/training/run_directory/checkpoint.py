@@ -340,6 +340,7 @@ FREE = (
     "train.checkpoint_activations",
     "train.device",
     "train.fsdp",
+    "train.timeout",
     "train.start.from",  # the checkpoint has its weights
 )
 
