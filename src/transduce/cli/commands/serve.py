@@ -96,7 +96,7 @@ def serve(
         typer.Option(
             "--glossaries",
             help="Folder that keeps the glossaries that clients make (DeepL). Default: they are "
-            "gone when the server stops."
+            "gone when the server stops.",
         ),
     ] = None,
     accept_seconds: Annotated[
