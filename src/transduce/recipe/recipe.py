@@ -331,8 +331,9 @@ class Recipe(Section):
         ):
             section, _, name = key.partition(".")
             if value := getattr(getattr(self, section), name):
+                shown = value if isinstance(value, int | float) else "given"
                 raise InvalidValue(
-                    key, f"is {value}, which a transducer (model.transducer) does not have; omit it"
+                    key, f"is {shown}, which a transducer (model.transducer) does not have; omit it"
                 )
         return self
 

@@ -336,6 +336,7 @@ def test_other_models_and_looking_inside_are_refused() -> None:
         (["model.decoder={kind: convolutional}"], "model.decoder.positions is sinusoidal"),
         ([RECURRENT, "decode.ctc_weight=0.3"], "decode.ctc_weight is 0.3, which a transducer"),
         ([RECURRENT, "train.r_drop=1.0"], "train.r_drop is 1.0, which a transducer"),
+        ([RECURRENT, "train.cr_ctc={}"], "train.cr_ctc is given, which a transducer"),
         ([RECURRENT, "model.transducer.width=3"], "width"),
     ],
 )
