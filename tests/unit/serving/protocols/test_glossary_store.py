@@ -30,7 +30,7 @@ def asked(server: Running, method: str, path: str, key: str = KEY, **body: Any) 
     return server.client.request(method, path, headers=headers, json=body or None)
 
 
-def test_they_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_they_are_there_after_a_restart_and_keys_are_not_written(tmp_path: Path) -> None:
     folder = tmp_path / "kept" / "glossaries"
     with started(folder) as server:
         made, gone = (asked(server, "POST", "/v2/glossaries", **MADE).json() for _ in range(2))
@@ -38,6 +38,9 @@ def test_they_are_there_after_a_restart(tmp_path: Path) -> None:
         one = f"/v3/glossaries/{made['glossary_id']}"
         more = {**MADE, "entries": "cup\ttea"}
         assert asked(server, "PATCH", one, name="Tea", dictionaries=[more]).status_code == 200
+    (file,) = folder.glob("*.json")
+    assert "uncle" in file.read_text()
+    assert KEY not in file.read_text()
     with started(folder) as server:
         (found,) = asked(server, "GET", "/v2/glossaries").json()["glossaries"]
         assert found == {**made, "name": "Tea", "entry_count": 2}
@@ -51,14 +54,6 @@ def test_they_are_there_after_a_restart(tmp_path: Path) -> None:
         assert asked(server, "GET", "/v2/glossaries", OTHER_KEY).json()["glossaries"] == []
         assert asked(server, "DELETE", one).status_code == 204
     assert list(folder.iterdir()) == []
-
-
-def test_keys_are_not_written(tmp_path: Path) -> None:
-    with started(tmp_path) as server:
-        asked(server, "POST", "/v2/glossaries", **MADE)
-    (file,) = tmp_path.glob("*.json")
-    assert "tea" in file.read_text()
-    assert KEY not in file.read_text()
 
 
 def test_a_change_that_cannot_be_kept_is_refused_and_nothing_has_changed(tmp_path: Path) -> None:
