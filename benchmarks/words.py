@@ -9,7 +9,8 @@ SIGMORPHON-UniMorph 2022 shared task, part 1: lemma, form and features, separate
 pronunciation holds LANG_train.tsv.gz, LANG_dev.tsv.gz and LANG_test.tsv.gz of SIGMORPHON 2020. A
 setting is a name of PARTS, or several joined by +, of which the later ones change the earlier.
 
-All settings get the same number of updates. Exact match is measured on the test set, or on the
+All settings get the same number of updates, except `chosen`, the recipe of `transduce train FILE`
+for --seconds, and parts that say otherwise. Exact match is measured on the test set, or on the
 validation set to choose by. With --json each training adds a line as it ends, so that nothing is
 lost if the script is stopped; trainings whose line is there already are left out. --table prints
 the lines that are there.
@@ -37,6 +38,7 @@ import torch
 from systems import hardware
 
 import transduce
+from transduce.automatic import Machine, choose, inspect
 from transduce.automatic.plans import CONFORMER, RECURRENT, Plan
 from transduce.data.text.tags import split_tags
 from transduce.evaluation.evaluate import evaluate_folder
@@ -73,7 +75,10 @@ def _transformer(width: int, layers: int, heads: int, feed_forward: int) -> dict
     return _model(width=width, encoder=side, decoder=side)
 
 
+CHOSEN = "chosen"
+"""The setting that is the recipe of `transduce train FILE`; others may follow it."""
 PARTS: dict[str, dict[str, Any]] = {
+    CHOSEN: {},
     "recurrent": _of(RECURRENT),
     "conformer": _of(CONFORMER),
     # The network of Wu et al. 2021, the neural baseline of SIGMORPHON 2020 to 2022, which has
@@ -110,6 +115,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "fewcopies": _hallucination(copies=0.05),
     "onlycopies": _hallucination(share=0.0, copies=0.05),
     "shuffled": {"data": {"shuffle_tags": True}},
+    "composed": {"data": {"tokens": {"both": {"normalize": "none"}}}},
     "bidirectional": {"data": {"bidirectional": True}},
     # The network.
     "width64": _model(width=64),
@@ -163,6 +169,21 @@ def _merged(below: Any, above: Any) -> Any:
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}
+
+
+def chosen(options: argparse.Namespace, language: str) -> dict[str, Any]:
+    """The recipe that `transduce train` chooses for the training file, for so many seconds; on a
+    GPU as if it had it alone, on a CPU for one core of a Neoverse-N1."""
+    name = f"{language}_{options.size}.train"
+    if options.task == "pronunciation":
+        name = f"{language}_train.tsv.gz"
+    machine = Machine("cuda" if options.device.startswith("cuda") else "cpu")
+    choice = choose(inspect([options.folder / name]), machine, options.seconds / 60)
+    choice.set("data.folder", str(options.folder.resolve()))
+    choice.set("train.device", options.device)
+    if options.part == "dev":
+        choice.set("data.test", choice.get("data.valid"))
+    return choice.values
 
 
 def corpora(options: argparse.Namespace, language: str) -> dict[str, Any]:
@@ -229,6 +250,8 @@ def recipe(
         "decode": {"beam": 4},
         "metrics": ["exact", "cer" if inflects else "per"],
     }
+    if setting.split("+")[0] == CHOSEN:
+        whole = {**chosen(options, language), "seed": seed}
     for name in setting.split("+"):
         whole = _merged(whole, PARTS[name])
         if name in ("tagsfirst", "tagslast"):

@@ -206,6 +206,8 @@ class Found:
     """Different labels; 0: targets are text."""
     tags: int = 0
     """Different tags; 0: none."""
+    features: bool = False
+    """Whether rows have several tags, as the features of words, and not a language or a source."""
     alternatives: float = 0.0
     """Share of the sources that have several targets."""
     unseen: Unseen = Unseen()

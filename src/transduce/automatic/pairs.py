@@ -59,7 +59,7 @@ def pairs_found(
     elif task == "words to tags":
         labels = Counter(tag for _, target, _ in both for tag in target.split())
     unseen = Unseen.of([(source, target) for source, target, _ in both], target.is_symbols)
-    several_tags = {tag for _, _, tags in both for tag in split_tags(tags)}
+    tags_of_rows = {tuple(split_tags(tags)) for _, _, tags in both}
     return Found(
         task,
         name or run_name(path),
@@ -71,7 +71,8 @@ def pairs_found(
         source=source,
         target=target,
         labels=len(labels),
-        tags=len(several_tags),
+        tags=len({tag for tags in tags_of_rows for tag in tags}),
+        features=any(len(tags) > 1 for tags in tags_of_rows),
         alternatives=several,
         unseen=unseen,
         examples=sorted({source for source, _, _ in both})[:SHOWN] if whole else [],

@@ -290,6 +290,7 @@ def test_few_inflected_forms_get_invented_stems() -> None:
     it = found(rows=700, tags=30, **words)
     chosen = choose(it, CPU)
     assert chosen.get("data.hallucination") == {"share": 0.5, "letters": "substrings"}
+    assert chosen.get("data.unknown_tags") is None
     hallucination = recipe_of(it, chosen).data.hallucination
     assert hallucination is not None
     assert hallucination.share == 0.5
@@ -299,6 +300,23 @@ def test_few_inflected_forms_get_invented_stems() -> None:
         found(rows=700, tags=30, source=side("words"), target=side("phones")),
     ):
         assert choose(other, CPU).get("data.hallucination") is None
+
+
+@pytest.mark.parametrize(("rows", "share"), [(700, 0.5), (7000, 0.0)])
+def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
+    words = {"source": side("words"), "target": side("words")}
+    corpora = {"train": {"file": "mine.tsv", "tags": 2}}
+    it = found(rows=rows, tags=30, features=True, corpora=corpora, **words)
+    for machine, minutes in ((CPU, 10), (GPU, 10)):
+        data = recipe_of(it, chosen := choose(it, machine, minutes)).data
+        assert data.unknown_tags > 0
+        assert data.hallucination is not None
+        assert (data.hallucination.share, data.hallucination.copies > 0) == (share, True)
+        sinusoidal = machine is GPU  # a recurrent network has no positions
+        assert (chosen.get("model.encoder.tag_positions") == "zero") == sinusoidal
+    phones = found(rows=rows, tags=30, features=True, source=side("words"), target=side("phones"))
+    assert choose(phones, GPU).get("data.unknown_tags") is None
+    assert choose(phones, GPU).get("model.encoder.tag_positions") is None
 
 
 def test_decoding_is_chosen_where_there_is_a_search() -> None:

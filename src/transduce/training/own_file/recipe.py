@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.errors import DataError, RecipeError
 from transduce.recipe import shipped
+from transduce.terminal import say
 
 if TYPE_CHECKING:
     from transduce.automatic import Choice, Found
@@ -32,7 +33,10 @@ def data_files(first: str, others: Iterable[str]) -> tuple[list[Path], list[str]
     """
     rest = list(others)
     path = Path(first)
-    if not path.exists() or (first in shipped() and not path.is_file()) or _is_recipe(path):
+    if not path.exists() or _is_recipe(path):
+        return [], rest
+    if first in shipped() and path.is_dir():
+        say(f"{first} is a recipe that comes with transduce; write {path}/ for the folder here")
         return [], rest
     more = [one for one in rest if "=" not in one and Path(one).exists()]
     return [path, *map(Path, more)], [one for one in rest if one not in more]

@@ -73,7 +73,9 @@ def test_check_says_what_a_file_is(transduce: Transduce, pairs: Path) -> None:
     assert "Fit to train" in ended.out
 
 
-def test_data_and_recipes_are_told_apart(pairs: Path, tmp_path: Path) -> None:
+def test_data_and_recipes_are_told_apart(
+    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "my.yaml").write_text(TINY, encoding="utf-8")
     (tmp_path / "my.recipe").write_text(TINY, encoding="utf-8")
     (tmp_path / "run").mkdir()
@@ -82,6 +84,8 @@ def test_data_and_recipes_are_told_apart(pairs: Path, tmp_path: Path) -> None:
     (tmp_path / "copy" / "file").touch()
     for recipe in ("my.yaml", "my.recipe", "run", "copy", "pronounce", "nothing.tsv"):
         assert own_file.data_files(recipe, ["a=b"]) == ([], ["a=b"])
+    assert "write copy/ for the folder here" in capsys.readouterr().err
+    assert own_file.data_files("copy/", []) == ([Path("copy")], [])
     assert own_file.data_files("pairs.tsv", ["a=b"]) == ([Path("pairs.tsv")], ["a=b"])
     both = own_file.data_files("pairs.tsv", ["my.recipe", "train.lr=1"])
     assert both == ([Path("pairs.tsv"), Path("my.recipe")], ["train.lr=1"])
