@@ -247,7 +247,7 @@ def recipe(
             "log_every": max(1, updates // 4),
         },
         "validation": {"every": max(1, updates // 4), "metric": "exact", "limit": 200},
-        "decode": {"beam": 4},
+        "decode": {"beam": 4, "patience": None},
         "metrics": ["exact", "cer" if inflects else "per"],
     }
     if setting.split("+")[0] == CHOSEN:
@@ -279,6 +279,9 @@ def measure(options: argparse.Namespace, language: str, setting: str, seed: int)
             row["cpu_seconds"] = round(time.process_time() - cpu, 1)
             scored = partial(evaluate_folder, trained.model, trained.folder, write=False)
             row["exact"] = round(scored().metrics["exact"].value, 2)
+            row["exact_greedy"] = round(scored(beam=1).metrics["exact"].value, 2)
+            impatient = scored(patience=1.0).metrics["exact"].value
+            row["exact_patience_1"] = round(impatient, 2)
             if asked["data"].get("bidirectional"):  # what the same network does in one direction
                 one = scored(bidirectional=False).metrics["exact"].value
                 row["exact_left_to_right"] = round(one, 2)
