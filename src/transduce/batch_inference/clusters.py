@@ -18,6 +18,8 @@ from transduce.batch_inference.progress import Progress
 from transduce.batch_inference.worker import work
 from transduce.errors import HardwareError, TransduceError, load_package
 from transduce.storage import make_folder, write_text
+from transduce.storage.positions import place_at
+from transduce.storage.remote import RemotePath
 
 POLL = 1.0  # seconds
 
@@ -26,7 +28,7 @@ class ShardDecoder:
     """An actor: loads the model once, then decodes the shards that it is handed."""
 
     def __init__(self, folder: str, device: str) -> None:
-        self.job = read_job(Path(folder))
+        self.job = read_job(place_at(folder))
         self.job.check_model()
         self.decoder = open_decoder(Path(self.job.model), self.job.settings, device)
 
@@ -46,7 +48,7 @@ def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> 
     """
     ray = load_package("ray", "ray", "--engine ray", HardwareError)
     job.clean()
-    pending = [shard.number for shard in shards if not job.is_finished(shard)]
+    pending = [shard.number for shard in job.unfinished(shards)]
     progress = Progress(job, shards)
     own = not ray.is_initialized()
     if own:
@@ -90,16 +92,20 @@ SCRIPT = "batch.sbatch"
 
 
 def write_script(job: Job, tasks: int, device: str) -> Path:
-    """Write the script of an array job with so many tasks, at most one for each shard."""
+    """Write the script of an array job with so many tasks, at most one for each shard.
+
+    It is in the folder of the job, or of a job in a store in the current one.
+    """
     tasks = min(tasks, len(job.shards))
     folder = job.folder.absolute()
-    logs = folder / "logs"
+    here = Path.cwd() if isinstance(folder, RemotePath) else folder
+    logs = here / "logs"
     make_folder(logs)
     command = [sys.executable, "-m", "transduce", "batch", job.model, "--output", str(folder)]
     command += ["--device", device]
     text = f"""#!/bin/bash
 # {len(job.shards):,} shards, {job.lines:,} lines, in {tasks} tasks. Finished shards are skipped, so
-# it can be submitted again after a failure: sbatch {shlex.quote(str(folder / SCRIPT))}
+# it can be submitted again after a failure: sbatch {shlex.quote(str(here / SCRIPT))}
 # Add what your cluster needs: #SBATCH --partition=..., --gres=gpu:1, --time=..., --mem=...
 #SBATCH --job-name=transduce-batch
 #SBATCH --array=0-{tasks - 1}
@@ -110,8 +116,8 @@ set -euo pipefail
 exec {shlex.join(command)} \\
     --workers "${{SLURM_CPUS_PER_TASK:-1}}" --shard "${{SLURM_ARRAY_TASK_ID}}/{tasks}"
 """
-    write_text(folder / SCRIPT, text)
-    return folder / SCRIPT
+    write_text(here / SCRIPT, text)
+    return here / SCRIPT
 
 
 def _name(path: Path) -> str:

@@ -18,7 +18,8 @@ from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.columns import problem_of, without_header
 from transduce.data.text.files import BOM, MAX_BYTES, UTF16, suffix_of
 from transduce.errors import DataError, warn
-from transduce.storage import expanded
+from transduce.storage.positions import place_at
+from transduce.storage.remote import RemotePath
 
 TABLES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
 NUMBERED = {"tsv": "tabs", "csv": "commas"}  # formats whose columns may be numbers
@@ -34,7 +35,7 @@ class InputFile:
 
     path: str
     sha256: str
-    """Of the whole file."""
+    """Of the whole file; of a file in a store its version, which needs no reading."""
     stamp: str = field(compare=False)
     """Its size and times: while they are the same, the file need not be read again."""
 
@@ -44,6 +45,11 @@ class InputFile:
 
         Raises DataError where it cannot be read.
         """
+        place = place_at(path)
+        if isinstance(place, RemotePath):
+            version = place.version()
+            stamp = f"{version.size} {version.changed}"
+            return cls(path, stamp, stamp)
         try:
             stamp = _stamp(path)
             if known is not None and known.stamp == stamp:
@@ -88,9 +94,13 @@ def find_inputs(patterns: Sequence[str]) -> list[str]:
     """The files that match, absolute, in order; those of one pattern sorted. Raises DataError."""
     found: list[str] = []
     for pattern in patterns:
-        path = expanded(pattern)
+        path = place_at(pattern)
         if path.is_file():
             matches = [str(path)]
+        elif isinstance(path, RemotePath):
+            matches = path.glob() if glob.has_magic(pattern) else []
+            if not matches:
+                raise DataError(f"no file matches {pattern}; correct --input")
         elif path.is_dir():
             raise DataError(f"{path} is a folder; give its files: --input '{path}/*'")
         else:
@@ -101,7 +111,7 @@ def find_inputs(patterns: Sequence[str]) -> list[str]:
                 f"no file matches {pattern!r} in {Path.cwd()}; correct --input (quote a pattern, "
                 f"so that the shell does not expand it)"
             )
-        found += [str(Path(one).absolute()) for one in matches]
+        found += [str(place_at(one).absolute()) for one in matches]
     for path_, following in zip(sorted(found), sorted(found)[1:], strict=False):
         if path_ == following:
             raise DataError(f"{path_} is given twice; each input file is used once")
@@ -251,7 +261,7 @@ def _keys(file: BinaryIO) -> dict[str, None]:
 def opened(path: str) -> Iterator[BinaryIO]:
     """A text file, decompressed; errors of reading become a DataError."""
     try:
-        with open_compressed(Path(path)) as file:
+        with open_compressed(place_at(path)) as file:
             yield file
     except DAMAGED as error:
         raise DataError(

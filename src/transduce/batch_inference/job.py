@@ -25,7 +25,10 @@ from transduce.batch_inference.writers import ENDINGS, Cells
 from transduce.checksums import digest_of
 from transduce.decoding.combine.ngram import is_arpa
 from transduce.errors import CheckpointError, DataError, ModelError
-from transduce.storage import locked, make_folder, remove_stale, write_text
+from transduce.storage import default_cache_folder, locked, make_folder, remove_stale
+from transduce.storage.outputs import write_text_at
+from transduce.storage.positions import Place
+from transduce.storage.remote import RemotePath
 from transduce.tasks.folder import RECIPE, TOKENS, missing_weights_message
 from transduce.tasks.members import member_folders
 
@@ -71,7 +74,7 @@ class Settings:
 class Job:
     """The content of a manifest, and the folder of outputs that it is in."""
 
-    folder: Path
+    folder: Place
     model: str
     digests: list[str]
     """SHA-256 of the model, and of each further one."""
@@ -93,21 +96,48 @@ class Job:
         nbest = self.settings.decode.get("nbest", 1) > 1
         return Cells(self.settings.output_column, self.settings.scores, nbest)
 
-    def output(self, shard: Shard) -> Path:
+    @property
+    def work(self) -> Path:
+        """Where claims are, and what is being written."""
+        return work_folder(self.folder)
+
+    @property
+    def claims(self) -> Path:
+        return self.work / CLAIMS
+
+    def output(self, shard: Shard) -> Place:
         return self.folder / f"{name_of(shard)}{ENDINGS[self.format]}"
 
-    def errors(self, shard: Shard) -> Path:
+    def errors(self, shard: Shard) -> Place:
         return self.folder / ERRORS / f"{name_of(shard)}.jsonl"
 
     def claim(self, shard: Shard) -> Path:
-        return self.folder / CLAIMS / name_of(shard)
+        return self.claims / name_of(shard)
 
     def is_finished(self, shard: Shard) -> bool:
         return self.output(shard).is_file()
 
+    def unfinished(self, shards: Sequence[Shard]) -> list[Shard]:
+        """Those that are not finished; a store is asked once for all of them."""
+        if not isinstance(self.folder, RemotePath):
+            return [shard for shard in shards if not self.is_finished(shard)]
+        there = set(self.folder.names()) if shards else set()
+        return [shard for shard in shards if self.output(shard).name not in there]
+
+    def names_of_errors(self) -> set[str]:
+        """The names of the errors files that there are."""
+        folder = self.folder / ERRORS
+        if isinstance(folder, RemotePath):
+            return set(folder.names())
+        return {path.name for path in folder.glob("*.jsonl")}
+
+    def make_folders(self) -> None:
+        for name in (ERRORS, CLAIMS):
+            make_folder(self.work / name)
+
     def clean(self) -> None:
         """Remove what killed workers have left half-written."""
-        for folder in (self.folder, self.folder / ERRORS):
+        for folder in (self.work, self.work / ERRORS):
             remove_stale(folder)
 
     def check_model(self) -> None:
@@ -130,6 +160,16 @@ class Job:
                 f"it, or choose another --output"
             )
         return before.path
+
+
+def work_folder(folder: Place) -> Path:
+    """The folder of this machine for claims and for what is being written: that of the job, or of
+    a job in a store one in the cache.
+    """
+    if not isinstance(folder, RemotePath):
+        return folder
+    key = sha256(str(folder).rstrip("/").encode()).hexdigest()[:32]
+    return default_cache_folder() / "batch" / key
 
 
 def digests_of(model: str, settings: Settings) -> list[str]:
@@ -168,7 +208,7 @@ def name_of(shard: Shard) -> str:
 def open_job(
     model: Path,
     patterns: Sequence[str],
-    folder: Path,
+    folder: Place,
     settings: Settings,
     prepare: Callable[[], object],
     say: Callable[[str], object],
@@ -182,6 +222,8 @@ def open_job(
     own. `workers` is how many processes the plan is made for, `fewest` the lines that a shard has
     at least. Raises DataError where the folder holds something else.
     """
+    if isinstance(folder, RemotePath):
+        folder.check_writable()
     path = folder / MANIFEST
     if not patterns and not path.is_file():
         raise DataError(f"there is no job in {folder} to continue; give its files with --input")
@@ -203,15 +245,15 @@ def open_job(
     nbest = settings.decode.get("nbest", 1) > 1
     Cells(settings.output_column, settings.scores, nbest).check(table, form)
     prepare()
-    make_folder(folder)
-    with locked(path):
+    work = work_folder(folder)
+    make_folder(work)
+    with locked(work / MANIFEST):
         if path.is_file():  # another process was faster
             return _continued(read_job(folder), digests, inputs, settings)
         shards = _plan(inputs, table, settings.shard_lines, workers, fewest, say)
         job = Job(folder, str(model.absolute()), digests, settings, table, inputs, shards)
-        for name in (ERRORS, CLAIMS):
-            make_folder(folder / name)
-        write_text(path, _manifest(job))
+        job.make_folders()
+        write_text_at(path, _manifest(job), work)
         return job
 
 
@@ -245,11 +287,14 @@ def shard_size(lines: int, workers: int, fewest: int) -> int:
     return found if found < GROUP_LINES else found // GROUP_LINES * GROUP_LINES
 
 
-def _check_empty(folder: Path) -> None:
+def _check_empty(folder: Place) -> None:
     """Raise DataError where a folder holds other things than what a killed start leaves."""
-    if folder.exists() and not folder.is_dir():
+    if isinstance(folder, RemotePath):
+        others = folder.names()
+    elif folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; choose another --output")
-    others = [one.name for one in folder.glob("*") if not one.name.startswith(".")]
+    else:
+        others = [one.name for one in folder.glob("*") if not one.name.startswith(".")]
     if [name for name in others if name != ERRORS]:
         raise DataError(
             f"{folder} holds other files ({sorted(others)[0]}) and no {MANIFEST} of a batch job; "
@@ -320,7 +365,7 @@ def _manifest(job: Job) -> str:
     return text.removesuffix('"shards": []\n}') + f'"shards": [\n    {rows}\n  ]\n}}\n'
 
 
-def read_job(folder: Path) -> Job:
+def read_job(folder: Place) -> Job:
     """The job of a folder, from its manifest. Raises CheckpointError where it is damaged."""
     path = folder / MANIFEST
     try:
@@ -328,7 +373,7 @@ def read_job(folder: Path) -> Job:
         if values["version"] != VERSION:
             raise ValueError(f"its version is {values['version']}, not {VERSION}")
         table = values["table"]
-        return Job(
+        job = Job(
             folder,
             values["model"],
             values["digests"],
@@ -337,6 +382,8 @@ def read_job(folder: Path) -> Job:
             [InputFile(**one) for one in values["inputs"]],
             [Shard(*one) for one in values["shards"]],
         )
+        job.make_folders()  # of a job in a store, another machine may have made the plan
+        return job
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror or error})") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

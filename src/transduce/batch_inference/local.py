@@ -24,6 +24,7 @@ from transduce.batch_inference.worker import ends_with, rotated, work
 from transduce.decoding.batch.workers import forking
 from transduce.errors import ModelError, TransduceError
 from transduce.hardware import keep_loaded
+from transduce.storage.positions import place_at
 
 POLL = 0.1  # seconds
 DEATHS = 5  # workers in a row that may die before one finishes a shard
@@ -46,7 +47,7 @@ def run_locally(
     """
     job.clean()
     progress = Progress(job, shards)
-    pending = [shard for shard in shards if not job.is_finished(shard)]
+    pending = job.unfinished(shards)
     count = min(workers, len(pending))
     running: list[Worker] = []
     dead, finished = 0, progress.done
@@ -118,7 +119,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        job = read_job(Path(folder))
+        job = read_job(place_at(folder))
         if decoder is None:
             job.check_model()
             decoder = open_decoder(Path(job.model), job.settings, device)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from transduce.batch_inference.inputs import Shard
-from transduce.batch_inference.job import CLAIMS, Job
+from transduce.batch_inference.job import Job
 from transduce.batch_inference.worker import lines_in
 from transduce.terminal import duration
 
@@ -47,15 +47,12 @@ class Progress:
 
     def lines(self) -> int:
         """Lines done, those of unfinished shards included."""
-        still, running = [], 0
-        for shard in self.pending:
-            if self.job.is_finished(shard):
-                self.finished += shard.lines
-            else:
-                still.append(shard)
+        still, running = self.job.unfinished(self.pending), 0
+        self.finished += sum(shard.lines for shard in self.pending)
+        self.finished -= sum(shard.lines for shard in still)
         self.pending = still
         names = {self.job.claim(shard).name for shard in still}
-        for path in (self.job.folder / CLAIMS).glob("part-*"):
+        for path in self.job.claims.glob("part-*"):
             running += lines_in(path) if path.name in names else 0
         return min(self.total, self.finished + running)
 

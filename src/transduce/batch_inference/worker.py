@@ -22,8 +22,8 @@ from transduce.batch_inference.job import Job
 from transduce.batch_inference.rows import EMPTY, Group, Row, read_groups
 from transduce.batch_inference.writers import writer_of
 from transduce.errors import CheckpointError
-from transduce.storage import write_file, write_text
 from transduce.storage.locks import take_lock
+from transduce.storage.outputs import write_at, write_text_at
 
 Note = Callable[[int], object]
 """Tells how many lines are done."""
@@ -88,7 +88,7 @@ def decode_shard(job: Job, shard: Shard, decoder: Decoder, note: Note) -> None:
                 done += len(group.rows)
                 note(done)
 
-    write_file(job.output(shard), write, announce=lambda _: _write_errors(job, shard, errors))
+    write_at(job.output(shard), write, job.work, lambda _: _write_errors(job, shard, errors))
 
 
 def decode_group(job: Job, group: Group, decoder: Decoder) -> list[Decoded]:
@@ -125,7 +125,8 @@ def _entry(path: str, row: Row, one: Decoded) -> str:
 def _write_errors(job: Job, shard: Shard, errors: list[str]) -> None:
     path = job.errors(shard)
     if errors:
-        write_text(path, "".join(errors).encode("utf-8", "replace").decode("utf-8"))
+        text = "".join(errors).encode("utf-8", "replace").decode("utf-8")
+        write_text_at(path, text, job.work)
     else:
         with suppress(FileNotFoundError):
             path.unlink()
@@ -134,10 +135,12 @@ def _write_errors(job: Job, shard: Shard, errors: list[str]) -> None:
 def count_errors(job: Job) -> tuple[int, int]:
     """How many lines of finished shards have an empty output, and how many a warning."""
     empty = kept = 0
+    waiting = {shard.number for shard in job.unfinished(job.shards)}
+    there = job.names_of_errors()
     for shard in job.shards:
         path = job.errors(shard)
-        if path.is_file() and job.is_finished(shard):
-            with path.open(encoding="utf-8") as file:
+        if path.name in there and shard.number not in waiting:
+            with path.open("rb") as file:
                 for line in file:
                     lost = json.loads(line)["output"] == "empty"
                     empty, kept = empty + lost, kept + (not lost)
@@ -158,7 +161,7 @@ def work(
     Returns when all of them are finished, by whomever. `beat` is called now and then.
     """
     pending = list(shards)
-    while pending := [shard for shard in pending if not job.is_finished(shard)]:
+    while pending := job.unfinished(pending):
         progress = False
         for shard in pending:
             progress |= take(job, shard, decoder, beat)

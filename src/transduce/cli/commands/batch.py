@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,7 +31,11 @@ PAUSE = 5.0  # seconds between two messages while lines are counted
 def batch(
     model: ModelArgument,
     output: Annotated[
-        Path, typer.Option(help="Folder of the job: one output file per shard, manifest.json.")
+        str,
+        typer.Option(
+            help="Folder of the job: one output file per shard, manifest.json. Also s3://… or "
+            "gs://…."
+        ),
     ],
     file: Annotated[
         list[str] | None,
@@ -41,7 +44,7 @@ def batch(
             "-i",
             help="Files, or a pattern in quotes: text (one source per line), .tsv, .csv, "
             ".jsonl, each also .gz or .xz, or .parquet; repeatable. Without it, the job in "
-            "--output goes on.",
+            "--output goes on. Also s3://…, gs://… or https://….",
         ),
     ] = None,
     engine: Annotated[
@@ -96,6 +99,7 @@ def batch(
     from transduce.decoding.constraints.glossary import Glossary
     from transduce.errors import DataError
     from transduce.hardware import keep_loaded, pick_device
+    from transduce.storage.positions import place_at
 
     if engine not in ENGINES:
         raise DataError(
@@ -146,13 +150,14 @@ def batch(
     # A GPU decodes a whole group at once; shards of less would not fill it.
     fewest = FEWEST_LINES if place == "cpu" else GROUP_LINES
     planned = workers or count_cores(), fewest
-    job = open_job(model, file or [], output, asked, prepare, _now_and_then(), *planned)
+    folder = place_at(output)
+    job = open_job(model, file or [], folder, asked, prepare, _now_and_then(), *planned)
     asked = job.settings
     if engine == "slurm":
         _write_slurm(job, workers, device)
         return
     shards = [job.shards[number] for number in shards_of_task(len(job.shards), task, tasks)]
-    todo = [one for one in shards if not job.is_finished(one)]
+    todo = job.unfinished(shards)
     if len(todo) < len(shards):
         say(f"{len(shards) - len(todo):,} of {len(shards):,} shards are finished already")
     try:
@@ -196,7 +201,7 @@ def _write_slurm(job: Job, tasks: int, device: str) -> None:
 def _summary(job: Job) -> None:
     from transduce.batch_inference.worker import count_errors
 
-    left = sum(not job.is_finished(shard) for shard in job.shards)
+    left = len(job.unfinished(job.shards))
     empty, kept = count_errors(job)
     done = len(job.shards) - left
     print(f"{job.folder}: {done:,} of {len(job.shards):,} shards, {job.lines:,} lines in all")

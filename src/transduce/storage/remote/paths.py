@@ -196,8 +196,8 @@ class RemotePath:
         for wait in (*(() if self.scheme == "gs" else WAITS), None):
             try:
                 # Anew each time: a forked process must not use a connection of its parent, and
-                # fsspec keeps those of this process.
-                return ask(*core.url_to_fs(self.url))
+                # fsspec keeps those of this process. Lists that it keeps would be out of date.
+                return ask(*core.url_to_fs(self.url, use_listings_cache=False))
             except Exception as error:
                 cause = self._cause(error)
                 if isinstance(cause, FileNotFoundError | TransduceError) or not _is_of_store(cause):
@@ -298,6 +298,14 @@ class RemotePath:
             )
 
     # ---------------------------------------------------------------------------- writing
+
+    def check_writable(self) -> None:
+        """Raise DataError for a place that nothing can be written to."""
+        if self.scheme in WEB:
+            raise DataError(
+                f"{self.url}: a web server takes no files; give a folder of this machine, s3:// or "
+                f"gs://"
+            )
 
     def upload(self, file: Path) -> None:
         """Write a file in one step: nobody sees half of it."""

@@ -71,7 +71,7 @@ def back_translate(
     with redirect_stdout(StringIO()):  # its summary is of files that are removed here
         batch(
             model,
-            job,
+            str(job),
             file,
             workers=workers,
             kind="tsv",
