@@ -10,7 +10,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +52,13 @@ class Seen:
 
 
 Fault = Callable[[Seen], str]
-"""What becomes of a request: "" (it is passed on), "503", "timeout" or "truncated"."""
+"""What becomes of a request: "" (it is passed on), "503" or "403" (it is refused), "timeout",
+"truncated" (the connection breaks in the middle) or "short" (half of what was asked for)."""
+
+REFUSED = {
+    "503": "<Code>ServiceUnavailable</Code><Message>Please try again</Message>",
+    "403": "<Code>AccessDenied</Code><Message>Access Denied</Message>",
+}
 
 
 @dataclass
@@ -114,19 +119,16 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
                 time.sleep(proxy.patience)
                 self.close_connection = True
                 return
-            if fault == "503":
-                text = (
-                    b"<Error><Code>ServiceUnavailable</Code>"
-                    b"<Message>Please try again</Message></Error>"
-                )
-                self.send(503, {"Content-Type": "application/xml"}, text)
+            if fault in REFUSED:
+                text = f"<Error>{REFUSED[fault]}</Error>".encode()
+                self.send(int(fault), {"Content-Type": "application/xml"}, text)
                 return
             upstream = HTTPConnection("127.0.0.1", proxy.upstream, timeout=60)
             upstream.request(self.command, self.path, body, dict(self.headers.items()))
             answer = upstream.getresponse()
             content = answer.read()
             upstream.close()
-            if fault == "short":  # a whole answer of half of what was asked for
+            if fault == "short":
                 content = content[: len(content) // 2]
             self.send(answer.status, dict(answer.getheaders()), content, fault == "truncated")
 
@@ -171,13 +173,3 @@ def put(port: int, path: str, content: bytes = b"") -> None:
     request.add_header("Authorization", "AWS4-HMAC-SHA256 Credential=testing/20260101/us-east-1/s3")
     with urllib.request.urlopen(request):
         pass
-
-
-def get(port: int, path: str) -> bytes | None:
-    """The content of an object; None where there is none."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
-            content: bytes = answer.read()
-            return content
-    except urllib.error.HTTPError:
-        return None

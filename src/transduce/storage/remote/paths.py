@@ -262,7 +262,12 @@ class RemotePath:
 
     def _fetch(self, start: int, end: int, version: Version) -> bytes:
         def ask(store: Any, path: str) -> bytes:
-            found = bytes(store.cat_file(path, start=start, end=end))
+            try:
+                found = bytes(store.cat_file(path, start=start, end=end))
+            except Exception as error:
+                if _is_lasting(error):  # of a file that is shorter now, there is no such part
+                    self.check_version(version)
+                raise
             if len(found) > end - start:
                 raise DataError(
                     f"{self.url}: the server does not answer requests for a part of a file; "
