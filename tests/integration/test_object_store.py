@@ -5,20 +5,28 @@ Needs pip install '.[remote]' 'moto[server]', in an environment of its own.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import cast
 
 import pytest
 
 from optional import skip_without
 from s3_server import CREDENTIALS, Proxy, put, s3_server
 from transduce import recipe
+from transduce.batch_inference.decoder import Decoded, Decoder
+from transduce.batch_inference.job import Settings, open_job, read_job
+from transduce.batch_inference.worker import rotated, work
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
@@ -271,3 +279,101 @@ def test_a_batch_job_from_the_store_to_the_store_and_two_kills(proxy: Proxy) -> 
     assert objects("out/killed") == whole
     assert len(whole) == 31
     assert sum(text.count(b"\n") for name, text in whole.items() if name.endswith(".txt")) == 3000
+
+
+class Upper:
+    """In place of a model: its output is the source in capitals."""
+
+    needs_source = True
+
+    def decode(self, sources: Sequence[str]) -> list[Decoded]:
+        return [Decoded(source.upper()) for source in sources]
+
+
+def work_on(folder: str, number: int) -> None:
+    job = read_job(RemotePath(folder))
+    work(job, rotated(job.shards, number, 2), cast(Decoder, Upper()))
+
+
+@pytest.mark.slow
+def test_a_million_rows_and_five_kills(proxy: Proxy) -> None:
+    """Two processes decode, and one of them is killed every few shards."""
+    texts = [f"row {number} of a million" for number in range(1_000_000)]
+    for part in range(4):
+        content = lines(texts[part * 250_000 : (part + 1) * 250_000])
+        put(proxy.upstream, f"corpus/million/{part}.txt", content)
+    folder, settings = "s3://out/million", Settings(shard_lines=20_000)
+    place = RemotePath(folder)
+    patterns = ["s3://corpus/million/*.txt"]
+    job = open_job(MODEL, patterns, place, settings, lambda: None, lambda _: None)
+    assert len(job.shards) == 52
+    fork = multiprocessing.get_context("fork")
+    started = [fork.Process(target=work_on, args=(folder, number)) for number in range(2)]
+    for process in started:
+        process.start()
+    kills = 0
+    while left := job.unfinished(job.shards):
+        if kills < 5 and len(left) < 52 - 6 * kills:
+            victim = started.pop(0)
+            victim.kill()
+            victim.join()
+            started.append(fork.Process(target=work_on, args=(folder, kills)))
+            started[-1].start()
+            kills += 1
+        time.sleep(0.1)
+    for process in started:
+        process.join()
+    assert kills == 5
+    found = objects("out/million")
+    outputs = [found[name] for name in sorted(found) if name.endswith(".txt")]
+    assert b"".join(outputs) == lines([text.upper() for text in texts])
+
+
+def web_server(content: bytes, ranges: bool) -> ThreadingHTTPServer:
+    """One file, with or without answers to requests for a part of it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if "none" in self.path or "secret" in self.path:
+                self.send_error(404 if "none" in self.path else 403)
+                return
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
+            part = content
+            if asked and ranges:
+                part = content[int(asked[1]) : int(asked[2]) + 1]
+            self.send_response(206 if asked and ranges else 200)
+            self.send_header("Content-Length", str(len(part)))
+            self.send_header("ETag", '"1"')
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(part)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def test_files_of_the_web() -> None:
+    content = lines(WORDS)
+    with web_server(content, ranges=True) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        path = RemotePath(f"{url}/train.src?version=1")
+        assert path.read(3 * BLOCK, 3 * BLOCK + 9, version_of(path)) == content[3 * BLOCK :][:9]
+        with path.open() as file:
+            assert file.read() == content
+        for name, sentence in [("none", "there is no file"), ("secret", "do not allow this")]:
+            with pytest.raises(DataError, match=sentence):
+                version_of(RemotePath(f"{url}/{name}"))
+        server.shutdown()
+    with web_server(content, ranges=False) as server:
+        path = RemotePath(f"http://127.0.0.1:{server.server_port}/train.src")
+        with pytest.raises(DataError, match="does not answer requests for a part of a file"):
+            path.read(BLOCK, BLOCK + 9, version_of(path))
+        server.shutdown()
+    with pytest.raises(DataError, match="the server fails again and again"):
+        version_of(path)
