@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from systems import end, metadata
 
-from transduce.serving.languages import detect
+from transduce.data.languages import detect
 
 ROOT = Path(__file__).parent.parent
 WAYS: dict[str, Callable[[str], str]] = {

@@ -7,24 +7,30 @@
 - resume: seconds from nothing to the first batch in the middle of an epoch, of 1e6 to 1e9 pairs.
   The index is of that size and lies on the disk; all its blocks are the same lines of a small file,
   which are really read and tokenised.
-- speed: pairs per second that are read, tokenised and batched, with 0, 1 and 2 worker processes.
-- memory: the peak of a process that reads 300,000 pairs of 1 and of 10 million on the disk.
+- speed: pairs per second that are read, tokenised and bucketed, with so many worker processes
+  (--workers), without and with filters (all rules but the language, decided before); and seconds
+  from nothing but the index to the first batch.
+- memory: of each process, the peak (VmHWM) and the private memory at the end (Private of
+  smaps_rollup), after a filter of duplicates has read all of 1, 10 and 100 million pairs, and
+  300,000 of them were read for training, with two worker processes. The lines are short, and 50,000
+  of them are repeated.
 
 Made-up pairs are those of reading.py: 21 + 21 words, cut by a BPE of 8,000 tokens. Prints all and
-writes what was asked for to benchmarks/results/stream_order.json.
+writes what was asked for to benchmarks/results/stream_order.json, or to --json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -59,13 +65,13 @@ class Sizes(NamedTuple):
     """Pairs that are really made up; longer files repeat them."""
     shuffled: int = 1_000_000
     indexed: tuple[int, ...] = (10**6, 10**7, 10**8, 10**9)
-    pool: int = 16_384
-    """Of the measurement of speed."""
-    written: tuple[int, ...] = (10**6, 10**7)
+    copies: int = 40
+    """Of the file whose reading is timed."""
+    written: tuple[int, ...] = (10**6, 10**7, 10**8)
     read: int = 300_000
 
 
-QUICK = Sizes(500, 20_000, (10**6,), 256, (1_000, 2_000), 800)
+QUICK = Sizes(500, 20_000, (10**6,), 2, (1_000, 2_000), 800)
 
 
 def data_of(folder: Path, **keys: Any) -> recipe.Data:
@@ -216,34 +222,66 @@ def rows_read(stream: StreamingDataset, pairs: int) -> None:
             return
 
 
+def lengthened(folder: Path, copies: int) -> dict[str, str]:
+    """The files with their lines repeated."""
+    for name in FILES.values():
+        text = (folder / name).read_bytes()
+        with (folder / f"long-{name}").open("wb") as file:
+            for _ in range(copies):
+                file.write(text)
+    return {side: f"long-{name}" for side, name in FILES.items()}
+
+
+MOST_SECONDS = 3
+RULES = {"min_length": 2, "length_ratio": 4, "copies": True}
+
+
 def measure_speed(
-    folder: Path, tokens: tuple[Tokens, Tokens], rounds: int, pool: int
-) -> dict[str, Any]:
-    """After the first pool, which also starts the processes."""
-    found: dict[str, Any] = {}
-    for workers in (0, 1, 2):
-        data = data_of(folder, workers=workers, shuffle_buffer=pool)
-        rates = []
-        for _ in range(rounds):
-            pools = StreamingDataset(data.train, data, *tokens).pools(0)
-            next(pools)
-            some = islice(pools, 2)
-            began = time.perf_counter()
-            read = sum(len(encoded) for encoded, _ in some)
-            rates.append(read / (time.perf_counter() - began))
-        found[f"{workers} workers"] = rates
-        print(f"{workers} workers: {statistics.median(rates):,.0f} pairs/s {rates}", flush=True)
-    return found
+    folder: Path,
+    tokens: tuple[Tokens, Tokens],
+    rounds: int,
+    workers: list[int],
+    copies: int,
+    found: dict[str, Any],
+) -> None:
+    """Pools after the first, which also starts the processes."""
+    files = lengthened(folder, copies)
+    plain = data_of(folder, train=files)
+    StreamingDataset(plain.train, plain, *tokens).open()
+    for count in workers:
+        for filters in (None, RULES):
+            data = data_of(folder, train=files, workers=count, filters=filters)
+            kind = f"{count} workers" + (", filtered" if filters else "")
+            stream = StreamingDataset(data.train, data, *tokens)
+            decided = seconds_of(stream.open)
+            rates, first = [], []
+            for number in range(rounds):
+                stream = StreamingDataset(data.train, data, *tokens, seed=number)
+                began = time.perf_counter()
+                plans = Batches(stream, BATCH, number)._plans(Position())
+                next(plans)
+                first.append(time.perf_counter() - began)
+                deque(islice(plans, 3), maxlen=0)  # until all processes have begun
+                began, read = time.perf_counter(), 0
+                for encoded, _, _ in plans:
+                    read += len(encoded)
+                    if time.perf_counter() - began > MOST_SECONDS:
+                        break
+                rates.append(read / (time.perf_counter() - began))
+                plans.close()  # type: ignore[attr-defined]
+                stream._end_workers()
+            found[kind] = {"pairs_a_second": rates, "first_batch": first, "decided": decided}
+            print(f"{kind}: {statistics.median(rates):,.0f} pairs/s", found[kind], flush=True)
 
 
 def measure_memory(folder: Path, sizes: Sizes) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    short = min(sizes.written)
+    for side, name in FILES.items():
+        lines = (f"{side} {number}\n" for number in range(short // 20))
+        (folder / name).write_text("".join(lines), "utf-8")
     for pairs in sizes.written:
-        for name in FILES.values():
-            text = (folder / name).read_bytes()
-            with (folder / f"long-{name}").open("wb") as file:
-                for _ in range(pairs // sizes.distinct):
-                    file.write(text)
+        lengthened(folder, pairs // (short // 20))
         said = subprocess.run(
             [sys.executable, __file__, "--one", str(folder), "--read", str(sizes.read)],
             check=True,
@@ -256,38 +294,51 @@ def measure_memory(folder: Path, sizes: Sizes) -> dict[str, Any]:
     return found
 
 
+def memory_of(process: int) -> dict[str, int]:
+    """Bytes: the peak of what was resident, and what is not shared with others, by /proc."""
+    found = {"peak": 0, "private": 0}
+    for line in Path(f"/proc/{process}/status").read_text("utf-8").splitlines():
+        if line.startswith("VmHWM"):
+            found["peak"] = int(line.split()[1]) * 1024
+    for line in Path(f"/proc/{process}/smaps_rollup").read_text("utf-8").splitlines():
+        if line.startswith("Private_"):
+            found["private"] += int(line.split()[1]) * 1024
+    return found
+
+
 def one_reading(folder: Path, pairs: int) -> None:
-    """What `measure_memory` starts: print the peak of memory, and the time to index."""
+    """What `measure_memory` starts: print the memory of each process, and seconds."""
     files = {side: f"long-{name}" for side, name in FILES.items()}
-    data = data_of(folder, train=files)
+    data = data_of(folder, train=files, workers=2, filters={"duplicates": True})
     tokens = Tokens.train(recipe.Tokens(level="byte"), [])
-    stream = StreamingDataset(data.train, data, tokens, tokens)
     size = sum((folder / name).stat().st_size for name in files.values())
-    seconds = seconds_of(stream.open)
+    plain = data_of(folder, train=files)
+    indexed = seconds_of(StreamingDataset(plain.train, plain, tokens, tokens).open)
+    stream = StreamingDataset(data.train, data, tokens, tokens)
+    decided = seconds_of(stream.open)
+    # The filter leaves little of repeated lines: memory is that of pools without it.
+    stream = StreamingDataset(plain.train, plain.model_copy(update={"workers": 2}), tokens, tokens)
     rows_read(stream, pairs)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"peak_bytes": peak, "file_bytes": size, "index_seconds": seconds}))
+    workers = multiprocessing.active_children()
+    found = {
+        "trains": memory_of(os.getpid()),
+        "workers": [memory_of(worker.pid) for worker in workers if worker.pid],
+        "file_bytes": size,
+        "index_seconds": indexed,
+        "filter_seconds": decided,
+    }
+    print(json.dumps(found))
+    stream._end_workers()
 
 
 def parts() -> Iterator[str]:
     yield from ("shuffle", "resume", "speed", "memory")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=[*parts(), []])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="in sizes that say nothing")
-    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--read", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one is not None:
-        one_reading(asked.one, asked.read)
-        return
-    sizes = QUICK if asked.quick else Sizes()
-    wanted = asked.parts or list(parts())
-    found = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else {}
-    found["facts"] = metadata(torch.device("cpu"))
+def measure(
+    wanted: list[str], sizes: Sizes, asked: argparse.Namespace, found: dict[str, Any]
+) -> None:
+    """Each part that is wanted, into `found`."""
     if "shuffle" in wanted:
         found["shuffle"] = measure_shuffle(sizes.shuffled)
     with tempfile.TemporaryDirectory() as name:
@@ -300,10 +351,36 @@ def main() -> None:
         if "resume" in wanted:
             found["resume"] = measure_resume(folder, tokens, asked.rounds, sizes)
         if "speed" in wanted:
-            found["speed"] = measure_speed(folder, tokens, asked.rounds, sizes.pool)
+            found["speed"] = {}
+            how = (asked.rounds, asked.workers, sizes.copies)
+            measure_speed(folder, tokens, *how, found["speed"])
         if "memory" in wanted:
             found["memory"] = measure_memory(folder, sizes)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*parts(), []])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--quick", action="store_true", help="in sizes that say nothing")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--read", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one is not None:
+        one_reading(asked.one, asked.read)
+        return
+    sizes = QUICK if asked.quick else Sizes()
+    wanted = asked.parts or list(parts())
+    results = asked.json
+    found = json.loads(results.read_text("utf-8")) if results.is_file() else {}
+    facts = metadata(torch.device("cpu"))
+    found.setdefault("facts", {}).update(dict.fromkeys(wanted, facts))
+    try:
+        measure(wanted, sizes, asked, found)
+    finally:  # also what was measured before Ctrl-C
+        results.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

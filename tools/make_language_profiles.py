@@ -14,7 +14,7 @@ import gzip
 import sys
 from pathlib import Path
 
-from transduce.serving.languages.detect import PROFILES, Detector, read_profiles, write_profiles
+from transduce.data.languages.detect import PROFILES, Detector, read_profiles, write_profiles
 
 VERSIONS = """
 af=afr ar=arb az=azj_latn be=bel bg=bul bn=ben ca=cat cs=ces cy=cym da=dan de=deu_1996

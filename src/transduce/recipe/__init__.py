@@ -16,7 +16,7 @@ from transduce.recipe.corpus import (
     percentages,
     plain_tag,
 )
-from transduce.recipe.data import Data, Hallucination, Tokens, TokensOfSides
+from transduce.recipe.data import Data, Filters, Hallucination, Languages, Tokens, TokensOfSides
 from transduce.recipe.explain import checked, nearest
 from transduce.recipe.fine_tuning import Adapter, Start
 from transduce.recipe.keys import Key, SectionKeys, sections
@@ -67,10 +67,12 @@ __all__ = [
     "Decode",
     "Decoder",
     "Encoder",
+    "Filters",
     "Hallucination",
     "Hub",
     "InvalidValue",
     "Key",
+    "Languages",
     "MetricName",
     "Mixture",
     "Model",

@@ -13,6 +13,8 @@ from transduce.recipe.corpus import (
     FilesWithParts,
     Mixture,
     Named,
+    Recordings,
+    Text,
     files_of,
     have_other_rows,
     is_tagged,
@@ -117,6 +119,30 @@ class Hallucination(Section):
     )
 
 
+class Filters(Section):
+    """Training pairs that are left out, by what `transduce check` lists."""
+
+    min_length: PositiveInt = Field(
+        1, description="leave out pairs with a side of fewer characters; 1: none"
+    )
+    length_ratio: Annotated[float, Field(gt=1)] | None = Field(
+        None,
+        description="leave out pairs with a side more than so many times as long as the other, in "
+        "characters, such as 4; default: none",
+    )
+    copies: bool = Field(
+        False, description="leave out pairs whose source and target are the same text"
+    )
+    language: Annotated[float, Field(gt=0.5, lt=1)] | None = Field(
+        None,
+        description="leave out pairs with a side that is in another language than data.languages "
+        "says, with at least this probability, such as 0.95; default: none",
+    )
+    duplicates: bool = Field(
+        False, description="leave out pairs that occur earlier in the training set, exactly"
+    )
+
+
 Seconds = Annotated[float, Field(ge=0, le=60)]
 
 
@@ -213,6 +239,11 @@ class Data(Section):
     overlong: Literal["skip", "truncate"] = Field(
         "skip", description="pairs longer than max_length: leave out, or cut (truncation)"
     )
+    filters: Filters | None = Field(
+        None,
+        description="training pairs that are left out, with a message how many and why; default: "
+        "none but overlong pairs and those with an empty side",
+    )
     streaming: bool = Field(
         False,
         description="stream the training set from disk, for corpora larger than memory: it is "
@@ -263,6 +294,20 @@ class Data(Section):
                     f" of the same file); give each another part, such as "
                     f"0-80% and 80-100%",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_filters(self) -> Self:
+        if self.filters is not None and self.filters.language and self.languages is None:
+            raise InvalidValue(
+                "filters.language",
+                f"is {self.filters.language:g}, but it must know the languages of the pairs: give "
+                f"data.languages, as in languages: {{source: en, target: de}}",
+            )
+        if self.filters is not None and isinstance(self.train, Text | Recordings):
+            raise InvalidValue(
+                "filters", "are for pairs of texts, and data.train has none; leave them out"
+            )
         return self
 
     @model_validator(mode="after")

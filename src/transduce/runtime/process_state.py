@@ -37,7 +37,7 @@ CACHED = frozenset(
         "transduce.nn.triton:_compiled_only",
         "transduce.nn.triton:_kernels",
         "transduce.serving.hosts:_read_short",
-        "transduce.serving.languages.detect:lingua_codes",
+        "transduce.data.languages.detect:lingua_codes",
         "transduce.storage:_remove_stale_once",
         "transduce.storage:_temporary_cache",
         "transduce.synthesis.espeak:espeak",

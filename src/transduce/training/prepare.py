@@ -23,6 +23,7 @@ from transduce.data.batches.mixing import Mix, mix_of
 from transduce.data.batches.streaming_dataset import STREAMED, RankShard, StreamingDataset
 from transduce.data.cache.learned_tokens import learned_tokens
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
+from transduce.data.filters.rules import rules_of
 from transduce.data.text.columns import LOOKED_AT
 from transduce.data.text.pairs import (
     ReadingCounts,
@@ -122,7 +123,9 @@ def prepare(
             cache_folder = default_cache_folder()
             capacity = max_length_of(recipe.model.decoder)
             return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder, capacity)
-        return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned, copied)
+        rules = rules_of(data) if corpus is data.train else None
+        cache_folder = default_cache_folder()
+        return encode_corpus(corpus, data, *tokens, cache_folder, aligned, copied, rules)
 
     train: Encoded | StreamingDataset
     mix: Mix | None = None

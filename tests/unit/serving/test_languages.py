@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from transduce.data.languages.detect import lingua_codes
 from transduce.serving.languages import Detector, choose_detector, name_of
-from transduce.serving.languages.detect import lingua_codes
 
 SENTENCES = {
     "en": "A man in a blue shirt is standing on a ladder and cleaning a window.",

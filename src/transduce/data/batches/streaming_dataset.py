@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from itertools import chain, pairwise
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, islice, pairwise
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +29,16 @@ from safetensors.numpy import load, save
 from transduce import recipe
 from transduce.data.batches.mixing import distinct_names, share_sentences, shares_of
 from transduce.data.cache.tokenised import Encoded, PairEncoder, Report
+from transduce.data.filters.rules import Dropped, PairRules, hashes_of, rules_of
 from transduce.data.index.corpus import CorpusIndex, index_corpus
 from transduce.data.index.files import Say, say_all
-from transduce.data.text.pairs import PairColumns, corpus_name, is_running, resolved
+from transduce.data.index.filtered import (
+    FilteredRows,
+    Judged,
+    find_filtered,
+    make_filtered,
+)
+from transduce.data.text.pairs import PairColumns, ReadingCounts, corpus_name, is_running, resolved
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus, Mixture
@@ -57,12 +66,35 @@ class Reader:
 
     index: CorpusIndex
     encode: PairEncoder
+    filtered: FilteredRows | None = None
 
     def read(self, blocks: Sequence[int], first_number: int) -> tuple[Encoded, Report]:
         report = Report()
         self.index.fetch(blocks)
-        pairs = PairColumns.joined([self.index.read(block, report.counts) for block in blocks])
-        return self.encode(pairs, report, first_number), report
+        found = [self._kept(block, report) for block in blocks]
+        return self.encode(PairColumns.joined(found), report, first_number), report
+
+    def _kept(self, block: int, report: Report) -> PairColumns:
+        pairs = self.index.read(block, report.counts)
+        kept = None if self.filtered is None else self.filtered.kept(block, len(pairs))
+        return pairs if kept is None else pairs.kept(kept)
+
+    def judge(self, blocks: Sequence[int]) -> Judged:
+        """Which pairs of some blocks are left out by rules, and the hashes to find repetitions."""
+        assert self.rules is not None
+        self.index.fetch(blocks)
+        found, dropped = [], Dropped()
+        for block in blocks:
+            pairs = self.index.read(block, ReadingCounts())
+            reasons = self.rules.reasons(pairs)
+            dropped.add(reasons, pairs)
+            twice = self.rules.filters.duplicates
+            found.append((block, reasons, hashes_of(pairs) if twice else np.zeros(0, np.uint64)))
+        return found, dropped
+
+    @cached_property
+    def rules(self) -> PairRules | None:
+        return rules_of(self.encode.data)
 
 
 class StreamingDataset:
@@ -106,6 +138,15 @@ class StreamingDataset:
         block = max(1, min(MAX_BLOCK, self._data.shuffle_buffer // PLACES))
         index = index_corpus(self.corpus, self._data.folder, block, cache, say)
         self._reader = Reader(index, PairEncoder(self._data, *self._how))
+        if (rules := rules_of(self._data)) is not None:
+            filtered, said, dropped = find_filtered(index, rules, cache)
+            if dropped is None:
+                say("data.filters: the training set is read once to see what is left out.")
+                judged = chain.from_iterable(self._in_processes("judge", self._all_blocks(index)))
+                dropped = make_filtered(filtered, said, judged, cache, say)
+                self._end_workers()  # they do not know yet what is left out
+            self._reader = replace(self._reader, filtered=filtered)
+            say_all(say, dropped.sentences(rules))
         self._passes = self._passes_of(index, say)
 
     @property
@@ -187,7 +228,7 @@ class StreamingDataset:
         bounds = list(pairwise(_bounds(firsts, self._data.shuffle_buffer)))
         self.report = Report()
         tasks = (self._tasks(order, firsts, *pool) for pool in bounds[start:])
-        for number, parts in enumerate(self._read(tasks), start=start + 1):
+        for number, parts in enumerate(self._in_processes("read", tasks), start=start + 1):
             for _, report in parts:
                 self.report.add(report)
             own = joined([encoded for encoded, _ in parts])
@@ -208,20 +249,34 @@ class StreamingDataset:
         places = range(first, last, TASK)
         return [(order[at : min(at + TASK, last)].tolist(), int(firsts[at])) for at in places]
 
-    def _read(
-        self, pools: Iterable[list[tuple[list[int], int]]]
-    ) -> Iterator[list[tuple[Encoded, Report]]]:
-        """Each pool of tasks, read here or by worker processes; the result is the same."""
+    def _all_blocks(self, index: CorpusIndex) -> Iterator[list[tuple[list[int]]]]:
+        """All blocks in their order, as tasks for several processes at a time."""
+        starts = range(0, len(index.rows), TASK)
+        tasks = (list(range(at, min(at + TASK, len(index.rows)))) for at in starts)
+        while some := [(task,) for task in islice(tasks, PLACES // TASK)]:
+            yield some
+
+    def _in_processes(self, what: str, pools: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
+        """What a method of the reader gives for the tasks of each pool, here or in worker
+        processes; the result is the same."""
+        here_does = getattr(self.reader, what)
+        remaining = iter(pools)
+        # Worker processes take seconds to start: the first pool is read here meanwhile.
+        here = [] if self._workers else list(islice(remaining, 1))
         if not self._data.workers:
-            for tasks in pools:
-                yield [self.reader.read(*task) for task in tasks]
+            for tasks in chain(here, remaining):
+                yield [here_does(*task) for task in tasks]
             return
-        waiting: deque[list[Future[tuple[Encoded, Report]]]] = deque()
+        waiting: deque[list[Future[Any]]] = deque()
         try:
-            for tasks in pools:
-                waiting.append([self._executor().submit(_read_there, *task) for task in tasks])
+            for tasks in remaining:
+                waiting.append([self._executor().submit(_do_there, what, *task) for task in tasks])
                 if len(waiting) == AHEAD:
+                    while here:
+                        yield [here_does(*task) for task in here.pop()]
                     yield [task.result() for task in waiting.popleft()]
+            while here:
+                yield [here_does(*task) for task in here.pop()]
             while waiting:
                 yield [task.result() for task in waiting.popleft()]
         except BrokenProcessPool:
@@ -243,9 +298,14 @@ class StreamingDataset:
                 self._data.workers,
                 mp_context=get_context("spawn"),
                 initializer=_begin_worker,
-                initargs=(self.reader.index, self._data, texts, how),
+                initargs=(self.reader.index, self._data, texts, how, self.reader.filtered),
             )
         return self._workers
+
+    def _end_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.shutdown()
+            self._workers = None
 
     def _exchanged(self, own: Encoded) -> Encoded:
         if self._shard.count == 1:
@@ -258,7 +318,11 @@ _worker: list[Reader] = []
 
 
 def _begin_worker(
-    index: CorpusIndex, data: recipe.Data, texts: tuple[str, str | None], how: list[bool]
+    index: CorpusIndex,
+    data: recipe.Data,
+    texts: tuple[str, str | None],
+    how: list[bool],
+    filtered: FilteredRows | None,
 ) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
@@ -266,7 +330,7 @@ def _begin_worker(
     source_tokens = Tokens.from_json(texts[0])
     target_tokens = source_tokens if texts[1] is None else Tokens.from_json(texts[1])
     encode = PairEncoder(data, source_tokens, target_tokens, *how)
-    _worker.append(Reader(index, encode))
+    _worker.append(Reader(index, encode, filtered))
 
 
 def _end_with_parent() -> None:
@@ -277,8 +341,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _read_there(blocks: Sequence[int], first_number: int) -> tuple[Encoded, Report]:
-    return _worker[0].read(blocks, first_number)
+def _do_there(what: str, *task: Any) -> Any:
+    return getattr(_worker[0], what)(*task)
 
 
 def _random(*entropy: int) -> np.random.Generator:

@@ -56,6 +56,8 @@ def _entries(folder: Path) -> list[tuple[float, int, list[Path]]]:
             paths = [path.with_suffix(".index.safetensors"), path]
         elif path.suffix == ".safetensors" or path.name.endswith(WHOLE):
             paths = [path]
+        elif path.name.endswith(".filters.npy"):  # with the counts of what is left out
+            paths = [path.with_suffix(".json"), path]
         elif path.suffix == ".samples":  # the JSON file is removed together with its samples
             paths = [path.with_suffix(".sounds.json"), path]
         else:

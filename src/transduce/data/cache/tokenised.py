@@ -11,7 +11,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -23,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from transduce import recipe
 from transduce.data.cache.eviction import DAY, evict, note_use
+from transduce.data.filters.rules import PairRules, Reason, judge
 from transduce.data.text.files import locate
 from transduce.data.text.pairs import (
     EXAMPLES,
@@ -152,19 +152,22 @@ def encode_corpus(
     cache_folder: Path | None,
     aligned: bool = False,
     copied: bool = False,
+    rules: PairRules | None = None,
 ) -> tuple[Encoded, Report]:
     """A tokenised corpus, from the cache if the same text was tokenised the same way before.
 
     If `aligned`, each source token needs one target token; other pairs are skipped and counted.
-    If `copied`, unknown tokens have the ids of a model that copies (tokens/copying.py).
+    If `copied`, unknown tokens have the ids of a model that copies (tokens/copying.py). rules:
+    which pairs are left out besides; the report says how many.
     Without `cache_folder` nothing is cached. A cache that cannot be read is made again; if it
     cannot
     be written, the report says so. Raises DataError if nothing is left to learn from.
     """
-    how = (source_tokens, target_tokens, aligned, copied)
+    how = (source_tokens, target_tokens, aligned, copied, rules)
     if cache_folder is None:
         return _encode_anew(corpus, data, *how)
-    settings = json.dumps([FORMAT, data.max_length, data.overlong, aligned, copied])
+    filters = [] if rules is None else [rules.settings()]
+    settings = json.dumps([FORMAT, data.max_length, data.overlong, aligned, copied, *filters])
     texts = (source_tokens.to_json(), target_tokens.to_json())
     key = content_key(corpus, data.folder, settings, *texts)
     path = Path(cache_folder).expanduser() / f"{key}.safetensors"
@@ -200,23 +203,26 @@ def encode_pairs(
     aligned: bool = False,
     running: bool = False,
     copied: bool = False,
+    kept: NDArray[np.bool_] | None = None,
 ) -> Encoded:
     """Tokenise pairs in batches; overlong ones are skipped or truncated and counted in `report`.
 
     If `aligned`, pairs with different numbers of tokens on the two sides are skipped as well. The
     targets of `running` text are lines of any length, whose ids are concatenated. `copied`: as in
-    `encode_corpus`.
+    `encode_corpus`. kept: of each pair, whether it is used at all; default: all are.
     """
     encode = PairEncoder(data, source_tokens, target_tokens, aligned, running, copied)
     remaining: Iterator[Pair] = iter(pairs)
     source_rows, target_rows, lines, numbers = Rows(), Rows(), GrowingArray(), GrowingArray()
     number = 0
     while some := list(islice(remaining, AT_ONCE)):
-        encoded = encode(PairColumns.of(some), report, number)
+        rows = None if kept is None else np.flatnonzero(kept[number : number + len(some)])
+        chosen = some if rows is None else [some[row] for row in rows]
+        encoded = encode(PairColumns.of(chosen), report, 0)
         source_rows.add_flat(encoded.source_ids, encoded.source_offsets)
         target_rows.add_flat(encoded.target_ids, encoded.target_offsets)
         lines.add(encoded.lines)
-        numbers.add(encoded.numbers)
+        numbers.add(number + (encoded.numbers if rows is None else rows[encoded.numbers]))
         number += len(some)
     return Encoded(
         *source_rows.whole(), *target_rows.whole(), lines=lines.whole(), numbers=numbers.whole()
@@ -308,13 +314,23 @@ def _encode_anew(
     target_tokens: Tokens,
     aligned: bool,
     copied: bool,
+    rules: PairRules | None,
 ) -> tuple[Encoded, Report]:
-    report = Report()
+    report, kept = Report(), None
+    if rules is not None:
+        reasons, dropped = judge(_in_columns(read_pairs(corpus, data.folder)), rules)
+        kept = reasons == Reason.KEPT
+        report.warnings += dropped.sentences(rules)
     pairs = read_pairs(corpus, data.folder, report.counts)
-    encode = partial(encode_pairs, aligned=aligned, running=is_running(corpus), copied=copied)
-    encoded = encode(pairs, data, source_tokens, target_tokens, report)
+    how = {"aligned": aligned, "running": is_running(corpus), "copied": copied}
+    encoded = encode_pairs(pairs, data, source_tokens, target_tokens, report, **how, kept=kept)
     check_some_left(len(encoded), corpus, report)
     return encoded, report
+
+
+def _in_columns(pairs: Iterator[Pair]) -> Iterator[PairColumns]:
+    while some := list(islice(pairs, AT_ONCE)):
+        yield PairColumns.of(some)
 
 
 def check_some_left(count: int, corpus: Corpus, report: Report) -> None:

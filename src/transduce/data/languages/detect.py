@@ -1,4 +1,4 @@
-"""Language identification by character n-grams, among the languages that a server translates from.
+"""Language identification by character n-grams, among some languages.
 
 A profile is the list of a language's most frequent n-grams of one to three characters (Cavnar and
 Trenkle 1994, https://www.let.rug.nl/vannoord/TextCat/textcat.pdf). Those in profiles.txt were
@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Any
 from unicodedata import combining, name, normalize
 
+import numpy as np
+from numpy.typing import NDArray
+
 PROFILES = Path(__file__).with_name("profiles.txt")
 SIZE = 500  # n-grams of a profile
 LONGEST = 3  # characters of an n-gram
@@ -30,6 +33,7 @@ UNSEEN = -13.0  # log-probability of an n-gram outside the profile
 OTHER_SCRIPT = -25.0  # of one in a script that the language is not written in
 TEMPERATURE = 6.0
 ENOUGH = 1_000  # characters that are enough to tell
+MAX_WORDS = 20_000  # whose scores are kept, some 12 MB; then they are computed anew
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,14 @@ class Profile:
         }
         return cls(values, frozenset(script_of(gram) for gram in grams))
 
-    def score(self, grams: Iterable[tuple[str, int, str]]) -> float:
-        """The log-probability of a text's n-grams, each with its count and script."""
+    def score(self, grams: Iterable[str]) -> float:
+        """The log-probability of n-grams."""
         total = 0.0
-        for gram, count, script in grams:
+        for gram in grams:
             value = self.log_probabilities.get(gram)
             if value is None:
-                value = UNSEEN if script in self.scripts else OTHER_SCRIPT
-            total += count * value
+                value = UNSEEN if script_of(gram) in self.scripts else OTHER_SCRIPT
+            total += value
         return total
 
 
@@ -86,6 +90,7 @@ class Detector:
         languages without a profile of their own."""
         self.languages = list(dict.fromkeys(languages))
         self._vocabularies = dict(vocabularies or {})
+        self._words: dict[str, NDArray[np.float64] | None] = {}
 
     def detect(self, text: str) -> list[Detected]:
         """The languages, the most probable first; none for a text without letters.
@@ -93,17 +98,38 @@ class Detector:
         Probabilities are among all languages with a profile: of a text in none of the languages
         to choose from, all are low.
         """
-        counts = Counter(n_grams(text[:ENOUGH]))
-        grams = [(gram, count, script_of(gram)) for gram, count in counts.items()]
-        if not grams:
+        found = self._scores(text[:ENOUGH])
+        if found is None:
             return []
-        scores = {code: profile.score(grams) for code, profile in self._profiles.items()}
-        best = max(scores.values())
-        weights = {code: math.exp((s - best) / TEMPERATURE) for code, s in scores.items()}
-        total = sum(weights.values())
+        scores = dict(zip(self._profiles, found.tolist(), strict=True))
+        weights = np.exp((found - found.max()) / TEMPERATURE)
+        shares = dict(zip(self._profiles, (weights / weights.sum()).tolist(), strict=True))
         # By scores: probabilities far from the best are all 0.
         order = sorted(self.languages, key=lambda code: -scores[code])
-        return [Detected(code, weights[code] / total) for code in order]
+        return [Detected(code, shares[code]) for code in order]
+
+    def _scores(self, text: str) -> NDArray[np.float64] | None:
+        """The log-probability of a text in each language that has a profile; None of one without
+        letters. N-grams do not span spaces: the scores of what stands between two are added, and
+        kept, as most words of a text have occurred before.
+        """
+        total: NDArray[np.float64] | None = None
+        for word in text.split():
+            scores = self._words.get(word)
+            if scores is None and word not in self._words:
+                scores = self._word_scores(word)
+                if len(self._words) >= MAX_WORDS:
+                    self._words.clear()
+                self._words[word] = scores
+            if scores is not None:
+                total = scores if total is None else total + scores
+        return total
+
+    def _word_scores(self, word: str) -> NDArray[np.float64] | None:
+        grams = list(n_grams(word))
+        if not grams:
+            return None
+        return np.array([profile.score(grams) for profile in self._profiles.values()])
 
     @cached_property
     def _profiles(self) -> dict[str, Profile]:

@@ -1,0 +1,186 @@
+"""Filters: the same pairs are left out in memory and in a stream, by any number of processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transduce import recipe
+from transduce.data.batches import streaming_dataset
+from transduce.data.batches.streaming_dataset import StreamingDataset
+from transduce.data.cache.tokenised import Encoded, encode_corpus
+from transduce.data.filters import repetitions
+from transduce.data.filters.repetitions import Repetitions
+from transduce.data.filters.rules import PairRules, Reason, hashes_of, judge, rules_of
+from transduce.data.text.pairs import PairColumns
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.errors import DataError
+
+BYTES = Tokens.train(recipe.Tokens(level="byte"), [])
+PAIRS = [
+    ("a small house stands here", "ein kleines Haus steht hier", Reason.KEPT),
+    ("x", "ein kleines Haus", Reason.SHORT),
+    ("the same text", "the same text", Reason.COPY),
+    ("a house", "ein sehr langer Satz ueber etwas ganz anderes als das", Reason.RATIO),
+    (
+        "le gouvernement a décidé que la réunion aurait lieu demain matin",
+        "Die Regierung hat beschlossen, dass die Sitzung morgen stattfindet",
+        Reason.LANGUAGE,
+    ),
+    ("a small house stands here", "ein kleines Haus steht hier", Reason.DUPLICATE),
+    ("a small house stands here", "ein kleines Haus steht dort", Reason.KEPT),
+    ("x", "ein kleines Haus", Reason.SHORT),
+    ("three dogs are running in the garden", "drei Hunde laufen im Garten", Reason.KEPT),
+    ("12 34 56", "12-34-56", Reason.KEPT),
+]
+FILTERS = {
+    "min_length": 2,
+    "length_ratio": 3,
+    "copies": True,
+    "language": 0.95,
+    "duplicates": True,
+}
+
+
+def data_of(folder: Path, filters: dict[str, Any] | None = None, **keys: Any) -> recipe.Data:
+    values = {
+        "folder": str(folder),
+        "train": {"source": "a.en", "target": "a.de"},
+        "valid": {"source": "a.en", "target": "a.de"},
+        "languages": {"source": "en", "target": "de-DE"},
+        "filters": FILTERS if filters is None else filters,
+        **keys,
+    }
+    return recipe.Data.model_validate(values)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "a.en").write_text("".join(f"{source}\n" for source, _, _ in PAIRS))
+    (tmp_path / "a.de").write_text("".join(f"{target}\n" for _, target, _ in PAIRS))
+    return tmp_path
+
+
+def columns(pairs: list[tuple[str, str]]) -> PairColumns:
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    return PairColumns(sources, targets, ["a"] * len(pairs), list(range(1, len(pairs) + 1)))
+
+
+def rules(**filters: Any) -> PairRules:
+    languages = recipe.Languages(source="en", target="de")
+    return PairRules(recipe.Filters(**filters), languages, tagged=False)
+
+
+def lines(pools: list[Encoded]) -> list[int]:
+    return sorted(line for pool in pools for line in pool.lines.tolist())
+
+
+KEPT = [line for line, (_, _, reason) in enumerate(PAIRS, start=1) if reason == Reason.KEPT]
+
+
+def test_each_pair_has_its_first_reason() -> None:
+    pairs = columns([(source, target) for source, target, _ in PAIRS])
+    reasons, dropped = judge([pairs.kept(range(4)), pairs.kept(range(4, 10))], rules(**FILTERS))
+    assert [Reason(reason) for reason in reasons] == [reason for _, _, reason in PAIRS]
+    assert dropped.counts == {1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
+    said = dropped.sentences(rules(**FILTERS))
+    assert said[0] == "2 pairs with a side of fewer than 2 characters left out (a:2, a:8)"
+    assert said[3] == "1 pair not in en and de left out (a:5)"
+    assert said[-1] == "data.filters left out 6 of 10 pairs (60.0%)"
+
+
+def test_without_a_rule_nothing_is_left_out() -> None:
+    pairs = columns([(source, target) for source, target, _ in PAIRS])
+    reasons, dropped = judge([pairs], rules())
+    assert not reasons.any()
+    assert dropped.sentences(rules()) == []
+
+
+def test_tags_before_a_source_are_no_text() -> None:
+    tagged = PairRules(recipe.Filters(copies=True, min_length=3), None, tagged=True)
+    reasons = tagged.reasons(columns([("<fre> <b> abc", "abc"), ("<fre> ab", "abc")]))
+    assert reasons.tolist() == [Reason.COPY, Reason.SHORT]
+
+
+def test_memory_and_stream_leave_out_the_same_pairs(folder: Path) -> None:
+    data = data_of(folder)
+    encoded, report = encode_corpus(data.train, data, BYTES, BYTES, None, rules=rules_of(data))
+    assert encoded.lines.tolist() == KEPT
+    assert encoded.numbers.tolist() == [line - 1 for line in KEPT]
+    stream = StreamingDataset(data.train, data_of(folder, shuffle_buffer=4), BYTES, BYTES)
+    said: list[str] = []
+    stream.open(said.append)
+    for epoch in range(2):
+        assert lines([pool for pool, _ in stream.pools(0, epoch)]) == KEPT
+    assert said[1:] == report.sentences()
+
+
+def test_the_cache_of_another_filter_is_not_used(folder: Path) -> None:
+    cache = folder / "cache"
+    found = []
+    for filters in (FILTERS, {"duplicates": True}, {}):
+        data = data_of(folder, filters)
+        how = (BYTES, BYTES, cache)
+        encoded, _ = encode_corpus(data.train, data, *how, rules=rules_of(data))
+        stream = StreamingDataset(data.train, data, BYTES, BYTES)
+        assert lines([pool for pool, _ in stream.pools(0)]) == encoded.lines.tolist()
+        found.append(len(encoded))
+    assert found == [len(KEPT), len(PAIRS) - 2, len(PAIRS)]
+
+
+def test_what_is_left_out_is_decided_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, said = data_of(folder), list[str]()
+    StreamingDataset(data.train, data, BYTES, BYTES).open(said.append)
+    monkeypatch.setattr(streaming_dataset, "make_filtered", None)
+    again = list[str]()
+    StreamingDataset(data.train, data, BYTES, BYTES).open(again.append)
+    assert again == said[1:]
+    monkeypatch.undo()
+    path = next((folder / "cache" / "transduce").glob("*.filters.npy"), None) or next(
+        folder.rglob("*.filters.npy")
+    )
+    path.write_bytes(path.read_bytes()[:20])  # damaged: it is made again
+    made = list[str]()
+    stream = StreamingDataset(data.train, data, BYTES, BYTES)
+    stream.open(made.append)
+    assert made == said
+    assert lines([pool for pool, _ in stream.pools(0)]) == KEPT
+
+
+def test_a_language_without_a_profile_is_refused() -> None:
+    unknown = PairRules(
+        recipe.Filters(language=0.9), recipe.Languages(source="en", target="xx"), tagged=False
+    )
+    with pytest.raises(DataError, match=r"cannot tell xx \(data.languages.target\)"):
+        unknown.check()
+
+
+def test_repetitions_in_files_are_those_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes = np.random.default_rng(1).integers(0, 2**64, 3000, np.uint64)
+    hashes = np.concatenate([hashes, hashes[:500], hashes[:200]])
+    seen, expected = set[int](), []
+    for place, one in enumerate(hashes.tolist()):
+        if one in seen:
+            expected.append(place)
+        seen.add(one)
+    for held in (10**6, 700):
+        monkeypatch.setattr(repetitions, "HELD", held)
+        with Repetitions() as found:
+            for part in np.array_split(hashes, 9):
+                found.add(part)
+            places = np.concatenate(list(found.find()))
+        assert sorted(places.tolist()) == expected
+
+
+def test_as_many_pairs_are_dropped_falsely_as_is_said() -> None:
+    """n² / 2^(bits + 1) of n different pairs; here of the first 20 bits, as 64 would show none."""
+    pairs = columns([(f"source {number}", f"target {number}") for number in range(20_000)])
+    with Repetitions() as found:
+        found.add(hashes_of(pairs) >> np.uint64(44))
+        falsely = sum(map(len, found.find()))
+    expected = 20_000**2 / 2**21
+    assert abs(falsely - expected) < 4 * expected**0.5
