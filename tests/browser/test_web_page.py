@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tiny_models import SOURCES, tiny
+from tiny_sounds import audio_model, noise
+from transduce.data.tokens.tokenizer import END
 from transduce.interop.quantize import export as quantized
 from transduce.tasks.transduce import load
 from transduce.web.export import model_bytes, page
@@ -88,9 +92,63 @@ def test_a_run_can_be_stopped(browser: Browser, tmp_path: Path) -> None:
     place = tmp_path / "model.html"
     place.write_text(page(model, "endless", model_bytes(model)), "utf-8")
     browser.open(place)
-    browser.wait("return !document.querySelector('.ask .controls button').disabled")
+    browser.wait("return document.documentElement.dataset.loaded")
     ask(browser, "a cup of tea made uncle iroh " * 8)
     browser.wait("return !document.querySelectorAll('.ask .controls button')[1].disabled")
     browser.run("document.querySelectorAll('.ask .controls button')[1].click()")
     browser.wait_for(lambda: "Stopped" in browser.text("[role=status]"), "stopped")
     assert browser.errors() == []
+
+
+def test_what_the_vocabulary_has_not_and_sampling(browser: Browser, tmp_path: Path) -> None:
+    copied = {"name": "copy", "split": "train"}
+    tokens = {"both": {"level": "character"}}
+    data = {"train": copied, "valid": copied, "tokens": tokens, "max_length": 18}
+    model = tiny({"positions": "learned", "max_positions": 20}, banned=True, data=data)
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "letters", model_bytes(model)), "utf-8")
+    browser.open(place)
+    browser.wait("return document.documentElement.dataset.ready")
+    ask(browser, "été tea")
+    warning = "return document.querySelector('.warning').textContent"
+    browser.wait(f"{warning} === 'Not in the vocabulary: é.'")
+    ask(browser, "tea cup " * 5)
+    browser.wait(f"{warning} === 'The input has 40 tokens; the first 19 were read.'")
+    ask(browser, "tea")
+    browser.wait("return document.querySelector('.warning').hidden")
+    browser.choose("select[name=beam]", "sample")
+    browser.wait_for(lambda: "sampled" in browser.text("[role=status]"), "sampled")
+    seen = set()
+    for _ in range(20):
+        browser.run("document.getElementById('output').textContent = ''")
+        browser.run("document.querySelector('.ask .controls button').click()")
+        seen.add(browser.wait("return document.getElementById('output').textContent", 20))
+    assert len(seen) > 1
+    assert browser.errors() == []
+
+
+def test_a_recording_is_heard_from_a_file_and_the_microphone(tmp_path: Path) -> None:
+    model = audio_model("audio.sample_rate=8000")
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.network.parameters():
+            parameter.normal_(std=0.4)
+        model.network.head.bias[END] -= 5.0
+    place, sound = tmp_path / "model.html", tmp_path / "noise.wav"
+    place.write_text(page(model, "speech", model_bytes(model)), "utf-8")
+    with wave.open(str(sound), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", "NONE"))
+        file.writeframes(noise(1.5, rate=8000).tobytes())
+    fake = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+    with Browser(*fake) as browser:
+        browser.open(place)
+        browser.wait("return document.documentElement.dataset.ready")
+        browser.type("#source", str(sound))
+        [output] = model.run([sound])
+        assert output.text
+        wait_for(browser, output.text)
+        browser.click("[aria-pressed]")
+        browser.wait("return document.getElementById('output').textContent.endsWith(' …')", 20)
+        browser.click("[aria-pressed]")
+        browser.wait("return !document.getElementById('output').textContent.endsWith(' …')", 20)
+        assert [one for one in browser.errors() if "ScriptProcessorNode" not in one] == []

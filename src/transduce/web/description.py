@@ -26,6 +26,7 @@ from transduce.models.encoders import (
 )
 from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
 from transduce.models.language_model import LanguageModelNetwork
+from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend, SpeechLabelNetwork
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention import attention as scores
@@ -37,6 +38,8 @@ from transduce.nn.gated_convolution import ConvolutionalDecoderBlock, Convolutio
 from transduce.nn.positions import Learned, Sinusoids
 from transduce.nn.recurrent import cells
 from transduce.nn.recurrent.stack import Recurrent
+from transduce.nn.speech.mel import LogMel
+from transduce.nn.speech.subsampling import Subsampling
 from transduce.runtime.int8_file import quantize_weights
 from transduce.runtime.recurrent import KINDS as CELL_NAMES
 from transduce.runtime.recurrent import SCORES
@@ -59,14 +62,23 @@ class Description:
 
     def network(self, network: nn.Module) -> Described:
         """Raises ModelError for what a browser cannot run yet."""
-        if type(network) is LabelNetwork:
+        if type(network) in (LabelNetwork, SpeechLabelNetwork):
+            assert isinstance(network, LabelNetwork)
             return self.label_network(network)
         if type(network) is LanguageModelNetwork:
             return {"kind": "language-model", **self.writer(network.decoder, network.head)}
+        if type(network) is SpeechEncoderDecoder:
+            return {
+                "kind": "speech",
+                "source": self.speech_front(network.front),
+                "encoder": self.encoder(network.encoder, _speech_width(network.front)),
+                **self.writer(network.decoder, network.head),
+                "ctc": None if network.ctc is None else self.linear(network.ctc),
+            }
         if type(network) not in (EncoderDecoder, CopyingEncoderDecoder):
             raise ModelError(
                 f"a {type(network).__name__} does not run in a browser yet: encoder-decoders, "
-                f"language models, classifiers and taggers of text do"
+                f"language models, classifiers and taggers do"
             )
         assert isinstance(network, EncoderDecoder)
         return {
@@ -106,22 +118,26 @@ class Description:
         }
 
     def label_network(self, network: LabelNetwork) -> Described:
-        front = network.front
-        if front.letters is not None or front.ngrams is not None:
-            raise ModelError("features of letters and n-grams do not run in a browser yet")
+        if isinstance(network, SpeechLabelNetwork):
+            source, width = self.speech_front(network.front), _speech_width(network.front)
+        else:
+            front = network.front
+            if front.letters is not None or front.ngrams is not None:
+                raise ModelError("features of letters and n-grams do not run in a browser yet")
+            source, width = self.embedding(front), _width(front)
         pools = {MeanPool: "mean", AttentionPool: "attention", LastPool: "last"}
         return {
             "kind": "labels",
-            "source": self.embedding(front),
-            "encoder": self.encoder(network.encoder, _width(front)),
+            "source": source,
+            "encoder": self.encoder(network.encoder, width),
             "pool": None if network.pool is None else pools[type(network.pool)],
             "head": self.head(network.head),
         }
 
     # ------------------------------------------------------------------------------- tensors
 
-    def tensor(self, tensor: Tensor | None) -> str | None:
-        """The name of a tensor in the file."""
+    def tensor(self, tensor: Tensor | None, *, exact: bool = False) -> str | None:
+        """The name of a tensor in the file. exact: in float32, also where the model is in int8."""
         if tensor is None:
             return None
         name = self._names.get(id(tensor))
@@ -129,7 +145,7 @@ class Description:
             name = self._names[id(tensor)] = str(len(self._names))
             self._kept.append(tensor)  # or another could have its id
             kept = {name: tensor.detach().float().contiguous()}
-            self.tensors |= quantize_weights(kept) if self.int8 else kept
+            self.tensors |= quantize_weights(kept) if self.int8 and not exact else kept
         return name
 
     def product(
@@ -139,11 +155,12 @@ class Description:
         rows: tuple[int, int] | None = None,
         *,
         packed: bool = False,
+        exact: bool = False,
     ) -> Described:
         """x Wᵀ + b. rows: those of the weight and the bias that count. packed: computed in int8 if
-        the model is; otherwise in float32."""
+        the model is; otherwise in float32. exact: stored in float32 as well."""
         return {
-            "weight": self.tensor(weight_FD),
+            "weight": self.tensor(weight_FD, exact=exact),
             "bias": self.tensor(bias_F),
             "rows": rows or (0, len(weight_FD)),
             "int8": packed and self.int8,
@@ -162,21 +179,64 @@ class Description:
             }
         return None
 
+    # ---------------------------------------------------------------------------------- speech
+
+    def speech_front(self, front: SpeechFrontend) -> Described:
+        mel, subsampling = front.mel, front.subsampling
+        if not isinstance(mel, LogMel) or not isinstance(subsampling, Subsampling):
+            raise ModelError("Whisper's features do not run in a browser yet")
+        positions = front.positions
+        first, second = subsampling.first, subsampling.second
+        channels = second.out_channels
+        # Columns in the order of windows [frame][band][channel], and of states [band][channel].
+        first_CE = first.weight.permute(0, 2, 3, 1).flatten(1)
+        second_CE = second.weight.permute(0, 2, 3, 1).flatten(1)
+        width = subsampling.projection.out_features
+        projection_DCG = subsampling.projection.weight.view(width, channels, -1)
+        projection_DE = projection_DCG.transpose(1, 2).flatten(1)
+        norm = front.norm
+        return {
+            "kind": "speech",
+            "mel": {
+                "rate": mel.rate,
+                "frame": mel.frame,
+                "hop": mel.hop,
+                "padded": mel.padded,
+                "bands": mel.bands,
+                "low": mel.low,
+                "high": mel.high,
+            },
+            "norm": norm
+            and {
+                "mean": self.tensor(norm.mean_M),
+                "deviation": self.tensor(norm.deviation_M),
+            },
+            "first": self.product(first_CE, first.bias, exact=True),
+            "second": self.product(second_CE, second.bias, exact=True),
+            "projection": self.product(projection_DE, subsampling.projection.bias),
+            "factor": subsampling.factor,
+            "scale": front.scale,
+            "tags": None if front.tags is None else self.tensor(front.tags.weight),
+            "tag_count": 0 if front.tags is None else front.tags.in_features,
+            "positions": None if positions is None else self.positions(positions.positions),
+            "concatenated": positions is not None and positions.combine == "concatenate",
+        }
+
     # ---------------------------------------------------------------- embeddings and positions
 
     def embedding(self, embedding: TokenEmbedding) -> Described:
+        positions, tags = embedding.positions, None
         if isinstance(embedding, TaggedEmbedding):
-            raise ModelError(
-                "tags with the position 0 (model.encoder.tag_positions) do not run in a browser yet"
-            )
-        positions = embedding.positions
+            tags = embedding.is_tag_V.nonzero().flatten().tolist()
         return {
+            "kind": "tokens",
             "table": self.tensor(embedding.table.weight),
             "tokens": embedding.table.num_embeddings,
             "width": embedding.table.embedding_dim,
             "scale": embedding.scale,
             "positions": None if positions is None else self.positions(positions.positions),
             "concatenated": positions is not None and positions.combine == "concatenate",
+            "tags": tags,
             "norm": self.norm(embedding.norm),
         }
 
@@ -471,6 +531,12 @@ def _width(embedding: TokenEmbedding) -> int:
     """That of the vectors that an encoder reads."""
     content = embedding.table.embedding_dim
     return content if embedding.positions is None else embedding.positions.output_width(content)
+
+
+def _speech_width(front: SpeechFrontend) -> int:
+    assert isinstance(front.subsampling, Subsampling)
+    content = front.subsampling.projection.out_features
+    return content if front.positions is None else front.positions.output_width(content)
 
 
 def _check_attention(attention: Any) -> None:

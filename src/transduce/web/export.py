@@ -22,7 +22,7 @@ from transduce.inspection.look.show import STYLES, VIEWS
 from transduce.inspection.page import Markup, assembled, joined, stylesheet
 from transduce.recipe.model import max_length_of, max_source_length
 from transduce.storage import replaced_folder, write_text
-from transduce.tasks import Classifier, LanguageModel, Tagger
+from transduce.tasks import AudioClassifier, Classifier, LanguageModel, SpeechModel, Tagger
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.transduce import Model, Transducer, load
 from transduce.web.description import Description
@@ -36,10 +36,10 @@ MODEL, PAGE_NAME = "model.bin", "model.html"
 #: The modules of the runtime, each after those that it uses.
 MODULES = (
     *("structures", "wasm", "weights", "arrays", "embedding", "transformer", "recurrent"),
-    *("conformer", "convolutional", "encoders", "head", "tokens", "labels", "networks", "search"),
-    *("model", "look"),
+    *("conformer", "convolutional", "encoders", "tokens", "head", "speech", "fronts", "labels"),
+    *("networks", "search", "model", "look"),
 )
-DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra")
+DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra", "ctc_weight")
 UNSUPPORTED = ("coverage_penalty", "no_repeat_ngram")
 EXAMPLES, LONG = 6, 60  # texts to try, and the letters of one that is shown only if none is shorter
 LARGEST = 500_000_000  # bytes of a model: a page has 4 GB at most, and a telephone far less
@@ -84,10 +84,18 @@ def model_bytes(model: Model, *, int8: bool = False) -> bytes:
     return found
 
 
-def _limits(model: Model) -> dict[str, int]:
+def _limits(model: Model) -> dict[str, Any]:
     """The most tokens of a source, without END, and of a target; of a language model its context
-    window, and whether its texts have no END."""
+    window, and whether its texts have no END; of recordings the longest in seconds."""
     recipe = model.recipe
+    if isinstance(model, SpeechModel):
+        return {
+            "seconds": model.recordings.longest,
+            "target": max_length_of(recipe.model.decoder),
+            "ctc": model.has_same_ctc,
+        }
+    if isinstance(model, AudioClassifier):
+        return {"seconds": model.recordings.longest, "target": 1}
     if isinstance(model, Transducer):
         source = min(max_source_tokens(recipe), max_source_length(recipe.model) - 1)
         return {"source": source, "target": max_length_of(recipe.model.decoder)}
@@ -128,6 +136,7 @@ def page(model: Model, name: str, model_file: bytes) -> str:
         "asks": "Prompt" if isinstance(model, LanguageModel) else "Input",
         "beam": model.recipe.decode.beam,
         "searches": isinstance(model, GenerativeModel),
+        "audio": audio_input(model),
         "examples": examples(model),
         "card": card(model, name, len(model_file)),
     }
@@ -138,7 +147,8 @@ def page(model: Model, name: str, model_file: bytes) -> str:
         "worker": worker_script(),
     }
     style = f"{stylesheet(STYLES)}\n{(PAGE / 'web.css').read_text('utf-8')}"
-    script = f"{joined(VIEWS)}\n{(PAGE / 'main.js').read_text('utf-8')}"
+    own = [(PAGE / name).read_text("utf-8") for name in ("input.js", "main.js")]
+    script = "\n".join([joined(VIEWS), *own])
     return assembled(
         title,
         Markup('<div id="look"></div>'),
@@ -148,6 +158,17 @@ def page(model: Model, name: str, model_file: bytes) -> str:
         blocks=blocks,
         policy={"script-src": "'wasm-unsafe-eval'", "worker-src": "blob:"},
     )
+
+
+def audio_input(model: Model) -> dict[str, Any] | None:
+    """What the page has to know about recordings; None where sources are texts."""
+    if not isinstance(model, SpeechModel | AudioClassifier):
+        return None
+    return {
+        "rate": model.recordings.settings.sample_rate,
+        "seconds": model.recordings.longest,
+        "partial": isinstance(model, SpeechModel) and model.has_same_ctc,
+    }
 
 
 def worker_script() -> str:
@@ -162,6 +183,8 @@ def worker_script() -> str:
 def examples(model: Model) -> list[str]:
     """Some short sources of the validation set, where it is there."""
     data = model.recipe.data
+    if model.recipe.audio is not None:
+        return []
     try:
         found = [pair.source for pair in islice(read_pairs(data.valid, data.folder), 200)]
     except (DataError, OSError):

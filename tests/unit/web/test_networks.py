@@ -15,7 +15,9 @@ from language import LSTM, language_model
 from node import MISSING, NODE, RUNTIME, run_module
 from tiny_label_networks import FILMS, SENTENCES, classifier, tagger
 from tiny_models import SOURCES, tiny
+from transduce.data.tokens.tokenizer import END
 from transduce.errors import ModelError
+from transduce.inspection.look.collect import collect
 from transduce.interop.quantize import export as quantized
 from transduce.tasks.transduce import Transducer, load
 from transduce.web.export import model_bytes
@@ -278,6 +280,36 @@ answer([ids, model.explain(given, ids, 4).steps.map(({ alternatives, entropy }) 
         expected = np.log(nearly.probabilities[step])
         np.testing.assert_allclose(values, expected, atol=1e-4)
         assert entropy == pytest.approx(float(nearly.entropy[step]), abs=1e-4)
+
+
+@with_node
+def test_the_beam_tree_is_that_of_transduce_look(tmp_path: Path) -> None:
+    model = tiny(banned=True)
+    model.network.head.bias.data[END] += 3.0  # so that outputs end before they must
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    script = """
+import { load } from "RUNTIME/index.js";
+import { lookAt } from "RUNTIME/look.js";
+const model = await load("model.bin");
+answer(given.map((source) => lookAt(model, source, { beam: 3 }).look.beam.nodes));
+"""
+    sources = [source for source in SOURCES if source]
+    fates = set()
+    for source, found in zip(sources, run_module(tmp_path, script, sources), strict=True):
+        tree = collect(model, source, beam=3)["beam"]["nodes"]
+        assert fates_of(found) == fates_of(tree), source
+        fates |= {fate for fate, *_ in fates_of(tree).values()}
+    assert fates >= {"kept", "ended", "pruned", "open"}
+
+
+def fates_of(nodes: list[Any]) -> dict[tuple[str, ...], tuple[str, Any, Any]]:
+    """Of each hypothesis its fate, its rank among the candidates, and its place in the n-best."""
+    paths: list[tuple[str, ...]] = []
+    found = {}
+    for parent, token, _, fate, rank, _, place, _ in nodes:
+        paths.append(() if parent is None else (*paths[parent], token))
+        found[paths[-1]] = (fate, rank, place)
+    return found
 
 
 @with_node

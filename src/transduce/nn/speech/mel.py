@@ -59,6 +59,8 @@ class LogMel(nn.Module):
         self.frame = int(rate * 0.001 * frame_ms)
         self.hop = int(rate * 0.001 * hop_ms)
         self.bands = bands
+        self.low = low
+        self.high = high if high > 0 else rate / 2 + high
         self.snip_edges = snip_edges
         self.padded = 1 << (self.frame - 1).bit_length()
         device = torch.empty(0).device

@@ -1,13 +1,16 @@
-// The page: a text in, the output and what the model attends to out.
+// The page: a text or a recording in, the output and what the model attends to out.
 
 const PANELS = [labelsView, glanceView, headView, playbackView, nbestView, beamView];
 const PAUSE = 250; // milliseconds after the last key before the model runs
 const FAST = 1; // seconds; a slower model runs on a click only
+const AT_ONCE = 1 << 22; // letters of base64 that are decoded at once: a multiple of four
 
 /** The model in its worker; stopping ends the worker and starts another. */
 class Engine {
-  constructor(bytes, wasm, script) {
+  /** tell: is told how much of the model has been loaded, from 0 to 1. */
+  constructor(bytes, wasm, script, tell) {
     this.files = { bytes, wasm };
+    this.tell = tell;
     this.script = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
     this.number = 0;
     this.waiting = new Map();
@@ -17,6 +20,7 @@ class Engine {
   start() {
     this.worker = new Worker(this.script);
     this.worker.onmessage = ({ data }) => {
+      if (data.progress !== undefined) return this.tell(data.progress);
       const { done, failed } = this.waiting.get(data.number);
       this.waiting.delete(data.number);
       if (data.error === undefined) done(data.result);
@@ -47,34 +51,56 @@ class Engine {
 
 class Stopped extends Error {}
 
+/** Numbers that sampling is asked with: [name, label, value, attributes]. */
+const SAMPLING = [
+  ["temperature", "Temperature", 1, { min: 0.05, max: 5, step: 0.05 }],
+  ["topK", "Top k (0: all)", 0, { min: 0, step: 1 }],
+  ["topP", "Top p", 1, { min: 0.01, max: 1, step: 0.01 }],
+];
+
 class WebPage {
   constructor(about) {
     this.about = about;
     this.root = document.getElementById("look");
-    this.source = make("textarea", { id: "source", rows: 2, spellcheck: "false", autocomplete: "off", oninput: () => this.typed() });
-    this.source.value = about.examples[0] ?? "";
+    this.asked = about.audio ? new RecordingInput(about.audio, this) : new TextInput(about, this);
     const beams = [...new Set([1, 2, 4, 8, about.beam])].sort((a, b) => a - b);
-    this.beam = choice("Beam", "beam", beams.map((one) => [one, one === 1 ? "1 (greedy)" : String(one)]), about.beam, () => this.run());
+    const ways = beams.map((one) => [one, one === 1 ? "greedy" : `beam of ${one}`]);
+    if (about.searches) ways.push(["sample", "sampling"]);
+    this.way = choice("Search", "beam", ways, about.beam, () => { this.sampling.hidden = this.options().beam !== undefined; this.run(); });
+    this.sampling = make("span", { class: "sampling" }, ...SAMPLING.map(([name, label, value, limits]) =>
+      make("label", {}, `${label} `, make("input", { type: "number", name, value, ...limits, onchange: () => this.run() }))));
+    this.sampling.hidden = true;
     this.go = make("button", { type: "button", onclick: () => this.run() }, "Run");
-    this.halt = make("button", { type: "button", disabled: true, onclick: () => this.engine.stop() }, "Stop");
+    this.halt = make("button", { type: "button", disabled: true, onclick: () => this.stop() }, "Stop");
     this.text = make("output", { id: "output", class: "text", for: "source", "aria-live": "polite" });
     this.how = make("p", { class: "note", role: "status" }, "Loading the model …");
+    this.loading = make("progress", { max: 1, value: 0, "aria-label": "Loading the model" });
+    this.warning = make("p", { class: "warning", role: "alert", hidden: true });
     this.bar = make("div");
     this.views = make("main");
-    const examples = about.examples.slice(0, 6).map((one) => make("button", { type: "button", class: "token", onclick: () => { this.source.value = one; this.run(); } }, one));
     this.root.append(
       make("header", {},
         make("div", { class: "top" }, make("h1", {}, about.title), button("◐", "Switch between light and dark", theme.toggle)),
         make("details", { class: "card" }, make("summary", {}, "About this model"), this.card())),
       make("div", { class: "ask" },
-        make("label", { for: "source" }, about.asks), this.source,
-        make("div", { class: "controls" }, about.searches ? this.beam : null, this.go, this.halt),
-        examples.length ? make("div", { class: "tokens", "aria-label": "Examples" }, ...examples) : null,
-        make("p", { class: "said" }, this.text), this.how),
+        ...this.asked.elements(),
+        make("div", { class: "controls" }, about.searches ? this.way : null, about.searches ? this.sampling : null, this.go, this.halt),
+        ...this.asked.examples(),
+        make("p", { class: "said" }, this.text), this.warning, this.how, this.loading),
       this.bar, this.views,
       make("footer", {}, "The model runs in this page. Nothing is sent anywhere."));
     document.addEventListener("keydown", (event) => this.pressed(event));
     this.seconds = 0;
+    this.turn = 0;
+    this.ready = new Promise((done) => { this.loaded = done; });
+  }
+
+  /** How to search, or to sample. */
+  options() {
+    const way = this.way.querySelector("select").value;
+    if (way !== "sample") return { beam: Number(way) };
+    const numbers = SAMPLING.map(([name]) => [name, Number(this.sampling.querySelector(`[name=${name}]`).value)]);
+    return { sample: true, ...Object.fromEntries(numbers) };
   }
 
   card() {
@@ -83,40 +109,65 @@ class WebPage {
 
   async open() {
     const began = performance.now();
-    this.engine = new Engine(bytesOf("model"), [bytesOf("relaxed"), bytesOf("wasm")], document.getElementById("worker").textContent);
+    const [bytes, ...wasm] = [await bytesOf("model", (share) => this.told(share / 2)), await bytesOf("relaxed"), await bytesOf("wasm")];
+    this.engine = new Engine(bytes, wasm, document.getElementById("worker").textContent, (share) => this.told((1 + share) / 2));
     await this.engine.loaded;
+    this.loaded();
+    document.documentElement.dataset.loaded = "yes";
+    this.loading.remove();
     this.how.textContent = `Ready after ${seconds((performance.now() - began) / 1000)}.`;
     await this.run();
     document.documentElement.dataset.ready = "yes";
   }
 
-  typed() {
+  told(share) {
+    if (!this.loading.isConnected) return; // a run was stopped, and the model is loaded again
+    this.loading.value = share;
+    this.how.textContent = `Loading the model: ${Math.round(100 * share)} %`;
+  }
+
+  changed() {
     clearTimeout(this.timer);
     if (this.seconds < FAST) this.timer = setTimeout(() => this.run(), PAUSE);
   }
 
-  /** Run what is in the box; of several at once only the last is shown. */
+  /** Run what was given; of several at once only the last is shown. */
   async run() {
     clearTimeout(this.timer);
-    const turn = (this.turn = (this.turn ?? 0) + 1);
-    const beam = Number(this.beam.querySelector("select").value);
+    const source = this.asked.source();
+    if (source === null) return;
+    const turn = ++this.turn;
     this.halt.disabled = false;
     try {
-      await this.engine.loaded;
+      await this.ready;
+      await this.engine.loaded; // again, after a stop
       if (turn !== this.turn) return;
-      const found = await this.engine.ask("look", { text: this.source.value, options: { beam } });
+      const found = await this.engine.ask("look", { source, options: this.options() });
       if (turn !== this.turn) return;
       this.seconds = found.seconds;
       this.text.textContent = found.look.text;
       const rate = Math.round(found.tokens / Math.max(found.seconds, 1e-4)).toLocaleString("en");
       const how = found.look.how ? `${found.look.how}; score ${fixed(found.look.score)}; ` : "";
       this.how.textContent = `${how}${seconds(found.seconds)}, ${rate} tokens a second.`;
+      this.warn(found.look.warning);
       this.show(arranged(found.look));
     } catch (error) {
-      this.how.textContent = error instanceof Stopped ? "Stopped." : `This did not work: ${error.message}`;
+      if (!(error instanceof Stopped)) this.how.textContent = `This did not work: ${error.message}`;
     } finally {
       if (turn === this.turn) this.halt.disabled = true;
     }
+  }
+
+  stop() {
+    this.turn += 1;
+    this.engine?.stop();
+    this.halt.disabled = true;
+    this.how.textContent = "Stopped.";
+  }
+
+  warn(sentence) {
+    this.warning.textContent = sentence;
+    this.warning.hidden = !sentence;
   }
 
   show(look) {
@@ -140,19 +191,29 @@ class WebPage {
 
 const seconds = (value) => (value < 1 ? `${Math.max(1, Math.round(1000 * value))} ms` : `${value.toFixed(1)} s`);
 
-/** The bytes in an element of the page. */
-function bytesOf(id) {
-  const letters = atob(document.getElementById(id).textContent);
-  const bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+/** The bytes in an element of the page; some at a time, so that the page can say how far it is. */
+async function bytesOf(id, tell = null) {
+  const text = document.getElementById(id).textContent;
+  const bytes = new Uint8Array(atob(text.slice(-4)).length + (3 * (text.length - 4)) / 4);
+  let at = 0;
+  for (let start = 0; start < text.length; start += AT_ONCE) {
+    const letters = atob(text.slice(start, start + AT_ONCE));
+    for (let i = 0; i < letters.length; i++) bytes[at++] = letters.charCodeAt(i);
+    if (!tell) continue;
+    tell(at / bytes.length);
+    await new Promise((done) => setTimeout(done));
+  }
   return bytes.buffer;
 }
 
-if (typeof WebAssembly === "undefined") {
-  document.getElementById("look").textContent = "This browser cannot run the model: it has no WebAssembly.";
+const OLD = "This browser cannot run the model: it needs WebAssembly with SIMD (Chrome 91, Firefox 89, Safari 16.4 or later).";
+
+if (typeof WebAssembly === "undefined" || typeof Worker === "undefined") {
+  document.getElementById("look").textContent = OLD;
 } else {
   const page = new WebPage(JSON.parse(document.getElementById("data").textContent));
   page.open().catch((error) => {
+    page.loading.remove();
     page.how.textContent = `The model could not be opened: ${error.message}`;
   });
 }

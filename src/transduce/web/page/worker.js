@@ -3,18 +3,21 @@
 let model = null;
 
 const TASKS = {
-  async load({ bytes, wasm }) {
-    model = await Model.create(bytes, wasm);
+  async load({ bytes, wasm }, tell) {
+    model = await Model.create(bytes, wasm, tell);
     return { ready: true };
   },
-  look({ text, options }) {
-    return lookAt(model, text, options);
+  look({ source, options }) {
+    return lookAt(model, source, options);
+  },
+  partial({ source }) {
+    return model.partial(source);
   },
 };
 
 onmessage = async ({ data: { number, task, ...given } }) => {
   try {
-    postMessage({ number, result: await TASKS[task](given) });
+    postMessage({ number, result: await TASKS[task](given, (progress) => postMessage({ number, progress })) });
   } catch (error) {
     postMessage({ number, error: error.message });
   }

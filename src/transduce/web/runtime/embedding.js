@@ -41,7 +41,15 @@ export class Embedding {
     this.concatenated = ref.concatenated;
     this.width = ref.width + (ref.concatenated ? this.positions.width : 0);
     this.known = new Float32Array(0);
+    this.tags = ref.tags && new Set(ref.tags); // their position is 0, and those after count from 1
     this.norm = file.norm(runtime, ref.norm);
+  }
+
+  /** The vectors of a source: their address and how many there are. */
+  read(tokens) {
+    const address = this.runtime.allocate(4 * tokens.length * this.width);
+    this.write(address, tokens, 0);
+    return { address, length: tokens.length };
   }
 
   /** Write the vectors of tokens to an address; the first, or with `together` all, at position
@@ -49,7 +57,8 @@ export class Embedding {
   write(address, tokens, start, together = false) {
     const { width, content, scale, table, positions } = this;
     const x = this.runtime.floats(address, tokens.length * width);
-    const end = start + (together ? 1 : tokens.length);
+    const end = start + (together ? 1 : tokens.length + (this.tags ? 1 : 0));
+    let tags = 0;
     if (positions && end * positions.width > this.known.length) {
       this.known = positions.rows(Math.min(2 * end, positions.limit));
     }
@@ -58,7 +67,12 @@ export class Embedding {
         x[row * width + i] = Math.fround(table[token * content + i] * scale);
       }
       if (!positions) return;
-      const at = (start + (together ? 0 : row)) * positions.width;
+      let place = start + (together ? 0 : row);
+      if (this.tags) {
+        if (this.tags.has(token)) tags += 1;
+        place = Math.max(0, place - tags + 1);
+      }
+      const at = place * positions.width;
       const first = row * width + (this.concatenated ? content : 0);
       for (let i = 0; i < positions.width; i++) {
         x[first + i] = (this.concatenated ? 0 : x[first + i]) + this.known[at + i];

@@ -22,9 +22,3 @@ export const ENCODERS = {
   convolutional: ConvolutionalEncoder,
   pooled: PooledEncoder,
 };
-
-export function encoded(runtime, embedding, encoder, tokens, weights) {
-  const address = runtime.allocate(4 * tokens.length * embedding.width);
-  embedding.write(address, tokens, 0);
-  return encoder.encode(address, tokens.length, weights);
-}

@@ -9,6 +9,15 @@ export interface Options {
   /** Minimum and maximum number of output tokens, END included. */
   minLength?: number;
   maxLength?: number;
+  /** Draw tokens at random: `nbest` samples, of the `topK` most probable (0: all) within the
+   * probability `topP`. */
+  sample?: boolean;
+  temperature?: number;
+  topK?: number;
+  topP?: number;
+  /** Of recordings: tags by name, such as a language; the weight of CTC, from 0 to 1. */
+  tags?: string[];
+  ctcWeight?: number;
 }
 
 export interface Hypothesis {
@@ -25,6 +34,8 @@ export interface Output extends Hypothesis {
   sourceTokens: string[];
   /** The n-best list, best first. */
   alternatives: Hypothesis[];
+  /** What the vocabulary does not have, or what was not read; empty: nothing. */
+  warning: string;
 }
 
 export interface Step {
@@ -33,17 +44,24 @@ export interface Step {
   logProbability: number;
   entropy: number;
   alternatives: { id: number; token: string; logProbability: number }[];
-  /** Attention to the source: [layer][head][source token]. */
+  /** Attention to the source: [layer][head][source token]; of a language model to the tokens so far. */
   attention: Float32Array[][];
 }
 
+/** A text, or the samples of a recording: mono, within ±1, at `model.rate` samples a second. */
+export type Source = string | Float32Array;
+
 export class Model {
-  /** wasm: files of the runtime, the fastest first. */
-  static create(bytes: ArrayBuffer, wasm: ArrayBuffer[]): Promise<Model>;
+  /** wasm: files of the runtime, the fastest first. tell: is told the progress, from 0 to 1. */
+  static create(bytes: ArrayBuffer, wasm: ArrayBuffer[], tell?: ((share: number) => void) | null): Promise<Model>;
   readonly card: { name: string; task: string };
-  run(text: string, options?: Options, onStep?: ((step: number) => boolean | void) | null): Output;
+  /** Samples a second of recordings; undefined where sources are texts. */
+  readonly rate: number | undefined;
+  run(source: Source, options?: Options, onStep?: ((step: number) => boolean | void) | null): Output;
   /** Attention and alternatives at each token of an output, given its ids. */
-  explain(text: string, ids: number[], count?: number): { steps: Step[]; length: number };
+  explain(source: Source, ids: number[], count?: number): { steps: Step[]; length: number };
+  /** Of speech with CTC: the transcript by the encoder alone, fast enough while somebody speaks. */
+  partial(samples: Float32Array): string;
 }
 
 /** A model from a URL, or in Node from a path. */

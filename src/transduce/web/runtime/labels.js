@@ -1,26 +1,28 @@
 // Classifiers and taggers.
 
 import { dotAttention, meanOf, sideBySide } from "./arrays.js";
-import { Embedding } from "./embedding.js";
-import { ENCODERS, encoded } from "./encoders.js";
+import { ENCODERS } from "./encoders.js";
+import { FRONTS } from "./fronts.js";
 import { Head } from "./head.js";
 
-/** An encoder alone: log-probabilities of labels, of each token or of the whole source. */
+/** An encoder alone: log-probabilities of labels, of each token or of the whole source, a text or a
+ * recording. */
 export class LabelNetwork {
   constructor(runtime, file, ref) {
     this.runtime = runtime;
     this.ref = ref;
-    this.source = new Embedding(runtime, file, ref.source);
+    this.source = new FRONTS[ref.source.kind](runtime, file, ref.source);
     this.encoder = new ENCODERS[ref.encoder.kind](runtime, file, ref.encoder);
     this.head = new Head(runtime, file, ref.head);
     this.labels = this.head.vocabulary;
   }
 
   /** Log-probabilities, a row for each token or one for all; attention of pooling and encoder. */
-  label(tokens) {
+  label(source, tags = []) {
     const { runtime, ref } = this;
     return runtime.scoped(() => {
-      const memory = encoded(runtime, this.source, this.encoder, tokens, true);
+      const { address, length: count } = this.source.read(source, tags);
+      const memory = this.encoder.encode(address, count, true);
       const { length } = memory;
       const width = this.encoder.width;
       const states = runtime.floats(memory.states, length * width).slice();

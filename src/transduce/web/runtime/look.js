@@ -1,9 +1,9 @@
 // What the views of `transduce look` show, of a model that runs here.
 
-import { END } from "./search.js";
-import { SPECIALS } from "./tokens.js";
+import { END, SPECIALS } from "./tokens.js";
 
 const TOP = 8; // alternatives at each step
+const FRAMES_SEEN = 6; // before the last one that a state sees
 const FULL = 65535; // of a weight of 1
 const SIGNS = { " ": "␣", "▁": "␣", "\n": "↵", "\t": "⇥", "\r": "␍" };
 
@@ -12,33 +12,38 @@ function visible(token) {
   return token ? Array.from(token, (letter) => SIGNS[letter] ?? letter).join("") : "∅";
 }
 
-/** Run a text and collect what was computed; options as in model.run. */
-export function lookAt(model, text, options = {}) {
-  return model.description.network.kind === "labels" ? lookAtLabels(model, text) : lookAtOutput(model, text, options);
+/** Run a source, a text or samples, and collect what was computed; options as in model.run. */
+export function lookAt(model, source, options = {}) {
+  return model.description.network.kind === "labels" ? lookAtLabels(model, source) : lookAtOutput(model, source, options);
 }
 
 const EMPTY = { warning: "", given: false, times: [], cells: [], embeddings: [], attribution: [], no_beam: "", beam: null };
 
-function lookAtOutput(model, text, options) {
+const LONG = 120; // states of a recording; of longer ones the encoder's attention is not shown
+
+function lookAtOutput(model, source, options) {
   const beam = options.beam ?? model.description.decode.beam;
-  const beams = beam > 1 ? [] : null;
+  const beams = beam > 1 && !options.sample ? [] : null;
   const start = performance.now();
-  const output = model.run(text, { nbest: beam, ...options, beam }, null, beams);
+  const output = model.run(source, { nbest: options.sample ? 1 : beam, ...options, beam }, null, beams);
   const seconds = (performance.now() - start) / 1000;
-  const inside = model.explain(text, output.ids, TOP);
-  const source = output.sourceTokens.slice(0, inside.length).map(visible);
-  const target = output.tokens.map(visible);
+  const inside = explained(model, source, output);
+  const prompted = model.description.network.kind === "language-model";
+  const prompt = prompted ? inside.steps.length - output.tokens.length : 0;
+  const target = inside.steps.map((step) => visible(step.token));
+  const read = model.rate ? timesOf(model, inside.length) : output.sourceTokens.slice(0, inside.length).map(visible);
   const look = {
     ...EMPTY,
     model: model.card.name,
     task: model.card.task,
-    source: text,
+    source: model.rate ? "" : source,
     text: output.text,
-    how: beam === 1 ? "greedy search" : `beam search, ${beam} hypotheses`,
+    warning: output.warning,
+    how: options.sample ? "sampled" : beam === 1 ? "greedy search" : `beam search, ${beam} hypotheses`,
     score: finite(output.score),
     log_probability: finite(output.logProbability),
-    axes: { source, target, prefix: ["<s>", ...target.slice(0, -1)], pooled: ["pooled"] },
-    attention: attentionOf(inside, source.length),
+    axes: { source: read, target, prefix: ["<s>", ...target.slice(0, -1)], pooled: ["pooled"] },
+    attention: attentionOf(inside, prompted),
     steps: inside.steps.map(stepOf),
     nbest: output.alternatives.map((one) => ({
       text: one.text,
@@ -46,18 +51,37 @@ function lookAtOutput(model, text, options) {
       log_probability: finite(one.logProbability),
       tokens: one.tokens.map(visible),
     })),
-    beam: beams && treeOf(model, beams, output.alternatives, beam),
-    no_beam: beams ? "" : "Greedy search keeps one hypothesis: there is no beam.",
+    beam: beams && beams.length ? treeOf(model, beams, output, beam) : null,
+    no_beam: beams ? "" : "Greedy search and sampling keep one hypothesis: there is no beam.",
     labels: [],
+    ...(prompted && { prompt }),
   };
   return { look, seconds, tokens: output.tokens.length };
 }
 
-function lookAtLabels(model, text) {
+/** What was computed at each token that is shown. Of a recording that was cut in parts, nothing. */
+function explained(model, source, output) {
+  const nothing = { steps: [], encoder: null, length: 0 };
+  if (model.rate && !output.source) return nothing;
+  const found = model.explain(source, output.ids, TOP);
+  if (model.description.network.kind !== "language-model") return found;
+  // END was not written where a text goes on without end, or was cut there.
+  return { ...found, steps: found.steps.slice(0, -1) };
+}
+
+/** When each encoder state of a recording begins. */
+function timesOf(model, count) {
+  const { mel, factor } = model.description.network.source;
+  const step = factor * mel.hop;
+  const first = (FRAMES_SEEN * mel.hop + mel.frame - step) / 2;
+  return Array.from({ length: count }, (_, s) => `${((s * step + first) / mel.rate).toFixed(2)} s`);
+}
+
+function lookAtLabels(model, given) {
   const start = performance.now();
-  const { output, found, orders } = model.labelled(text);
+  const { output, found, orders } = model.labelled(given);
   const seconds = (performance.now() - start) / 1000;
-  const source = output.sourceTokens.map(visible);
+  const source = model.rate ? timesOf(model, found?.length ?? 0) : output.sourceTokens.map(visible);
   const name = (label) => visible(model.target.pieces([label + SPECIALS])[0]);
   const pooled = model.description.network.pool !== null;
   const length = source.length;
@@ -76,8 +100,9 @@ function lookAtLabels(model, text) {
     ...EMPTY,
     model: model.card.name,
     task: model.card.task,
-    source: text,
+    source: model.rate ? "" : given,
     text: output.text,
+    warning: output.warning,
     how: "",
     score: finite(output.score),
     log_probability: null,
@@ -114,16 +139,17 @@ function packedWeights(heads, rows, columns, at) {
   return { shape: [heads, rows, columns], scale: FULL, values };
 }
 
-function attentionOf(inside, length) {
-  const { steps, encoder } = inside;
+/** Attention to the source, or of a language model to the tokens so far; and of the encoder. */
+function attentionOf({ steps, encoder, length }, prompted) {
   const found = [];
-  const layers = steps[0].attention.length;
+  const layers = steps[0]?.attention.length ?? 0;
+  const [kind, columns, count] = prompted ? ["decoder", "prefix", steps.length] : ["cross", "source", length];
   for (let layer = 0; layer < layers; layer++) {
     const heads = steps[0].attention[layer].length;
-    const weights = packedWeights(heads, steps.length, length, (h, r, c) => steps[r].attention[layer][h][c]);
-    found.push({ name: `cross ${layer}`, kind: "cross", layer, rows: "target", columns: "source", weights });
+    const weights = packedWeights(heads, steps.length, count, (h, r, c) => steps[r].attention[layer][h][c] ?? 0);
+    found.push({ name: `${kind} ${layer}`, kind, layer, rows: "target", columns, weights });
   }
-  return encoder ? [...found, ...encoderAttention(encoder, length)] : found;
+  return encoder && length <= LONG ? [...found, ...encoderAttention(encoder, length)] : found;
 }
 
 function encoderAttention({ layers, heads, weights }, length) {
@@ -138,8 +164,8 @@ function encoderAttention({ layers, heads, weights }, length) {
   }));
 }
 
-/** The beam as a tree: [parent, token, log-probability, fate, rank, score, place, reason]. */
-function treeOf(model, beams, outputs, size) {
+/** The beam as a tree, with copied tokens as they stand in the source: [parent, token, log-probability, fate, rank, score, place, reason]. */
+function treeOf(model, beams, { alternatives: outputs, sourceTokens }, size) {
   const nodes = [[null, "", 0, "kept", null, null, null, null]];
   const index = new Map([["", 0]]);
   const places = new Map(outputs.map((one, place) => [[...one.ids, END].join(), place]));
@@ -164,7 +190,7 @@ function treeOf(model, beams, outputs, size) {
       } else if (!following) fate = open++ < size ? "open" : "pruned";
       else if (following.has(key)) fate = "kept";
       index.set(key, nodes.length);
-      const [token] = model.target.pieces([id]);
+      const [token] = model.target.pieces([id], sourceTokens);
       nodes.push([index.get(prefix.join()), visible(token), total, fate, at + 1, score, place, null]);
     });
   });

@@ -1,13 +1,15 @@
 // A model: run it, look inside.
 
 import { LabelNetwork } from "./labels.js";
-import { EncoderDecoder, LanguageModelNetwork } from "./networks.js";
-import { END, drawn, explain, follow, likeliest, search } from "./search.js";
-import { SPECIALS, Tokens, UNKNOWN } from "./tokens.js";
+import { EncoderDecoder, LanguageModelNetwork, SpeechNetwork } from "./networks.js";
+import { drawn, explain, follow, likeliest, search } from "./search.js";
+import { bestPath } from "./speech.js";
+import { END, SPECIALS, Tokens, UNKNOWN } from "./tokens.js";
 import { Runtime } from "./wasm.js";
 import { ModelFile } from "./weights.js";
 
 const FORMAT = "transduce web 2";
+const QUIET = 0.1; // seconds of a place at which a recording may be cut
 const MOST_NAMED = 8; // letters or words that a warning names
 
 /** What all models have: a card, tokens of source and target, a network. */
@@ -23,9 +25,9 @@ export class Model {
   }
 
   /** The model of a file. bytes: an ArrayBuffer with it; wasm: those with the runtime, the fastest
-   * first. */
-  static async create(bytes, wasm) {
-    const file = new ModelFile(bytes);
+   * first; tell: is told the progress, from 0 to 1. */
+  static async create(bytes, wasm, tell = null) {
+    const file = new ModelFile(bytes, tell);
     const { format, network } = file.description;
     if (format !== FORMAT) {
       throw new Error(`The model has the format ${format}, and this page reads ${FORMAT}: export it again.`);
@@ -33,6 +35,24 @@ export class Model {
     const runtime = await Runtime.create(wasm);
     const [Kind, Network] = KINDS[network.kind];
     return new Kind(runtime, file, Network);
+  }
+
+  /** Samples a second of recordings; undefined where sources are texts. */
+  get rate() {
+    return this.description.network.source?.mel?.rate;
+  }
+
+  /** What is worth a warning about a text that was read as ids. */
+  warning(text, ids, read) {
+    const found = [];
+    const unknown = this.source.unknown(text);
+    if (unknown.length) {
+      const some = unknown.slice(0, MOST_NAMED).join(" ");
+      const more = unknown.length > MOST_NAMED ? ` and ${unknown.length - MOST_NAMED} more` : "";
+      found.push(`Not in the vocabulary: ${some}${more}.`);
+    }
+    if (read < ids.length) found.push(`The input has ${ids.length} tokens; the first ${read} were read.`);
+    return found.join(" ");
   }
 }
 
@@ -62,19 +82,6 @@ class Generator extends Model {
       maxLength: options.maxLength ?? most,
       maxFinished: beam === 1 ? 1 : Math.max(nbest, Math.round(decode.patience * beam)),
     };
-  }
-
-  /** What is worth a warning about a text that was read as ids. */
-  warning(text, ids, read) {
-    const found = [];
-    const unknown = this.source.unknown(text);
-    if (unknown.length) {
-      const some = unknown.slice(0, MOST_NAMED).join(" ");
-      const more = unknown.length > MOST_NAMED ? ` and ${unknown.length - MOST_NAMED} more` : "";
-      found.push(`Not in the vocabulary: ${some}${more}.`);
-    }
-    if (read < ids.length) found.push(`The input has ${ids.length} tokens; the first ${read} were read.`);
-    return found.join(" ");
   }
 }
 
@@ -198,6 +205,95 @@ class LanguageModel extends Generator {
   }
 }
 
+/** Speech recognition and translation: a recording in, text out. */
+class SpeechModel extends Generator {
+  /** The output for samples of ±1 at `rate` samples a second; options also: tags, a list of names,
+   * and ctcWeight. What is longer than a recording of training is cut at quiet places. */
+  run(samples, options = {}, onStep = null, beams = null) {
+    const { decode, limits } = this.description;
+    const tags = (options.tags ?? []).map((tag) => this.#tag(tag));
+    const ctcWeight = options.ctcWeight ?? decode.ctc_weight;
+    if (ctcWeight && !limits.ctc) throw new Error("ctcWeight needs a model that was trained with CTC on its output.");
+    const parts = cutAtQuiet(samples, Math.round(limits.seconds * this.rate), this.rate);
+    const each = parts.map((part) => {
+      const source = { samples: part, tags, ctcWeight };
+      const most = Math.floor(this.states(part.length) * decode.max_ratio) + decode.max_extra;
+      const settings = this.settings(options, most);
+      settings.maxLength = Math.min(settings.maxLength, limits.target);
+      const found = settings.sample
+        ? follow(this.network, source, settings, (logProbs) => drawn(logProbs, settings.drawing), onStep)
+        : search(this.network, source, settings, onStep, parts.length === 1 ? beams : null);
+      return found.map((one) => this.#output(one));
+    });
+    const best = each.length === 1 ? each[0][0] : joined(each.map((outputs) => outputs[0]));
+    const cut = parts.length > 1 ? `The recording was cut into ${parts.length} parts.` : "";
+    return { ...best, sourceTokens: [], alternatives: each.length === 1 ? each[0] : [], warning: cut, source: parts.length === 1 ? parts[0] : null };
+  }
+
+  /** What the encoder alone reads, by CTC: fast enough for a transcript while somebody speaks. */
+  partial(samples) {
+    const { network } = this;
+    return network.runtime.scoped(() => {
+      const { logProbs, length } = network.ctcOf(network.encode({ samples }));
+      return this.target.decode(bestPath(logProbs, length));
+    });
+  }
+
+  /** Encoder states of so many samples. */
+  states(samples) {
+    const { mel, factor } = this.description.network.source;
+    const frames = Math.max(0, Math.floor((samples - mel.frame) / mel.hop) + 1);
+    const once = Math.floor((frames - 1) / 2);
+    return Math.max(1, factor === 4 ? Math.floor((once - 1) / 2) : once - 2);
+  }
+
+  #tag(name) {
+    const known = [...this.source.tags.keys()];
+    if (!known.includes(name)) throw new Error(`The model has no tag ${name}: it knows ${known.join(", ") || "none"}.`);
+    return known.indexOf(name);
+  }
+
+  #output({ ids, score, logProbability }) {
+    return { text: this.target.decode(ids), score, logProbability, ids, tokens: this.target.pieces([...ids, END]) };
+  }
+
+  /** Attention of each token of an output to the states of a recording, and alternatives. */
+  explain(samples, ids, count = 5) {
+    const found = explain(this.network, { samples }, ids, count);
+    return { ...found, steps: named(found.steps, (some) => this.target.pieces(some)) };
+  }
+}
+
+/** One output of several, one after the other. */
+function joined(outputs) {
+  const texts = outputs.map(({ text }) => text.trim()).filter(Boolean);
+  const sum = (name) => outputs.reduce((all, one) => all + one[name], 0);
+  return {
+    text: texts.join(" "),
+    score: sum("score"),
+    logProbability: sum("logProbability"),
+    ids: outputs.flatMap(({ ids }) => ids),
+    tokens: outputs.flatMap(({ tokens }) => tokens),
+  };
+}
+
+/** Parts of at most so many samples, each cut where the second half of it is quietest. */
+function cutAtQuiet(samples, longest, rate) {
+  const parts = [];
+  const step = Math.max(1, Math.round(QUIET * rate));
+  let rest = samples;
+  while (rest.length > longest) {
+    let [best, least] = [longest, Infinity];
+    for (let at = longest - step; at >= longest / 2; at -= step) {
+      const loud = rest.subarray(at, at + step).reduce((sum, value) => sum + value * value, 0);
+      if (loud < least) [best, least] = [at + Math.round(step / 2), loud];
+    }
+    parts.push(rest.subarray(0, best));
+    rest = rest.subarray(best);
+  }
+  return [...parts, rest];
+}
+
 /** A classifier, with a label for a text, or a tagger, with one for each word. */
 class LabelModel extends Model {
   /** The output: { text, score, tokens, probabilities, alternatives }; options: nbest. */
@@ -205,15 +301,27 @@ class LabelModel extends Model {
     return this.labelled(text, nbest).output;
   }
 
+  /** The ids of a text, of a tagger one for each word. */
+  #read(text, pooled) {
+    const words = text.split(/\s+/u).filter(Boolean);
+    const read = pooled ? this.source.encode(text.trim() ? text : "") : words.map((word) => this.source.encode(word)[0] ?? UNKNOWN);
+    const ids = read.slice(0, this.description.limits.source);
+    const sourceTokens = pooled ? this.source.pieces(ids) : words.slice(0, ids.length);
+    return { ids, sourceTokens, warning: this.warning(text, read, ids.length) };
+  }
+
+  #heard(samples) {
+    const most = Math.round(this.description.limits.seconds * this.rate);
+    const warning = samples.length > most ? `The first ${this.description.limits.seconds.toFixed(1)} s were heard.` : "";
+    return { ids: samples.subarray(0, most), sourceTokens: [], warning };
+  }
+
   /** The same, and what was computed: log-probabilities, attention. */
   labelled(text, nbest = 1) {
     const pooled = this.description.network.pool !== null;
-    const { source: limit } = this.description.limits;
-    const words = text.split(/\s+/u).filter(Boolean);
-    const read = pooled ? this.source.encode(text.trim() ? text : "") : words.map((word) => this.source.encode(word)[0] ?? 1);
-    const ids = read.slice(0, limit);
-    const sourceTokens = pooled ? this.source.pieces(ids) : words.slice(0, limit);
-    if (!ids.length) return { output: { text: "", score: 0, tokens: [], sourceTokens, alternatives: [] }, found: null };
+    const heard = this.description.network.source.kind === "speech";
+    const { ids, sourceTokens, warning } = heard ? this.#heard(text) : this.#read(text, pooled);
+    if (!ids.length) return { output: { text: "", score: 0, tokens: [], sourceTokens, alternatives: [], warning }, found: null };
     const found = this.network.label(ids);
     const orders = found.logProbs.map((row) => Array.from(row.keys()).sort((a, b) => row[b] - row[a]));
     const piece = (label) => this.target.pieces([label + SPECIALS])[0];
@@ -221,19 +329,20 @@ class LabelModel extends Model {
       const tokens = orders.map(([best]) => piece(best));
       const values = orders.map(([best], row) => found.logProbs[row][best]);
       const score = values.reduce((all, value) => all + value, 0);
-      const output = { text: tokens.join(" "), score, tokens, sourceTokens, probabilities: values.map(Math.exp), alternatives: [] };
+      const output = { text: tokens.join(" "), score, tokens, sourceTokens, probabilities: values.map(Math.exp), alternatives: [], warning };
       return { output, found, orders };
     }
     const outputs = orders[0].slice(0, nbest).map((label) => {
       const probability = Math.exp(found.logProbs[0][label]);
       return { text: piece(label), score: probability, tokens: [piece(label)], sourceTokens, probabilities: [probability] };
     });
-    return { output: { ...outputs[0], alternatives: outputs }, found, orders };
+    return { output: { ...outputs[0], alternatives: outputs, warning }, found, orders };
   }
 }
 
 const KINDS = {
   "encoder-decoder": [Transducer, EncoderDecoder],
   "language-model": [LanguageModel, LanguageModelNetwork],
+  speech: [SpeechModel, SpeechNetwork],
   labels: [LabelModel, LabelNetwork],
 };

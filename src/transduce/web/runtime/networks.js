@@ -2,9 +2,10 @@
 
 import { ConvolutionalDecoder } from "./convolutional.js";
 import { Embedding } from "./embedding.js";
-import { ENCODERS, encoded } from "./encoders.js";
+import { ENCODERS } from "./encoders.js";
 import { Copying, Head } from "./head.js";
 import { RecurrentDecoder } from "./recurrent.js";
+import { CtcPrefix, SpeechFront } from "./speech.js";
 import { UNKNOWN } from "./tokens.js";
 import { TransformerDecoder } from "./transformer.js";
 
@@ -71,7 +72,8 @@ export class EncoderDecoder extends Writer {
   encode(tokens, weights = false) {
     const read = this.sourceEnd ? tokens : tokens.slice(0, Math.max(1, tokens.length - 1));
     const known = read.map((id) => (id < this.source.tokens ? id : UNKNOWN));
-    const memory = encoded(this.runtime, this.source, this.encoder, known, weights);
+    const { address, length } = this.source.read(known);
+    const memory = this.encoder.encode(address, length, weights);
     if (this.copying) memory.copies = this.copying.numbers(read, this.head.vocabulary);
     return memory;
   }
@@ -99,6 +101,52 @@ export class EncoderDecoder extends Writer {
       const mixed = this.copying.mix(logProbs, feature, weights[r], copies);
       this.runtime.floats(search.logProbs + 4 * r * mixed.length, mixed.length).set(mixed);
     }
+  }
+}
+
+/** An encoder-decoder of recordings; perhaps with CTC, by which the encoder alone writes too. */
+export class SpeechNetwork extends Writer {
+  constructor(runtime, file, ref) {
+    super(runtime, file, ref);
+    this.source = new SpeechFront(runtime, file, ref.source);
+    this.encoder = new ENCODERS[ref.encoder.kind](runtime, file, ref.encoder);
+    this.ctc = ref.ctc && new Head(runtime, file, { vocabulary: ref.ctc, narrow: null });
+  }
+
+  /** source: { samples, tags, ctcWeight }. */
+  encode({ samples, tags = [], ctcWeight = 0 }, weights = false) {
+    const { address, length } = this.source.read(samples, tags);
+    const memory = this.encoder.encode(address, length, weights);
+    return ctcWeight ? { ...memory, ctcWeight, ctc: this.ctcOf(memory) } : memory;
+  }
+
+  /** CTC's log-probabilities of each state. */
+  ctcOf({ states, length }) {
+    const features = this.runtime.floats(states, length * this.encoder.width).slice();
+    const logProbs = this.ctc.logProbabilities(features, length);
+    return { logProbs, probs: logProbs.map(Math.exp), length, size: this.ctc.vocabulary };
+  }
+
+  start(memory, rows, steps, search) {
+    const state = super.start(memory, rows, steps, search);
+    if (memory.ctc) state.prefixes = new Array(rows).fill(CtcPrefix.empty(memory.ctc)); // of each place
+    return state;
+  }
+
+  /** With CTC, its share of the log-probabilities is added (joint CTC/attention decoding). */
+  advance(search, state, tokens, at) {
+    super.advance(search, state, tokens, at);
+    const { ctc, ctcWeight } = state.memory;
+    if (!ctc) return;
+    const { from, to } = search.moves(tokens.length, at);
+    const prefixes = from.map((place, r) => (at ? state.prefixes[place].with(tokens[r]) : state.prefixes[place]));
+    to.forEach((place, r) => {
+      state.prefixes[place] = prefixes[r];
+      const logProbs = this.runtime.floats(search.logProbs + 4 * r * search.vocabulary, search.vocabulary);
+      prefixes[r].next().forEach((value, id) => {
+        logProbs[id] = (ctcWeight < 1 ? (1 - ctcWeight) * logProbs[id] : 0) + ctcWeight * value;
+      });
+    });
   }
 }
 

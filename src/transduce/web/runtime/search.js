@@ -1,9 +1,7 @@
 // Greedy and beam search, in which the library chooses the hypotheses, and sampling; a network gives
 // log-probabilities.
 
-export const PAD = 0;
-export const BEGIN = 2;
-export const END = 3;
+import { BEGIN, END, PAD } from "./tokens.js";
 
 const penaltyOf = (length, power) => ((5 + length) / 6) ** power;
 
@@ -297,7 +295,7 @@ function hypothesesOf(run, rows, at) {
   const written = runtime.ints(run.written, run.beam * target);
   return runtime.longs(run.rowAt, rows).map((place) => ({
     total: reached[place],
-    ids: Array.from(written.subarray(place * target, place * target + at)),
+    ids: Array.from(written.subarray(place * target + run.prompt, place * target + at)),
   }));
 }
 

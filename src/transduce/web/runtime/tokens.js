@@ -1,7 +1,10 @@
 // Tokenizers: the tokenizers JSON of a model folder, interpreted as the library that wrote it does.
 
 export const SPECIALS = 4; // <pad>, <unk>, <s>, </s>
+export const PAD = 0;
 export const UNKNOWN = 1;
+export const BEGIN = 2;
+export const END = 3;
 const SPACE = "\u2581";
 
 // White space, punctuation as Unicode has them: JavaScript's \s differs.

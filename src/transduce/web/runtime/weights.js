@@ -3,10 +3,16 @@
 const BLOCK = 16; // outputs in one block of the library's layout
 const PADDED = 64; // outputs, and inputs in int8, are padded to a multiple of this
 
+const STEP = 0.02; // of the weights, after which progress is told again
+
 const padded = (count) => Math.ceil(count / PADDED) * PADDED;
 
 export class ModelFile {
-  constructor(buffer) {
+  /** tell: is told how much of the weights has been laid out, from 0 to 1. */
+  constructor(buffer, tell = null) {
+    this.tell = tell;
+    this.told = 0;
+    this.read = 0;
     const view = new DataView(buffer);
     let header;
     try {
@@ -26,7 +32,16 @@ export class ModelFile {
   tensor(name) {
     const { dtype, shape, data_offsets: [from, to] } = this.header[name];
     const bytes = this.buffer.slice(this.start + from, this.start + to);
+    this.#count(to - from);
     return { shape, data: dtype === "I8" ? new Int8Array(bytes) : new Float32Array(bytes) };
+  }
+
+  #count(bytes) {
+    this.read += bytes;
+    const share = Math.min(1, this.read / (this.buffer.byteLength - this.start));
+    if (!this.tell || share - this.told < STEP) return;
+    this.told = share;
+    this.tell(share);
   }
 
   /** Rows of a matrix, or a vector, as float32; int8 is dequantized. */

@@ -1,0 +1,167 @@
+"""Speech as WebAssembly, in Node: features, transcripts and labels as in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from node import MISSING, NODE, run_module
+from tiny_sounds import audio_model, noise
+from transduce.data.tokens.tokenizer import END, Tokens
+from transduce.errors import ModelError
+from transduce.nn.speech.mel import LogMel
+from transduce.recipe import Tokens as TokensRecipe
+from transduce.recipe import parse_recipe
+from transduce.tasks import AudioClassifier, SpeechModel
+from transduce.tasks.transduce import create
+from transduce.web.export import model_bytes
+
+pytestmark = pytest.mark.skipif(NODE is None, reason=MISSING)
+LOAD = """
+import { load } from "RUNTIME/index.js";
+const samplesOf = (numbers) => Float32Array.from(numbers, (value) => value / 32768);
+"""
+CHUNKS = ("model.encoder.chunk={trained: [160, 640]}", "audio.normalize=global")
+
+
+def drawn(model: Any) -> Any:
+    """With weights that are far from each other, so that outputs have tokens."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in model.network.named_parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=0.4)
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(1.0)
+        model.network.head.bias[END if isinstance(model, SpeechModel) else 0] -= 5.0
+    return model
+
+
+def test_mel_features_are_those_of_python(tmp_path: Path) -> None:
+    model = audio_model("audio.sample_rate=16000", "audio.mel_bands=80")
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    t = np.arange(16000) / 16000
+    hiss = noise(1, rate=16000) / 32768
+    voice = 0.3 * np.sin(2 * np.pi * (200 + 900 * t) * t) + 0.05 * hiss
+    pair = [(one * 32767).astype(np.int16) for one in (hiss, voice)]
+    script = f"""{LOAD}
+const model = await load("model.bin");
+const {{ mel }} = model.network.source;
+answer(given.map((wave) => Array.from(mel.features(samplesOf(wave)))));
+"""
+    found = run_module(tmp_path, script, [wave.tolist() for wave in pair])
+    # In float32, bands that are empty beside a loud tone are errors of rounding.
+    for features, samples, exact in zip(found, pair, (False, True), strict=True):
+        mel = LogMel(16_000, 80).double() if exact else LogMel(16_000, 80)
+        expected, _ = mel(torch.from_numpy(samples / np.float64(32768))[None])
+        flat = np.array(features).reshape(-1, 80)
+        np.testing.assert_allclose(flat, expected[0].numpy(), atol=1e-4)
+
+
+def models() -> list[SpeechModel]:
+    made = [audio_model(encoder=kind) for kind in ("conformer", "relative", "places", "recurrent")]
+    made.append(audio_model("audio.normalize=global", encoder="beside"))
+    made.append(audio_model(*CHUNKS, "audio.subsampling=2"))
+    made.append(audio_model("decode.ctc_weight=0.4"))
+    return [drawn(model) for model in made]
+
+
+def test_transcripts_are_those_of_python(tmp_path: Path) -> None:
+    waves = [noise(0.8), noise(1.7, seed=2), noise(0.02, seed=3)]
+    some = models()
+    for number, model in enumerate(some):
+        (tmp_path / f"{number}.bin").write_bytes(model_bytes(model))
+    script = f"""{LOAD}
+const found = [];
+for (const name of given.names) {{
+  const model = await load(name);
+  found.push(given.waves.map((wave) => {{
+    const output = model.run(samplesOf(wave));
+    const {{ steps }} = model.explain(samplesOf(wave), output.ids);
+    return {{ ...output, source: null, steps: steps.map((one) => one.logProbability) }};
+  }}));
+}}
+answer(found);
+"""
+    names = [f"{number}.bin" for number in range(len(some))]
+    given = {"names": names, "waves": [wave.tolist() for wave in waves]}
+    for model, answers in zip(some, run_module(tmp_path, script, given), strict=True):
+        outputs = [model.run([wave], rate=4000)[0] for wave in waves[:2]]
+        assert any(output.ids for output in outputs)
+        for output, answer in zip(outputs, answers, strict=False):
+            assert answer["ids"] == list(output.ids)
+            assert answer["text"] == output.text
+            assert answer["score"] == pytest.approx(output.score, abs=1e-4)
+            if not model.recipe.decode.ctc_weight:
+                assert sum(answer["steps"]) == pytest.approx(output.log_probability, abs=1e-4)
+
+
+def test_ctc_alone_says_what_the_best_path_says(tmp_path: Path) -> None:
+    model, wave = drawn(audio_model()), noise(2.0)
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    script = f"""{LOAD}
+const model = await load("model.bin");
+const wave = samplesOf(given);
+answer([model.partial(wave), model.run(wave, {{ ctcWeight: 1, beam: 3 }})]);
+"""
+    partial, joint = run_module(tmp_path, script, wave.tolist())
+    lengths = torch.tensor([len(wave)])
+    with torch.inference_mode():
+        memory = model.network.encode(torch.from_numpy(wave)[None], lengths)
+        path = model.network.ctc_log_probs(memory)[0].argmax(dim=-1).tolist()
+    ids = [one for at, one in enumerate(path) if one and (not at or one != path[at - 1])]
+    assert partial == model.target_tokens.decode(ids)
+    [output] = model.run([wave], rate=4000, ctc_weight=1, beam=3)
+    assert joint["text"] == output.text
+    assert joint["score"] == pytest.approx(output.score, abs=1e-4)
+
+
+def test_long_recordings_are_cut_where_they_are_quiet(tmp_path: Path) -> None:
+    model = drawn(audio_model())  # it has heard 3 s at most
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    loud, quiet = noise(2.0), np.zeros(800, np.int16)
+    script = f"""{LOAD}
+const model = await load("model.bin");
+const {{ text, warning }} = model.run(samplesOf(given.whole));
+answer([text, warning, given.parts.map((part) => model.run(samplesOf(part)).text)]);
+"""
+    whole = np.concatenate([loud, quiet, loud])
+    middle = len(loud) + 600  # of the last quiet tenth of a second
+    parts = [whole[:middle], whole[middle:]]
+    given = {"whole": whole.tolist(), "parts": [part.tolist() for part in parts]}
+    text, warning, of_parts = run_module(tmp_path, script, given)
+    assert warning == "The recording was cut into 2 parts."
+    assert text == " ".join(one.strip() for one in of_parts if one.strip())
+
+
+def test_labels_of_recordings_are_those_of_python(tmp_path: Path) -> None:
+    text = """
+task: classify
+data: {train: {file: a.tsv, audio: path}, valid: {file: a.tsv, audio: path}, max_length: 300}
+audio: {sample_rate: 4000, mel_bands: 16, channels: 4}
+model: {width: 16, pooling: attention, encoder: {kind: conformer, layers: 1, heads: 2, kernel: 5}}
+"""
+    tokens = Tokens.train(TokensRecipe(level="label"), ["yes", "no", "stop"])
+    model = create(parse_recipe(text, "recipe", Path(), []), tokens, tokens)
+    assert isinstance(model, AudioClassifier)
+    drawn(model).network.eval()
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    script = f"""{LOAD}
+const model = await load("model.bin");
+answer(model.run(samplesOf(given), {{ nbest: 3 }}).alternatives);
+"""
+    wave = noise(1.0)
+    found = run_module(tmp_path, script, wave.tolist())
+    [output] = model.run([wave], rate=4000, nbest=3)
+    assert [one["text"] for one in found] == [one.text for one in output.alternatives]
+    expected = [one.score for one in output.alternatives]
+    np.testing.assert_allclose([one["score"] for one in found], expected, atol=1e-4)
+
+
+def test_what_cannot_run_says_so() -> None:
+    with pytest.raises(ModelError, match="Whisper's features do not run in a browser yet"):
+        model_bytes(audio_model("audio={features: whisper, sample_rate: 16000, mel_bands: 80}"))
