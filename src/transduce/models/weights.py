@@ -9,25 +9,36 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transduce.errors import ModelError
 from transduce.models.trainable import TrainableNetwork
 
+DRAWING = {"normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_"}
+"""The functions that give parameters their first values, at random."""
+
 
 @contextmanager
 def no_weights() -> Iterator[None]:
     """Networks built here are on the meta device: names and sizes of parameters, no values."""
-    with torch.device("meta"), _Undrawn():
+    with torch.device("meta"), undrawn():
+        yield
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """The parameters of networks built here have no values yet: those of a file are to follow.
+
+    Memory that nothing is written to takes no space, and drawing numbers takes longer than reading
+    a file. For a tensor of the meta device torch would even import its compiler first.
+    """
+    with _Undrawn():
         yield
 
 
 class _Undrawn(TorchFunctionMode):
-    """Nothing is drawn from a normal distribution.
-
-    For a tensor of the meta device torch would import its compiler first, more than a second.
-    """
+    """Parameters are not drawn; other tensors are, as nobody else gives them values."""
 
     def __torch_function__(
         self,
@@ -37,8 +48,10 @@ class _Undrawn(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "") == "normal_":
-            return args[0] if args else kwargs["tensor"]
+        if getattr(func, "__name__", "") in DRAWING:
+            tensor = args[0] if args else kwargs["tensor"]
+            if isinstance(tensor, nn.Parameter) or tensor.is_meta:
+                return tensor
         return func(*args, **kwargs)
 
 

@@ -27,6 +27,7 @@ KINDS = ("float32", "bfloat16", "int8")
 FEW = 4  # up to so many rows an unpacked float32 weight is faster than a packed one
 EXACT = 1024  # terms that float32 adds exactly: 1024 x 127 x 127 < 2^24
 MIN_DIVISOR = 1e-12  # smallest divisor
+ROWS = 1024  # of a weight that are quantized at a time
 
 # x Wᵀ + b in the type of x, then optionally ReLU.
 Multiply = Callable[[Tensor, bool], Tensor]
@@ -174,10 +175,18 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantize_weight(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantize a weight to integers from -127 to 127; returns them and the scale of each row."""
-    weight_FD = weight_FD.float()
-    scale_F = (weight_FD.abs().amax(dim=1) / 127).clamp(min=MIN_DIVISOR)
-    return (weight_FD / scale_F[:, None]).round().to(torch.int8), scale_F
+    """Quantize a weight to integers from -127 to 127; returns them and the scale of each row.
+
+    Some rows at a time: in float32, a vocabulary's would take more memory than all weights in int8.
+    """
+    levels_FD = torch.empty(weight_FD.shape, dtype=torch.int8, device=weight_FD.device)
+    scale_F = torch.empty(len(weight_FD), device=weight_FD.device)
+    parts = (torch.split(each, ROWS) for each in (weight_FD, levels_FD, scale_F))
+    for rows_RD, levels_RD, scale_R in zip(*parts, strict=True):
+        rows_RD = rows_RD.float()
+        scale_R.copy_((rows_RD.abs().amax(dim=1) / 127).clamp_(min=MIN_DIVISOR))
+        levels_RD.copy_((rows_RD / scale_R[:, None]).round_())
+    return levels_FD, scale_F
 
 
 MAKERS: dict[str, Callable[[Tensor, Tensor | None], Multiply]] = {

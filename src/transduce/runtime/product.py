@@ -13,6 +13,7 @@ from transduce.runtime.structures import Epilogue, Kernel, Weight
 
 BLOCK = 16  # outputs in one block of the layout, four inputs at a time
 PADDED = 64  # outputs and inputs are padded to a multiple of this
+ROWS = 1024  # of a weight that are summed at a time
 
 
 class Product:
@@ -44,11 +45,14 @@ class Product:
         threads = torch.get_num_threads() if threads is None else threads
         outputs, inputs = levels_FD.shape
         more, deeper = -outputs % PADDED, -inputs % PADDED
-        padded_FD = F.pad(levels_FD, (0, deeper, 0, more))
+        padded_FD = F.pad(levels_FD, (0, deeper, 0, more)) if more or deeper else levels_FD
         blocks = padded_FD.view(-1, BLOCK, (inputs + deeper) // 4, 4)
         kept = (
             blocks.transpose(1, 2).contiguous(),
-            padded_FD.sum(dim=1, dtype=torch.int32),
+            # Some rows at a time: torch casts all that it sums first.
+            torch.cat(
+                [rows.sum(dim=1, dtype=torch.int32) for rows in torch.split(padded_FD, ROWS)]
+            ),
             F.pad(scale_F.float(), (0, more)).contiguous(),
             _padded_bias(bias_F, outputs, more),
         )
@@ -67,7 +71,9 @@ class Product:
         threads = torch.get_num_threads() if threads is None else threads
         outputs, inputs = weight_FD.shape
         more = -outputs % PADDED
-        blocks = F.pad(weight_FD.float(), (0, 0, 0, more)).view(-1, BLOCK, inputs)
+        weight_FD = weight_FD.float()
+        padded_FD = F.pad(weight_FD, (0, 0, 0, more)) if more else weight_FD.contiguous()
+        blocks = padded_FD.view(-1, BLOCK, inputs)
         numbers, bias_F = blocks.transpose(1, 2).contiguous(), _padded_bias(bias_F, outputs, more)
         weight = Weight(
             None, None, None, bias_F.data_ptr(), outputs, inputs, numbers.data_ptr(), threads

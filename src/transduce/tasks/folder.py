@@ -131,7 +131,7 @@ def read_definition(path: Path) -> ModelDefinition:
     """Read what `write_definition` wrote. Raises ModelError."""
     try:
         recipe = parse_recipe((path / RECIPE).read_text("utf-8"), RECIPE, path)
-        source_tokens, target_tokens = (Tokens.load(path / name) for name in TOKENS)
+        source_tokens, target_tokens = _read_tokens(path)
     except UnicodeDecodeError:
         raise ModelError(
             f"{path / RECIPE} is damaged: it is not UTF-8 text; restore it from a copy"
@@ -145,6 +145,14 @@ def read_definition(path: Path) -> ModelDefinition:
             f"{SUMS}); the model is used with the edited recipe"
         )
     return ModelDefinition(recipe, source_tokens, target_tokens)
+
+
+def _read_tokens(path: Path) -> tuple[Tokens, Tokens]:
+    """The vocabularies of source and target; one that both share is kept once."""
+    source, target = (path / name for name in TOKENS)
+    tokens = Tokens.load(source)
+    shared = target.is_file() and source.read_bytes() == target.read_bytes()
+    return tokens, tokens if shared else Tokens.load(target)
 
 
 def format_metadata() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from transduce.errors import ModelError
 from transduce.hardware import pick_device
 from transduce.hub import resolve_model
 from transduce.models import TrainableNetwork
+from transduce.models.weights import undrawn
 from transduce.recipe import Recipe, read_recipe
 from transduce.runtime.packed_weight import has_bfloat16
 from transduce.tasks import AudioClassifier, Model, SpeechModel
@@ -175,7 +177,8 @@ def load(
     if base is not None:
         raise ModelError(f"{path} is a whole model, not an adapter: leave out base")
     check_weights(kind_of(definition.recipe), *definition, (path / WEIGHTS).stat().st_size)
-    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced: keep the RNG state
+    drawn = nullcontext() if change is not None else undrawn()  # which may read the initial weights
+    with torch.random.fork_rng(devices=[]), drawn:  # and the RNG state is kept
         model = create(*definition)
         if change is not None:
             model.change(change)

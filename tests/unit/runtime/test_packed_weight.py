@@ -102,3 +102,14 @@ def test_in_8_bits_what_is_no_number_stays_in_its_row(name: str) -> None:
     x_RD[1, 3], x_RD[2, 5] = torch.nan, torch.inf
     y_RF = multiply(x_RD, False)
     assert y_RF.isnan().all(dim=1).tolist() == [False, True, True, False]
+
+
+def test_all_rows_of_a_large_weight_are_quantized_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight_FD = torch.randn(23, 8, generator=torch.Generator().manual_seed(1))
+    weight_FD[5] = 0.0
+    whole = packed.quantize_weight(weight_FD)
+    monkeypatch.setattr(packed, "ROWS", 4)
+    for mine, theirs in zip(packed.quantize_weight(weight_FD), whole, strict=True):
+        assert torch.equal(mine, theirs)
+    levels_FD, scale_F = whole
+    assert (levels_FD * scale_F[:, None] - weight_FD).abs().max() <= scale_F.max() / 2

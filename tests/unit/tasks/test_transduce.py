@@ -31,7 +31,7 @@ from transduce.errors import (
 )
 from transduce.models import EncoderDecoder
 from transduce.models.lens import Lens, attentions
-from transduce.models.weights import weights_of
+from transduce.models.weights import undrawn, weights_of
 from transduce.recipe import Recipe
 from transduce.runtime import packed_copy as packed_networks
 from transduce.runtime.fingerprint import Fingerprint
@@ -1126,3 +1126,32 @@ def test_several_tags_may_be_given_as_one() -> None:
     check_tags(model, ["N;ABL(PL;PSS)", "N"])
     with pytest.raises(ModelError, match=r"has no tag ABL\(SG\)"):
         check_tags(model, ["N;ABL(SG)"])
+
+
+def test_loading_draws_no_weights_and_keeps_a_shared_vocabulary_once(tmp_path: Path) -> None:
+    """Weights that a file will replace would take memory and time."""
+    model = tiny()
+    model.save(tmp_path)
+    drawn = list[str]()
+
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            before = torch.get_rng_state()
+            for name, layer in (("linear", nn.Linear(3, 4)), ("lstm", nn.LSTM(3, 4))):
+                self.add_module(name, layer)
+            if not torch.equal(torch.get_rng_state(), before):
+                drawn.append("weights")
+            self.register_buffer("noise", torch.empty(100).normal_())
+
+    with undrawn():
+        watched = Watched()
+    assert not drawn
+    assert watched.noise.std() > 0.5  # what no file has is drawn
+    Watched()
+    assert drawn == ["weights"]
+    again = load(tmp_path)
+    for name, weight in weights_of(again.network).items():
+        assert torch.equal(weight, weights_of(model.network)[name])
+    same = model.source_tokens.to_json() == model.target_tokens.to_json()
+    assert (again.source_tokens is again.target_tokens) == same
