@@ -89,9 +89,11 @@ ONE_OF, MANY_OF = (4096, 8), (512, 1)
 # Tiles of the kernel that also computes the logits: rows, tokens, inner block.
 FEW_ROWS = {"ROWS": 16, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
 SOME_ROWS = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 4}
-MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 8, "num_stages": 3}
+MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 3}
 MAX_INT = 2**31 - 1  # of int32
 STEPS, STEPS_OF_AUDIO = 8, 4  # between two checks by the host, which let others in
+STEPS_OF_GRAPH = 2  # the GPU begins when the first of these graphs is there, not all steps
+TOGETHER = 128  # sentences that are encoded at once: the host prepares others meanwhile
 
 
 class TokenRules(Protocol):
@@ -165,14 +167,19 @@ class Slots:
         self.report_BNE = torch.zeros(
             B, shape.nbest, 3 + T, dtype=torch.float64, device=device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
-        self._last_report = np.zeros(self.report_BNE.shape)
-        self._advance = Recorded(self._steps, network)
+        on_gpu = device.type == "cuda"
+        self._seen_BNE = torch.zeros(
+            self.report_BNE.shape, dtype=torch.float64, pin_memory=on_gpu
+        )  # the last report, as the host sees it
+        self._advance = Recorded(self._some_steps, network)
+        self._report = Recorded(self._write_report, network)
         self._launched = False
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
     def free(self) -> None:
         """Free its CUDA graphs; it is not used any more."""
-        for recorded in (self._advance, *(enter for _, enter in self._entries.values())):
+        entries = (enter for _, enter in self._entries.values())
+        for recorded in (self._advance, self._report, *entries):
             recorded.free()
         self._entries.clear()
 
@@ -181,9 +188,18 @@ class Slots:
     def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
         """Put new sentences into these slots."""
         self._launched = False  # steps that an error has left alone are over
+        for start in range(0, len(jobs), TOGETHER):
+            some = slice(start, start + TOGETHER)
+            self._fill(slots[some], jobs[some])
+
+    def _fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
         count = 1 << (len(jobs) - 1).bit_length()
-        # Powers of two, for few different graphs; the rest repeats the last sentence.
-        rows = np.zeros((count, 3 + self.shape.source), np.int64)
+        # Powers of two, for few different graphs; the rest repeats the last sentence. In pinned
+        # memory, as the host would otherwise wait for the device before it copies.
+        given_BE = torch.zeros(
+            count, 3 + self.shape.source, dtype=torch.int64, pin_memory=self.device.type == "cuda"
+        )
+        rows = given_BE.numpy()
         lengths = np.array([len(job.source) for job in jobs])
         rows[: len(jobs), 0] = slots
         rows[: len(jobs), 1] = [job.limit for job in jobs]
@@ -200,7 +216,7 @@ class Slots:
             enter = Recorded(partial(self._enter, still_BE), self.network)
             self._entries[count] = (still_BE, enter)
         still_BE, enter = self._entries[count]
-        still_BE.copy_(torch.from_numpy(rows))
+        still_BE.copy_(given_BE, non_blocking=True)
         enter()
 
     def _enter(self, rows_BE: Tensor) -> None:
@@ -316,26 +332,31 @@ class Slots:
 
     def launch(self) -> bool:
         """Begin to advance; the GPU works while the host does other things."""
-        self._advance()
+        for _ in range((STEPS_OF_AUDIO if self.audio else STEPS) // STEPS_OF_GRAPH):
+            self._advance()
+        if not self.audio:  # whose outputs are long: only those that have ended are read
+            self._report()
+            self._seen_BNE.copy_(self.report_BNE, non_blocking=True)
         self._launched = True
         return True
 
     def go(self) -> list[bool]:
         """Advance by some steps; whether each slot still has work."""
         if not self._launched:
-            self._advance()
+            self.launch()
         self._launched = False
         working: list[bool]
         if self.audio:
             working = self.open_B.tolist()
         else:
-            self._last_report = self.report_BNE.cpu().numpy()
-            working = (self._last_report[:, 0, 0] != 0).tolist()
+            if self.device.type == "cuda":
+                torch.cuda.current_stream(self.device).synchronize()
+            working = (self._seen_BNE[:, 0, 0] != 0).tolist()
         return working
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """The hypotheses of what is in these slots, best first."""
-        seen = self._report(slots)
+        seen = self._seen(slots)
         tokens = seen[:, :, 3:].astype(np.int64)
         sizes = (tokens == END).argmax(axis=2)
         texts = tokens.reshape(-1, tokens.shape[2])
@@ -352,9 +373,9 @@ class Slots:
             for start in range(0, len(each), nbest)
         ]
 
-    def _report(self, slots: list[int]) -> NDArray[np.float64]:
+    def _seen(self, slots: list[int]) -> NDArray[np.float64]:
         if not self.audio:
-            return self._last_report[slots]
+            return self._seen_BNE.numpy()[slots]
         self._write_report()
         return self.report_BNE[torch.tensor(slots, device=self.device)].cpu().numpy()
 
@@ -367,11 +388,9 @@ class Slots:
 
     # ------------------------------------------------------------------------------- one step
 
-    def _steps(self) -> None:
-        for _ in range(STEPS_OF_AUDIO if self.audio else STEPS):
+    def _some_steps(self) -> None:
+        for _ in range(STEPS_OF_GRAPH):
             self._step()
-        if not self.audio:  # whose outputs are long: only those that have ended are read
-            self._write_report()
 
     def _step(self) -> None:
         """No operation on a GPU has a shape that depends on values, and none waits for it."""

@@ -87,6 +87,10 @@ class CudaSearch:
             self.copy = copy_for_search(self.network).to(self.precision).eval()
         self.copy.requires_grad_(False)
         self._copied: list[Tensor] = list(self.copy.parameters())
+        # Where the weights are: at each call a walk over all modules would take longer than
+        # copying them.
+        paths = (path.rpartition(".") for path, _ in self.network.named_parameters())
+        self._owners = [(self.network.get_submodule(owner), name) for owner, _, name in paths]
         self.sizes = SlotSizes(self.network)
 
     def run(
@@ -99,9 +103,12 @@ class CudaSearch:
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         with self.turn:
             self.copy_weights()
+            size_of = self.sizes.of if audio is None else audio.size_of
+            sizes: dict[tuple[int, int], tuple[int, int]] = {}  # jobs of few different lengths
             classes: dict[tuple[int, int], list[int]] = {}
             for place, job in enumerate(jobs):
-                size = self.sizes.of(job) if audio is None else audio.size_of(job)
+                lengths = len(job.source), job.limit
+                size = sizes.get(lengths) or sizes.setdefault(lengths, size_of(job))
                 classes.setdefault(size, []).append(place)
             # The longest first: out of memory shows at once.
             for size, places in sorted(classes.items(), reverse=True):
@@ -181,7 +188,7 @@ class CudaSearch:
 
     def copy_weights(self) -> None:
         with torch.no_grad():
-            copy_all(self._copied, list(self.network.parameters()))
+            copy_all(self._copied, [getattr(owner, name) for owner, name in self._owners])
 
     def free(self) -> None:
         """Free the memory of all pools."""
