@@ -105,14 +105,12 @@ class TaggedEmbedding(TokenEmbedding):
 
 
 def applies(tokens_BT: Tensor, table_VD: Tensor) -> bool:
-    """Whether `embedded` can be used: in training on a GPU, with float32 tables."""
-    return (
-        tokens_BT.is_cuda
-        and torch.is_grad_enabled()
-        and torch.is_autocast_enabled("cuda")
-        and table_VD.dtype == torch.float32
-        and table_VD.shape[1] <= WIDEST
-    )
+    """Whether `embedded` can be used: on a GPU, in training with float32 tables."""
+    if not tokens_BT.is_cuda or table_VD.shape[1] > WIDEST:
+        return False
+    if torch.is_autocast_enabled("cuda"):
+        return torch.is_grad_enabled() and table_VD.dtype == torch.float32
+    return not torch.is_grad_enabled() and table_VD.dtype in (torch.bfloat16, torch.float32)
 
 
 def embedded(
@@ -146,7 +144,7 @@ class _Embedded(torch.autograd.Function):
     ) -> Tensor:
         tokens = tokens.contiguous()
         width = table.shape[1]
-        x = torch.empty(*tokens.shape, width, device=table.device)
+        x = torch.empty(*tokens.shape, width, device=table.device, dtype=table.dtype)
         sinusoids, places = positions if positions is not None else (table, tokens)
         tile = tile_of_rows(width)
         kernels().embed[(-(-tokens.numel() // tile["ROWS"]),)](
@@ -162,7 +160,8 @@ class _Embedded(torch.autograd.Function):
             dropout,
             POSITIONS=positions is not None,
             DROPS=seed is not None,
-            **early(table.device, learning=any(ctx.needs_input_grad)),
+            # Not early: the kernels of a decoding step rely on one that waits for the step before.
+            **early(table.device, learning=True),
             **tile,
         )
         # The dropout mask is recomputed from the seed in the backward pass rather than stored.

@@ -41,14 +41,16 @@ def residual_kernels() -> dict[str, Any]:
         inside = (row < rows)[:, None] & (place < width)[None, :]
         token = tl.load(tokens + row, mask=row < rows, other=0).to(tl.int64)
         at = token[:, None] * width + place[None, :]
-        x = tl.load(table + at, mask=inside, other=0.0) * scale
+        x = tl.load(table + at, mask=inside, other=0.0).to(tl.float32) * scale
+        x = x.to(table.dtype.element_ty).to(tl.float32)  # as torch rounds it
         if POSITIONS:
             position = tl.load(places + row, mask=row < rows, other=0).to(tl.int64)
             at = position[:, None] * width + place[None, :]
-            x += tl.load(positions + at, mask=inside, other=0.0)
+            x += tl.load(positions + at, mask=inside, other=0.0).to(tl.float32)
         if DROPS:
             x *= kept_tile(seed, first, dropout, ROWS, BLOCK)
-        tl.store(x_ptr + row[:, None].to(tl.int64) * width + place[None, :], x, mask=inside)
+        to = x_ptr + row[:, None].to(tl.int64) * width + place[None, :]
+        tl.store(to, x.to(x_ptr.dtype.element_ty), mask=inside)
 
     @triton.jit(do_not_specialize=["rows"])
     def embed_backward(
