@@ -21,6 +21,10 @@ from transduce.nn.triton import early, kernels
 COLUMNS = 64  # columns that one Triton program sums
 SPLITS = 32  # programs among which the rows are divided
 FEW = 64  # up to so many rows our kernel is faster than cuBLAS
+# Above, only where all tiles run at the same time and rows are short: what it gains is its early
+# launch, in a decoding step.
+SOME = {"ROWS": 64, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
+MAX_TILES, MAX_WIDTH = 128, 1024
 
 
 class Packed(Protocol):
@@ -69,9 +73,13 @@ def _dtype(x: Tensor) -> torch.dtype:
 
 def _are_few(x_BTD: Tensor, weight_FD: Tensor) -> bool:
     """Few rows on a GPU, where a product takes as long as reading the weight."""
-    rows = x_BTD.numel() // x_BTD.shape[-1]
+    if not x_BTD.is_cuda or torch.is_grad_enabled():
+        return False
+    outputs, width = weight_FD.shape
+    rows = x_BTD.numel() // width
+    tiles = -(-rows // SOME["ROWS"]) * -(-outputs // SOME["COLUMNS"])
     half = x_BTD.dtype == weight_FD.dtype == torch.bfloat16
-    return x_BTD.is_cuda and 1 <= rows <= FEW and half and not torch.is_grad_enabled()
+    return half and (1 <= rows <= FEW or (0 < tiles <= MAX_TILES and width <= MAX_WIDTH))
 
 
 def _few_rows(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: bool) -> Tensor:
@@ -86,9 +94,11 @@ def _few_rows(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: boo
             *tensors, width, outputs, COLUMNS=2, BLOCK=512, num_warps=2, **how
         )
         return y_BTF
-    tile = _tile(width)
+    kernel, tile = kernels().few_rows, _tile(width)
+    if rows > FEW:
+        kernel, tile = kernels().some_rows, SOME
     grid = (-(-outputs // tile["COLUMNS"]), -(-rows // tile["ROWS"]))
-    kernels().few_rows[grid](*tensors, rows, width, outputs, **tile, **how)
+    kernel[grid](*tensors, rows, width, outputs, **tile, **how)
     return y_BTF
 
 

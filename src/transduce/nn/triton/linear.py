@@ -66,6 +66,31 @@ def product_kernels() -> dict[str, Any]:
         to = y_ptr + row[:, None].to(tl.int64) * outputs + column[None, :]
         tl.store(to, y.to(y_ptr.dtype.element_ty), mask=known[:, None] & there[None, :])
 
+    @triton.jit
+    def some_rows(
+        x_ptr, weight, bias, y_ptr, rows, width, outputs,
+        BIAS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
+        ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        column, place = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, BLOCK)
+        row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+        there, known = column < outputs, row < rows
+        w_at = column[:, None].to(tl.int64) * width + place[None, :]
+        x_at = row[:, None].to(tl.int64) * width + place[None, :]
+        y = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+        wait(EARLY)
+        for start in range(0, width, BLOCK):
+            inside = start + place < width
+            x = tl.load(x_ptr + start + x_at, mask=known[:, None] & inside[None, :], other=0.0)
+            w = tl.load(weight + start + w_at, mask=there[:, None] & inside[None, :], other=0.0)
+            y = tl.dot(x, tl.trans(w), y)
+        if BIAS:
+            y += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)[None, :]
+        if RELU:
+            y = tl.maximum(y, 0.0)
+        to = y_ptr + row[:, None].to(tl.int64) * outputs + column[None, :]
+        tl.store(to, y.to(y_ptr.dtype.element_ty), mask=known[:, None] & there[None, :])
+
     @triton.jit(do_not_specialize=["rows", "count"])
     def column_sums(
         grad_ptr, y_ptr, gated_ptr, shares, done, sums, rows, width, count,
@@ -97,5 +122,6 @@ def product_kernels() -> dict[str, Any]:
     return {
         "one_row": one_row,
         "few_rows": few_rows,
+        "some_rows": some_rows,
         "column_sums": column_sums,
     }
