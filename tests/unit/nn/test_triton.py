@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 from transduce.nn.attention.attention import fused_attention, masked_softmax
 from transduce.nn.attention.short import fits, short_attention
+from transduce.nn.attention.static_kv_cache import StaticCrossAttentionCache
 from transduce.nn.depthwise import Borders, DepthwiseConvolution
-from transduce.nn.embedding.tokens import embedded
+from transduce.nn.embedding.tokens import TokenEmbedding, applies, embedded
 from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.linear import linear
 from transduce.nn.loss import cross_entropy, r_drop_cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
+from transduce.nn.positions import ExplicitPositions, Positioned, Sinusoidal
 from transduce.nn.residual import ResidualStream, keep_and_normalise, normalise
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -165,7 +167,7 @@ def test_linear(rows: int, D: int, F_: int, relu: bool) -> None:
 
 
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("R", [1, 5, 64, 70])
+@pytest.mark.parametrize("R", [1, 5, 64, 70, 300])
 @pytest.mark.parametrize(("D", "F_"), [(512, 1536), (2048, 512), (33, 7)])
 @torch.inference_mode()
 def test_linear_of_few_rows(D: int, F_: int, R: int, relu: bool) -> None:
@@ -362,3 +364,40 @@ def test_depthwise_convolution(width: int, taps: int, causal_one: bool, packed: 
     for one, other, limit in zip(mine, theirs, (4e-3, 1e-5, 1e-5), strict=True):
         assert one.shape == other.shape
         assert apart(one, other) < limit
+
+
+@pytest.mark.parametrize("each", [2, 4, 5, 20])
+@pytest.mark.parametrize(("K", "S"), [(64, 32), (24, 70), (16, 7)])
+@torch.inference_mode()
+def test_attention_of_all_rows_of_a_source_together(each: int, K: int, S: int) -> None:
+    """As on a CPU, which reads the source for each row; places past its end hold no numbers."""
+    torch.manual_seed(1)
+    store_BSE = torch.randn(6, S, 2 * 2 * K).bfloat16()
+    lengths_B = torch.tensor([S, 1, S // 2, S - 1, S, 0], dtype=torch.int32)
+    query_R1D = torch.randn(6 * each, 1, 2 * K).bfloat16()
+    expected = StaticCrossAttentionCache(store_BSE.float(), lengths_B, each)
+    exact_R1D = expected.attend(query_R1D.float(), 2)[: 5 * each]
+    for row, length in enumerate(lengths_B.tolist()):
+        store_BSE[row, length:] = torch.nan
+    cache = StaticCrossAttentionCache(store_BSE.cuda(), lengths_B.cuda(), each)
+    found_R1D = cache.attend(query_R1D.cuda(), 2)
+    assert apart(found_R1D[: 5 * each].cpu(), exact_R1D) < 4e-3
+    assert bool((found_R1D[5 * each :] == 0).all())  # of no source
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("positions", [False, True])
+@torch.inference_mode()
+def test_embeddings_of_a_decoding_step(kind: torch.dtype, positions: bool) -> None:
+    """The same numbers as by torch's operations, to the last bit."""
+    torch.manual_seed(1)
+    place = Positioned(Sinusoidal(40), "add") if positions else None
+    embedding = TokenEmbedding(50, 40, place, 0.1).eval().to("cuda", kind)
+    tokens_BT = torch.randint(0, 50, (9, 1), device="cuda")
+    at_BT = torch.randint(0, 20, (9, 1), device="cuda", dtype=torch.int32)
+    start = ExplicitPositions(at_BT, 20)
+    expected = embedding.table(tokens_BT) * embedding.scale
+    if place is not None:
+        expected = place(expected, start)
+    assert applies(tokens_BT, embedding.table.weight)
+    assert torch.equal(embedding(tokens_BT, start), expected)
