@@ -80,7 +80,7 @@ CONFORMER = Plan(
     {"lr": 1e-3, "label_smoothing": 0.1, "r_drop": 3.0, "ema": 0.999},
     batch=(1024, 8192),
     seconds={"cpu": 25.0, "cuda": 0.03},
-    updates=(2000, 10_000),
+    updates=(1500, 10_000),
     passes=150,
     warmup=0.1,
     dropout=0.3,

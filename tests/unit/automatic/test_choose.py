@@ -319,6 +319,11 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
     assert choose(phones, GPU).get("model.encoder.tag_positions") is None
 
 
+def test_letters_are_searched_while_a_better_output_is_possible() -> None:
+    for it in (found(source=side("words"), target=side("words")), found("audio to text")):
+        assert recipe_of(it, choose(it, CPU)).decode.patience is None
+
+
 def test_decoding_is_chosen_where_there_is_a_search() -> None:
     for task in RECIPE_TASKS:
         chosen = choose(found(task), CPU).get("validation.decoding")
