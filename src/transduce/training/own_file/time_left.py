@@ -159,8 +159,7 @@ class FurtherRuns:
         made = self.again(len(teachers) + 1)
         folders = [str(one.folder) for one in teachers]
         teacher = {"model": folders, "weight": TEACHER_WEIGHT}
-        made["train"] |= {"teacher": teacher, "r_drop": 0.0, "cr_ctc": None}
-        made["train"]["guided_attention"] = 0.0
+        made["train"] |= {"teacher": teacher, "r_drop": 0.0}
         try:
             return self.train(DISTILLED, f"One model learns from the {len(teachers)}", made)
         except TransduceError as error:
@@ -208,7 +207,7 @@ def spend(
             if not further.is_time:
                 break
             seeds.append(further.seed(number))
-        if uses.distilled and len(seeds) > 1 and further.left > state.elapsed:
+        if uses.distilled and further.left > state.elapsed:
             student = further.distilled(seeds)
     except Stopped as stopped:
         print_line(f"Stopped in {stopped.run.folder}. The model in {first.folder} can be used.")

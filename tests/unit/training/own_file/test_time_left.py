@@ -17,7 +17,7 @@ from transduce.errors import TrainingError
 from transduce.evaluation.metrics import Measured
 from transduce.recipe import Columns, Recipe, read_recipe
 from transduce.recipe.corpus import Where
-from transduce.tasks.folder import MEMBERS
+from transduce.tasks.folder import MEMBERS, WEIGHTS
 from transduce.tasks.generate import GenerativeModel
 from transduce.training.loop import Trained
 from transduce.training.own_file import time_left
@@ -161,6 +161,9 @@ def test_the_report_calls_nothing_better_than_it_is() -> None:
     text = "\n".join(report([singles[0], clear], singles, "exact", 100, clear))
     assert "may be chance" not in text
     assert "Kept: the ensemble." in text
+    student = rival("distilled into one", 95)
+    text = "\n".join(report([singles[0], student], singles, "exact", 100, student))
+    assert "Kept: the distilled model." in text
 
 
 class State:
@@ -201,6 +204,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> tuple[Given, list[str], dict[str, A
     def trained(recipe: Recipe, folder: Path, **asked: bool) -> Trained:
         place = name_of(folder)
         given.append((place, recipe))
+        assert not asked["count_reading"]  # the minutes are of training
         if place == settings["interrupted"]:
             return replace(run_of(folder, recipe, 50), interrupted=True)
         settings["ended"][place] = run_of(folder, recipe, 100)
@@ -248,6 +252,7 @@ def test_further_seeds_have_the_time_that_is_left(
         teacher = given[-1][1].train.teacher
         assert teacher is not None
         assert teacher.models == [str(folder), *(str(folder / one) for one in folders[:-1])]
+        assert teacher.weight == 0.5
         assert given[-1][1].train.r_drop == 0
     seeds = [name for name in folders if name.startswith("seed")]
     assert [one.folder.name for one in ended.ensemble] == seeds
@@ -402,7 +407,7 @@ def test_what_could_not_be_trained_costs_nothing_else(
     trained = time_left.train_recipe
 
     def failing(recipe: Recipe, folder: Path, **asked: bool) -> Trained:
-        if folder.parent.name == "by-tag":
+        if folder.parent.name == "by-tag" or folder.name == "distilled":
             raise TrainingError("the disk is full")
         return trained(recipe, folder, **asked)
 
@@ -411,9 +416,9 @@ def test_what_could_not_be_trained_costs_nothing_else(
     folder.mkdir()
     said: list[str] = []
     spend(run_of(folder, recipe, 100), recipe, 12, said.append)
-    assert "It could not: the disk is full." in said
-    assert [name for name, _ in given] == [one for one in STAGES if "by-tag" not in one]
-    assert "one for each tag alone" not in measured
+    assert said.count("It could not: the disk is full.") == 2
+    assert [name for name, _ in given] == [one for one in STAGES[:-1] if "by-tag" not in one]
+    assert not {"one for each tag alone", "distilled into one"} & set(measured)
 
 
 @pytest.mark.parametrize(
@@ -441,3 +446,103 @@ def test_what_to_try_next(step: int, best: int, elapsed: float, said: list[str])
     assert len(lines) == len(said)
     assert all(expected in line for line, expected in zip(lines, said, strict=True))
     assert "transduce tune runs/x/chosen.yaml" in lines[-1]
+
+
+def test_without_resuming_all_is_trained_anew(tmp_path: Path, runs: Runs) -> None:
+    given, _, settings = runs
+    recipe, folder = recipe_for(3.5), tmp_path / "run"
+    folder.mkdir()
+    settings["ended"]["seed-2"] = run_of(folder / "seed-2", recipe, 100)
+    spend(run_of(folder, recipe, 100), recipe, 3.5, lambda line: None)
+    assert [name for name, _ in given] == ["seed-2", "seed-3"]
+
+
+def test_further_runs_decode_as_was_chosen_for_the_first(tmp_path: Path, runs: Runs) -> None:
+    given, _, _ = runs
+    recipe, folder = recipe_for(3.5), tmp_path / "run"
+    folder.mkdir()
+    first = run_of(folder, recipe, 100)
+    decode = recipe.decode.model_copy(update={"beam": 7})
+    first.model.recipe = recipe.model_copy(update={"decode": decode})
+    spend(first, recipe, 3.5, lambda line: None)
+    assert [again.decode.beam for _, again in given] == [7, 7]
+
+
+def test_no_run_has_more_time_than_is_left(tmp_path: Path, runs: Runs) -> None:
+    given, _, _ = runs
+    recipe = recipe_for(3)
+    first = run_of(tmp_path / "run", recipe, 100)
+    further = time_left.FurtherRuns(first, recipe, 3, False, lambda line: None)
+    further.train("seed-2", "Seed 2", further.again(2), seconds=1000.0)
+    assert given[0][1].train.minutes == pytest.approx(2)
+
+
+def test_only_models_that_write_text_have_further_runs(tmp_path: Path, runs: Runs) -> None:
+    given, _, _ = runs
+    recipe = recipe_for(8).model_copy(update={"task": "language_modeling"})
+    first = run_of(tmp_path / "run", recipe, 100)
+    assert spend(first, recipe, 8, lambda line: None) is first
+    assert not given
+
+
+@pytest.mark.parametrize("changed", ["steps", "kept"])
+def test_what_has_changed_is_compared_again(tmp_path: Path, runs: Runs, changed: str) -> None:
+    _, measured, settings = runs
+    recipe, folder = recipe_for(3.5), tmp_path / "run"
+    folder.mkdir()
+    spend(run_of(folder, recipe, 100), recipe, 3.5, lambda line: None)
+    count = len(measured)
+    if changed == "steps":
+        settings["ended"]["seed-2"] = run_of(folder / "seed-2", recipe, 200)
+    else:
+        before = json.loads((folder / COMPARED).read_text())
+        (folder / COMPARED).write_text(json.dumps({**before, "kept": "something"}))
+    ended = spend(run_of(folder, recipe, 100), recipe, 3.5, lambda line: None, resume=True)
+    assert len(measured) == 2 * count
+    assert len(ended.ensemble) == 2
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "[" * 100_000])
+def test_a_damaged_comparison_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / COMPARED).write_text(content)
+    assert time_left.read_compared(tmp_path) == {}
+
+
+def test_further_runs_of_an_earlier_training_are_removed(tmp_path: Path) -> None:
+    ours = [tmp_path / name for name in ("seed-2", "distilled", "fine-tuned/de", "by-tag/de")]
+    for place in (*ours, tmp_path / "mine"):
+        place.mkdir(parents=True)
+        (place / WEIGHTS).touch()
+    (tmp_path / "seed-2" / "notes.txt").touch()
+    (tmp_path / COMPARED).write_text("{}")
+    time_left.discard_further(tmp_path)
+    assert not any((place / WEIGHTS).exists() for place in ours)
+    assert not (tmp_path / COMPARED).exists()
+    assert (tmp_path / "mine" / WEIGHTS).exists()
+    assert (tmp_path / "seed-2" / "notes.txt").exists()
+
+
+def test_some_validation_pairs_of_all_parts_of_the_file_are_compared(tmp_path: Path) -> None:
+    rows = [f"a{n}\tb{n}" for n in range(1200)]
+    (tmp_path / "valid.tsv").write_text("\n".join(rows))
+    valid = {"file": "valid.tsv", "source": 0, "target": 1, "header": False}
+    recipe = recipe_for(8, valid=valid, folder=str(tmp_path))
+    model: Any = SimpleNamespace(source_tokens=None)
+    found = time_left._items(recipe, model)
+    assert len(found) == 400  # every third
+    assert found[-1].source == "a1197"
+    limited = recipe.validation.model_copy(update={"limit": 40})
+    found = time_left._items(recipe.model_copy(update={"validation": limited}), model)
+    assert len(found) == 40
+    assert found[-1].source == "a1170"
+
+
+def test_the_metric_of_each_tag_is_shown_where_they_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run_of(tmp_path / "run", recipe_for(8), 100)
+    for count in (6, 7):
+        values = {f"t{n}": {"exact": SimpleNamespace(value=1.0)} for n in range(count)}
+        found = SimpleNamespace(groups=values, rows={"exact": rival("", 60).measured})
+        monkeypatch.setattr(time_left, "evaluate", lambda *a, found=found, **k: found)
+        assert len(time_left._measured("one", first, [], "exact").of_tags) == (count % 7)
