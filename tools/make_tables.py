@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from result_tables import RESULTS, read, table
+from result_tables import RESULTS, read, read_lines, table
 
 from transduce.decoding_settings import SETTINGS
 
@@ -293,6 +293,46 @@ def _score_and_seeds(record: dict[str, Any]) -> list[str]:
     return [f"{statistics.mean(found):.{digits}f}{spread}", str(len(found))]
 
 
+TAG_SETTINGS = {
+    "": "Transformer of 4 + 4 layers",
+    "+tagzero": "tags at position 0",
+    "+tagzero+copying+substrings": "the same, copying, hallucination",
+    "+tagzero+copying+substrings+unknowntags": "the same, unknown tags",
+    "+tagzero+copying+substrings+unknowntags+fewcopies": "the same, copies",
+    "+tagzero+copying+substrings+unknowntags+fewcopies+updates5000": "the same, 5,000 updates",
+}
+
+
+def unknown_tags() -> list[str]:
+    """Exact match from 700 forms, by language: tags that training does not have, and others."""
+    found: dict[str, dict[str, float]] = {}
+    for row in read_lines("words_tags_cuda"):
+        if row["task"] == "inflection" and row["size"] == "small" and "exact" in row:
+            found.setdefault(row["setting"], {})[row["language"]] = row["exact"]
+    languages = ("ang", "hun", "lud", "tur")
+    whole = {f"transformer+batch1024{key}": name for key, name in TAG_SETTINGS.items()}
+    everything = list(TAG_SETTINGS)[-2]
+    whole[f"conformer+batch1024{everything}"] = "Conformer, all of these"
+    whole[f"conformer+batch1024{everything}+updates5000"] = "the same, 5,000 updates"
+    rows = [
+        [name, *(f"{found[key][one]:.1f}" if one in found[key] else "" for one in languages)]
+        for key, name in whole.items()
+        if key in found
+    ]
+    return table(["", *languages], rows) if rows else []
+
+
+def choices() -> list[str]:
+    """What the command chooses, against a search by hand."""
+    found = read("choices_cuda")
+    if found is None:
+        return []
+    import choices as benchmark
+
+    lines = benchmark.table(found["rows"])
+    return [*(line for line in lines if line.startswith("|")), "", *lines[-1:]]
+
+
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "settings": ("guides/decoding.md", decoding_settings),
     "error rates": ("guides/whisper.md", whisper_wer),
@@ -301,6 +341,8 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "GPU speed": ("guides/whisper.md", whisper_speed_on_gpu),
     "optimizers": ("guides/training.md", optimizers),
     "checkpointing": ("guides/training.md", checkpointing),
+    "unknown tags": ("guides/words.md", unknown_tags),
+    "choices": ("guides/your-own-file.md", choices),
     "races": ("reference/speedrun.md", races),
     "records": ("reference/speedrun.md", records),
 }

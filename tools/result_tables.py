@@ -15,6 +15,13 @@ def read(name: str) -> dict[str, Any] | None:
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
+def read_lines(name: str) -> list[dict[str, Any]]:
+    """The results in a file of JSON lines; none where nothing was measured."""
+    path = RESULTS / f"{name}.jsonl"
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
 def three_digits(value: float) -> str:
     """A speed as it is shown: more digits would say more than the spread over rounds allows."""
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"

@@ -487,6 +487,9 @@ def _cut_to_time(choice: Choice, found: Found, timed: Timed) -> None:
     if wanted < end:
         why = f"a sample by a hash of the source: {timed.passes:.0%} of the rows can be learnt"
         choice.set("data.train", {**train, "split": f"0-{wanted:g}%"}, f"{why} in the time")
+        choice.notes.append(
+            f"The time is too short for all rows: a sample of {wanted:g} % is read (--minutes)."
+        )
 
 
 # benchmarks/words.py, 700 forms: 44.4 % right in place of 38.3 with a Conformer in six languages,

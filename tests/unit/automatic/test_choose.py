@@ -319,6 +319,13 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
     assert choose(phones, GPU).get("model.encoder.tag_positions") is None
 
 
+def test_a_sample_of_the_rows_is_said_to_be_one() -> None:
+    for minutes, said in ((1, True), (10_000, False)):
+        choice = choose(found(rows=1_000_000), CPU, minutes)
+        assert any("a sample of" in note for note in choice.notes) == said
+        assert (choice.get("data.train.split") < "0-9%") == said
+
+
 def test_letters_are_searched_while_a_better_output_is_possible() -> None:
     for it in (found(source=side("words"), target=side("words")), found("audio to text")):
         assert recipe_of(it, choose(it, CPU)).decode.patience is None
