@@ -38,6 +38,7 @@ CACHED = frozenset(
         "transduce.nn.triton:_kernels",
         "transduce.serving.hosts:_read_short",
         "transduce.data.languages.detect:lingua_codes",
+        "transduce.storage.members:_version_in_store",
         "transduce.storage:_remove_stale_once",
         "transduce.storage:_temporary_cache",
         "transduce.synthesis.espeak:espeak",

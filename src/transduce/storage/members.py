@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import tarfile
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
 from transduce.errors import DataError
-from transduce.storage.positions import Place, open_at, place_at, version_of
+from transduce.storage.positions import Place, Version, open_at, place_at, version_of
 from transduce.storage.remote import RemotePath
 
 HEADER = tarfile.BLOCKSIZE  # bytes before the content of a member
@@ -62,7 +63,7 @@ class TarMember:
         """Its content. Raises DataError where the archive is not the one that was indexed."""
         begin, end = self.start - HEADER, self.start + self.size
         try:
-            with open_at(self.archive, begin, version_of(self.archive), end) as file:
+            with open_at(self.archive, begin, _version(self.archive), end) as file:
                 raw = file.read(end - begin)
             header = tarfile.TarInfo.frombuf(raw[:HEADER], "utf-8", "surrogateescape")
         except (tarfile.HeaderError, OSError):
@@ -76,6 +77,16 @@ class TarMember:
                 f"changed since it was indexed; start again, which indexes it anew"
             )
         return BytesIO(raw[HEADER:])
+
+
+def _version(archive: Place) -> Version:
+    """A store is asked once for all members: who fetches from it sees whether it has changed."""
+    return _version_in_store(archive) if isinstance(archive, RemotePath) else version_of(archive)
+
+
+@lru_cache(maxsize=4096)
+def _version_in_store(archive: RemotePath) -> Version:
+    return archive.version()
 
 
 AudioPlace = Path | RemotePath | TarMember
