@@ -246,12 +246,38 @@ def test_a_store_is_asked_again(monkeypatch: pytest.MonkeyPatch, number: int) ->
         path.read(BLOCK, BLOCK + 5, version)
 
 
-def test_what_lasts_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+class NoCredentialsError(OSError):
+    """As that of botocore."""
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (PermissionError("Access Denied"), r"your credentials do not allow this \(Access Denied\)"),
+        (OSError("Forbidden: corpus/train.en"), r"your credentials do not allow this \(Forbidden"),
+        (NoCredentialsError("Unable to locate credentials"), "there are no credentials for it on"),
+        (
+            OSError(errno.EINVAL, "Invalid bucket name"),
+            r"cannot be used \(.*Invalid bucket",
+        ),
+    ],
+)
+def test_what_lasts_is_said_and_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
     path = RemotePath(URL)
     version = version_of(path)
-    failing(monkeypatch, [raised(PermissionError("Access Denied"))])
-    with pytest.raises(DataError, match=r"train.en: your credentials do not allow this \(Access"):
+    failing(monkeypatch, [raised(error)])
+    with pytest.raises(DataError, match=sentence):
         path.read(0, 5, version)
+
+
+def test_an_error_of_the_program_is_not_taken_for_one_of_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing(monkeypatch, [raised(ZeroDivisionError())])
+    with pytest.raises(ZeroDivisionError):
+        RemotePath(URL).read(0, 5, version_of(RemotePath(URL)))
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1], b"x" + CONTENT[1:]])

@@ -220,7 +220,7 @@ class RemotePath:
         if "Credential" in type(error).__name__:
             how = CREDENTIALS.get(self.scheme, "give them as its library asks for them")
             return f"{self.url}: there are no credentials for it on this machine: {how}"
-        if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
+        if _is_refused(error):
             return (
                 f"{self.url}: your credentials do not allow this ({reason}); ask its owner, or use "
                 f"others"
@@ -364,12 +364,18 @@ def _is_of_store(error: Exception) -> bool:
     return isinstance(error, OSError) or type(error).__module__.split(".")[0] in LIBRARIES
 
 
+def _is_refused(error: Exception) -> bool:
+    """Whether the store does not allow what was asked for; gcsfs says so in words alone."""
+    status, said = getattr(error, "status", None), str(error).startswith("Forbidden")
+    return isinstance(error, PermissionError) or said or status in (401, 403)
+
+
 def _is_lasting(error: Exception) -> bool:
     """Whether the same request would fail again."""
     status = getattr(error, "status", None)
     if isinstance(status, int) and 400 <= status < 500:
         return status not in (408, 425, 429)
-    if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError):
+    if _is_refused(error) or isinstance(error, IsADirectoryError | NotADirectoryError):
         return True
     name = type(error).__name__
     invalid = getattr(error, "errno", None) == errno.EINVAL or "Validation" in name

@@ -19,6 +19,8 @@ from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
 from transduce.recipe.read import resolve_data_folder
+from transduce.storage.remote import RemotePath, blocks
+from transduce.storage.versions import Version
 
 BYTES = Tokens.train(recipe.Tokens(level="byte"), [])
 ROWS = [(f"source {n}", f"target {n} ü") for n in range(70)]
@@ -47,8 +49,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     store.store.clear()
 
 
-def stream(folder: str, corpus: object) -> StreamingDataset:
-    values = {"folder": folder, "train": corpus, "valid": corpus, "shuffle_buffer": 1280}
+def stream(folder: str, corpus: object, pool: int = 1280) -> StreamingDataset:
+    values = {"folder": folder, "train": corpus, "valid": corpus, "shuffle_buffer": pool}
     data = recipe.Data.model_validate(values)
     return StreamingDataset(data.train, data, BYTES, BYTES)
 
@@ -100,6 +102,28 @@ def test_blocks_are_fetched_once_and_a_corpus_is_not_reread(
     kind = type(fsspec.filesystem("memory"))
     monkeypatch.setattr(kind, "cat_file", lambda *_, **__: pytest.fail("fetched again"))
     assert sum(len(pool[2]) for pool in pools(one)) == len(ROWS)
+
+
+def test_resuming_fetches_nothing_that_comes_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 8)
+    one = stream("memory://corpus", CORPORA["parallel"], pool=10)
+    whole = [pool.lines.tolist() for pool, _ in one.pools(0)]
+    for block in (tmp_path / "cache").rglob("*.block"):
+        block.unlink()
+    fetched: list[int] = []
+    fetch = RemotePath._fetch
+
+    def noted(path: RemotePath, start: int, end: int, version: Version) -> bytes:
+        fetched.append(end - start)
+        return fetch(path, start, end, version)
+
+    monkeypatch.setattr(RemotePath, "_fetch", noted)
+    again = stream("memory://corpus", CORPORA["parallel"], pool=10)
+    assert [pool.lines.tolist() for pool, _ in again.pools(6)] == whole[6:]
+    corpus = sum(file.stat().st_size for file in (tmp_path / "corpus").glob("*.[ed][ne]"))
+    assert 0 < sum(fetched) < corpus / 2
 
 
 def test_a_file_that_changes_ends_the_run(store: Any, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from transduce.data.text.trust import check_reads, record_training_data
 from transduce.errors import DataError
 from transduce.recipe import Columns, Data, Recipe
+from transduce.storage.remote import RemotePath
 
 
 def recipe(folder: Path, test: Any, **more: Any) -> Recipe:
@@ -42,6 +43,29 @@ def refused(model: Path, data: Data, **given: Any) -> None:
     with pytest.raises(DataError, match=r"data\.folder=FOLDER") as error:
         check(model, data, **given)
     assert "\n" not in str(error.value)
+
+
+REMOTE = [
+    {"file": "s3://bucket/test.tsv"},
+    {"file": "https://example.org/test.tsv"},
+    {"source": "test.tsv", "target": "s3://bucket/test.tsv"},
+]
+
+
+@pytest.mark.parametrize("corpus", REMOTE)
+def test_addresses_in_the_recipe_of_a_stranger_are_not_asked(
+    model: Path, corpus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RemotePath, "info", lambda path: pytest.fail(f"{path} is asked"))
+    data = recipe(model, corpus).data
+    refused(model, data)
+    refused(model, data, folder="s3://mine")
+    theirs = {"folder": "s3://theirs"}
+    inside = recipe(model, {"file": "test.tsv"}).data.model_copy(update=theirs)
+    refused(model, inside)
+    check(model, inside, folder="s3://mine/copy")
+    outside = recipe(model, {"file": "../test.tsv"}).data.model_copy(update=theirs)
+    refused(model, outside, folder="s3://mine/copy")
 
 
 OUTSIDE = [
