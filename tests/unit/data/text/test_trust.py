@@ -66,6 +66,8 @@ def test_addresses_in_the_recipe_of_a_stranger_are_not_asked(
     check(model, inside, folder="s3://mine/copy")
     outside = recipe(model, {"file": "../test.tsv"}).data.model_copy(update=theirs)
     refused(model, outside, folder="s3://mine/copy")
+    both = {"source": "/etc/hosts", "target": "s3://mine/copy/a"}
+    refused(model, recipe(model, both).data, folder="s3://mine/copy")
 
 
 OUTSIDE = [
