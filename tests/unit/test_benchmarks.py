@@ -207,6 +207,10 @@ QUICK: dict[str, Quick] = {
         ("soundfile",),
         slow=False,
     ),
+    "store_reading.py": Quick(
+        "--pairs 2000 --latency 0 --out out.json",
+        holds=("pool 65,536, cache a tenth", "requests_per_1000_pairs", "bytes_per_pair"),
+    ),
     "stream_order.py": Quick(
         "--quick --rounds 1",
         "benchmarks/results/stream_order.json",

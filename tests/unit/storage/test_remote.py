@@ -18,7 +18,7 @@ import pytest
 from transduce.errors import DataError
 from transduce.storage.positions import open_at, place_at, version_of
 from transduce.storage.remote import RemotePath, blocks, is_remote, paths
-from transduce.storage.remote.blocks import BLOCK, GROUP, BlockCache
+from transduce.storage.remote.blocks import BLOCK, TOGETHER, BlockCache
 
 CONTENT = Random(1).randbytes(10 * BLOCK + 100)
 URL = "memory://corpus/train.en"
@@ -314,9 +314,9 @@ def test_patterns_and_folders(store: Any) -> None:
         RemotePath("https://example.org/*.txt").glob()
 
 
-def test_a_group_ends_where_the_next_begins(asked: list[tuple[int, int]]) -> None:
-    content = bytes(BLOCK) * (GROUP + 2)
+def test_a_long_part_is_fetched_by_several_requests(asked: list[tuple[int, int]]) -> None:
+    content = bytes(BLOCK) * (TOGETHER + 2)
     fsspec.filesystem("memory").pipe("/corpus/large", content)
     path = RemotePath("memory://corpus/large")
     assert path.read(BLOCK, len(content), version_of(path)) == content[BLOCK:]
-    assert asked == [(BLOCK, GROUP * BLOCK), (GROUP * BLOCK, len(content))]
+    assert asked == [(BLOCK, TOGETHER * BLOCK), (TOGETHER * BLOCK, len(content))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -20,7 +20,8 @@ from transduce.storage import default_cache_folder, gigabytes, locked
 from transduce.storage.versions import Version
 
 BLOCK = 1 << 16  # bytes; small, as a corpus in random order is read by pieces of this size
-GROUP = 128  # blocks that have one lock, and are fetched together by who reads on
+TOGETHER = 128  # blocks that are fetched by one request at most
+GROUP = 4  # blocks that have one lock
 CHECKSUM = 4  # bytes at the end of a block
 VARIABLE = "TRANSDUCE_REMOTE_CACHE_GB"
 GB_USUALLY = 10.0
@@ -51,19 +52,22 @@ class BlockCache:
         key = sha256(f"{url}\0{version.size}\0{version.changed}".encode()).hexdigest()[:32]
         folder = self.folder / key
         first, last = start // BLOCK, -(-end // BLOCK)
-        edges = [first, *range((first // GROUP + 1) * GROUP, last, GROUP), last]
+        edges = [first, *range((first // TOGETHER + 1) * TOGETHER, last, TOGETHER), last]
         parts: list[bytes] = []
         for begin, stop in pairwise(edges):
-            parts += self._group(folder, version.size, range(begin, stop), fetch)
+            parts += self._read(folder, version.size, range(begin, stop), fetch)
         whole = parts[0] if len(parts) == 1 else b"".join(parts)
         return whole[start - first * BLOCK : end - first * BLOCK]
 
-    def _group(self, folder: Path, size: int, numbers: range, fetch: Fetch) -> list[bytes]:
+    def _read(self, folder: Path, size: int, numbers: range, fetch: Fetch) -> list[bytes]:
         found = {number: _load(folder, number, size) for number in numbers}
-        if None in found.values():
+        groups = {number // GROUP for number, block in found.items() if block is None}
+        if groups:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                with locked(folder / f"{numbers.start // GROUP}.group"):
+                with ExitStack() as locks:
+                    for group in sorted(groups):  # in one order, so that nobody waits for ever
+                        locks.enter_context(locked(folder / f"{group}.group"))
                     self._complete(folder, size, found, fetch)
             except (OSError, CheckpointError):  # a full disk, or one that cannot be written
                 for run in _runs(found):
