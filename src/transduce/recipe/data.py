@@ -46,8 +46,8 @@ class Tokens(Section):
     )
     sample: PositiveInt = Field(
         5_000_000,
-        description="train subwords on a random sample of about this many pairs; other levels use "
-        "the whole corpus",
+        description="train subwords on a sample of about this many pairs, chosen by hashes, so "
+        "whatever their order; other levels use the whole corpus",
     )
     lowercase: bool = Field(False, description="lower-case the text before tokenization")
     normalize: Literal["none", "nfc", "nfkc", "nfd", "nfkd"] = Field(

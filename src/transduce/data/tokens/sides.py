@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator
 
 from transduce import recipe
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.files import locate, locate_here
-from transduce.data.text.pairs import Pair, audio_of, corpus_files, read_pairs, resolved, tags_of
+from transduce.data.text.pairs import (
+    PLACES,
+    Pair,
+    audio_of,
+    corpus_files,
+    place_in_corpus,
+    read_pairs,
+    resolved,
+    tags_of,
+)
 from transduce.data.text.tags import UNKNOWN_TAG, without_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError
@@ -75,7 +83,7 @@ def training_tags(data: recipe.Data) -> list[str]:
 
 
 def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[str]:
-    """The training texts of sides, or a random share of them, without tags.
+    """The training texts of sides, or a share of them that hashes choose, without tags.
 
     Where texts are concatenated, a text in characters ends with what stands between two: a single
     word may have no such character.
@@ -93,11 +101,15 @@ def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[s
             return pair.target
         return pair.transcript if is_audio else without_tags(pair.source, pair.tags)[1]
 
+    def is_drawn(pair: Pair) -> bool:
+        # By a hash, so that the sample does not depend on the order of the corpus. The source of a
+        # recording is the name of its file, which is another on each machine.
+        read = pair.transcript if is_audio else pair.source
+        return place_in_corpus(f"{read}\n{pair.target}") < share * PLACES
+
     def start() -> Iterator[str]:
-        # Not every n-th pair: interleaved corpora would be left out by it.
-        draw = random.Random(1).random
         for pair in read_pairs(data.train, data.folder):
-            if share >= 1.0 or draw() < share:
+            if share >= 1.0 or is_drawn(pair):
                 for side in sides:
                     yield of_side(pair, side) + ending
 

@@ -103,3 +103,15 @@ def test_where_lines_are_few_no_pair_is_read_to_count_them(
         train_tokens(data)
         found.append(reads[0])
     assert found[1] == found[0] + 1
+
+
+def test_a_sample_does_not_depend_on_the_order_of_the_corpus(tmp_path: Path) -> None:
+    lines = [f"word{n:03d} x\tWORD{n:03d}\n" for n in range(300)]
+    tokens = recipe.TokensOfSides(both=recipe.Tokens(size=400, sample=60))
+    learnt = []
+    for name, some in (("forward", lines), ("backward", lines[::-1])):
+        (tmp_path / f"{name}.tsv").write_text("".join(some))
+        corpus = recipe.Columns(file=f"{name}.tsv")
+        data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, tokens=tokens)
+        learnt.append(train_tokens(data)[0].to_json())
+    assert learnt[0] == learnt[1]
