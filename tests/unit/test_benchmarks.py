@@ -109,6 +109,11 @@ QUICK: dict[str, Quick] = {
         "benchmarks/results/fine_tuning.json",
         ("frozen", "adapter", "nothing"),
     ),
+    "filters.py": Quick(
+        "data/multi30k --pairs 3 --json out.json",
+        holds=("right", "duplicates"),
+        world=("untokenised",),
+    ),
     "first_update.py": Quick(
         "--pairs 200 --rounds 1 --device cpu --out out.json --override model.width=16 "
         "--override train.steps=2 --override data.tokens.both.size=100",
@@ -214,7 +219,7 @@ QUICK: dict[str, Quick] = {
     "stream_order.py": Quick(
         "--quick --rounds 1",
         "benchmarks/results/stream_order.json",
-        ("rank_correlation", "first_batch", "2 workers", "peak_bytes"),
+        ("rank_correlation", "first_batch", "2 workers, filtered", "private"),
     ),
     "to_quality.py": Quick("--quick --device cpu --out out.json"),
     "tokenise.py": Quick(

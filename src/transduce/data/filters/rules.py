@@ -91,17 +91,19 @@ class PairRules:
     def _in_other_language(self, source: str, target: str) -> bool:
         assert self.filters.language is not None
         least = 1 - self.filters.language
-        for detector, text in zip(self._detectors, (source, target), strict=True):
-            found = detector.detect(text)
-            if found and found[0].probability <= least:
-                return True
-        return False
+        assert self.languages is not None
+        sides = ((source, self.languages.source), (target, self.languages.target))
+        return any(
+            found.language == language and found.probability <= least
+            for text, language in sides
+            for found in self._detector.detect(text)
+        )
 
     @cached_property
-    def _detectors(self) -> tuple[Detector, Detector]:
-        """Of the source and of the target; always by n-grams, so that all machines agree."""
+    def _detector(self) -> Detector:
+        """Always by n-grams, so that all machines agree."""
         assert self.languages is not None
-        return Detector([self.languages.source]), Detector([self.languages.target])
+        return Detector([self.languages.source, self.languages.target])
 
     def sentence(self, reason: Reason) -> str:
         """What is said of pairs that are left out."""

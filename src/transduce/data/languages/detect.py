@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unicodedata import combining, name, normalize
 
 import numpy as np
@@ -33,7 +33,11 @@ UNSEEN = -13.0  # log-probability of an n-gram outside the profile
 OTHER_SCRIPT = -25.0  # of one in a script that the language is not written in
 TEMPERATURE = 6.0
 ENOUGH = 1_000  # characters that are enough to tell
-MAX_WORDS = 20_000  # whose scores are kept, some 12 MB; then they are computed anew
+MAX_KEPT = 20_000  # words, and n-grams, whose scores are kept, some 12 MB each
+
+Scores = NDArray[np.float64]
+"""The log-probability in each language that has a profile."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,15 +70,26 @@ class Profile:
         }
         return cls(values, frozenset(script_of(gram) for gram in grams))
 
-    def score(self, grams: Iterable[str]) -> float:
-        """The log-probability of n-grams."""
-        total = 0.0
-        for gram in grams:
-            value = self.log_probabilities.get(gram)
-            if value is None:
-                value = UNSEEN if script_of(gram) in self.scripts else OTHER_SCRIPT
-            total += value
-        return total
+    def score(self, gram: str, script: str) -> float:
+        """The log-probability of an n-gram in this script."""
+        value = self.log_probabilities.get(gram)
+        if value is not None:
+            return value
+        return UNSEEN if script in self.scripts else OTHER_SCRIPT
+
+
+class _Kept(dict[str, T]):
+    """Results that are computed once; bounded: a full one begins anew."""
+
+    def of(self, key: str, compute: Callable[[str], T]) -> T:
+        try:
+            return self[key]
+        except KeyError:
+            found = compute(key)
+            if len(self) >= MAX_KEPT:
+                self.clear()
+            self[key] = found
+            return found
 
 
 class Detector:
@@ -90,7 +105,7 @@ class Detector:
         languages without a profile of their own."""
         self.languages = list(dict.fromkeys(languages))
         self._vocabularies = dict(vocabularies or {})
-        self._words: dict[str, NDArray[np.float64] | None] = {}
+        self._words, self._grams = _Kept[Scores | None](), _Kept[Scores]()
 
     def detect(self, text: str) -> list[Detected]:
         """The languages, the most probable first; none for a text without letters.
@@ -108,28 +123,22 @@ class Detector:
         order = sorted(self.languages, key=lambda code: -scores[code])
         return [Detected(code, shares[code]) for code in order]
 
-    def _scores(self, text: str) -> NDArray[np.float64] | None:
+    def _scores(self, text: str) -> Scores | None:
         """The log-probability of a text in each language that has a profile; None of one without
         letters. N-grams do not span spaces: the scores of what stands between two are added, and
         kept, as most words of a text have occurred before.
         """
-        total: NDArray[np.float64] | None = None
-        for word in text.split():
-            scores = self._words.get(word)
-            if scores is None and word not in self._words:
-                scores = self._word_scores(word)
-                if len(self._words) >= MAX_WORDS:
-                    self._words.clear()
-                self._words[word] = scores
-            if scores is not None:
-                total = scores if total is None else total + scores
-        return total
+        found = [self._words.of(word, self._word_scores) for word in text.split()]
+        words = [scores for scores in found if scores is not None]
+        return np.add.reduce(words) if words else None
 
-    def _word_scores(self, word: str) -> NDArray[np.float64] | None:
-        grams = list(n_grams(word))
-        if not grams:
-            return None
-        return np.array([profile.score(grams) for profile in self._profiles.values()])
+    def _word_scores(self, word: str) -> Scores | None:
+        grams = [self._grams.of(gram, self._gram_scores) for gram in n_grams(word)]
+        return np.add.reduce(grams) if grams else None
+
+    def _gram_scores(self, gram: str) -> Scores:
+        script = script_of(gram)
+        return np.array([profile.score(gram, script) for profile in self._profiles.values()])
 
     @cached_property
     def _profiles(self) -> dict[str, Profile]:
