@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import islice
 from typing import Literal
 from unicodedata import normalize
@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 
 from transduce.data.audio.ctc_states import states_needed, too_short_for_ctc
 from transduce.data.audio.read import audio_info, parse_place
+from transduce.data.filters.repetitions import WITH_MORE, Repetitions, repeated
+from transduce.data.filters.rules import Dropped, PairRules, Reason, hash_of, hashes_of, rules_of
 from transduce.data.text.files import LONGEST
 from transduce.data.text.pairs import (
     EXAMPLES,
     Pair,
+    PairColumns,
     ReadingCounts,
     check_kind,
     is_running,
@@ -64,10 +67,15 @@ class Diagnosis:
 def examine(recipe: Recipe) -> Diagnosis:
     """Read train, valid and test once (and once more for excerpts) and list their problems.
 
-    Tokenizers are trained as the recipe asks, for lengths and unknown tokens. Pairs are kept as
-    hashes of eight bytes, not as text. A corpus that cannot be read is an error among the findings,
-    not an exception.
+    Tokenizers are trained as the recipe asks, for lengths and unknown tokens. A corpus that cannot
+    be read is an error among the findings, not an exception. The training set may be larger than
+    memory: of its pairs, only hashes are kept, in temporary files, and how many have which lengths.
     """
+    with ExitStack() as stack:
+        return _examine(recipe, stack)
+
+
+def _examine(recipe: Recipe, stack: ExitStack) -> Diagnosis:
     data, diagnosis = recipe.data, Diagnosis()
     tokens: tuple[Tokens, Tokens] | None = None
     try:
@@ -82,8 +90,9 @@ def examine(recipe: Recipe) -> Diagnosis:
         if corpus is None:
             continue
         split = CorpusStatistics(name, corpus, data.folder, recipe.audio)
+        stack.enter_context(split.hashes)
         try:
-            split.read(tokens)
+            split.read(tokens, rules_of(data) if name == "train" else None)
             check_kind(corpus, recipe)
         except (DataError, TokensError) as error:
             diagnosis.findings.append(
@@ -130,15 +139,27 @@ class Finding:
 
 
 def _finding(
-    split: CorpusStatistics, severity: Severity, what: str, numbers: Iterable[int], remedy: str
+    split: CorpusStatistics, severity: Severity, what: str, some: SomePairs, remedy: str
 ) -> list[Finding]:
     """A finding about these pairs of a split, if there are any; `what` continues after a number."""
-    listed = list(numbers)
-    if not listed:
+    if not some.count:
         return []
-    noun = split.noun if len(listed) == 1 else f"{split.noun}s"
-    sentence = f"{split.name}: {len(listed):,} {noun} {what}"
-    return [Finding(severity, sentence, len(listed), split.excerpts(listed), remedy)]
+    noun = split.noun if some.count == 1 else f"{split.noun}s"
+    sentence = f"{split.name}: {some.count:,} {noun} {what}"
+    return [Finding(severity, sentence, some.count, split.excerpts(some.first), remedy)]
+
+
+def _filtered(split: CorpusStatistics) -> list[Finding]:
+    """What data.filters leaves out; repetitions are listed anyway."""
+    if split.rules is None:
+        return []
+    found: list[Finding] = []
+    for reason, count in sorted(split.dropped.counts.items()):
+        noun = split.noun if count == 1 else f"{split.noun}s"
+        what = f"{split.name}: {count:,} {noun} {split.rules.sentence(Reason(reason))}"
+        remedy = "Nothing: data.filters asks for it."
+        found.append(Finding("note", what, count, split.dropped.places[reason], remedy))
+    return found
 
 
 def _too_long(split: CorpusStatistics) -> list[Finding]:
@@ -175,7 +196,7 @@ def pairs_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
     """Problems of pairs by themselves."""
     name, counts, labels = split.name, split.counts, TASK_RULES[recipe.task].labels
     max_length, overlong = recipe.data.max_length, recipe.data.overlong
-    found = _assumed(split) + _too_long(split) + _odd_tags(split)
+    found = _assumed(split) + _too_long(split) + _odd_tags(split) + _filtered(split)
     for side, count in (("source", counts.empty_source), ("target", counts.empty_target)):
         if count:
             what = f"{name}: {count:,} {'pair' if count == 1 else 'pairs'} with an empty {side}"
@@ -192,49 +213,43 @@ def pairs_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
                 "warning", what, len(split.unreadable), places, "They are skipped; or correct them."
             )
         )
-    pair_hashes, source_hashes = split.hashes("pair"), split.hashes("source")
-    _, first = np.unique(pair_hashes, return_index=True)
-    once = np.zeros(len(pair_hashes), bool)
-    once[first] = True
+    twice, other = split.repetitions()
     found += _finding(
         split,
-        "warning" if (~once).mean() > 0.1 else "note",
+        "warning" if twice.count > 0.1 * split.size else "note",
         "repeating an earlier one exactly",
-        np.flatnonzero(~once),
+        twice,
         "Remove the repetitions, unless they are meant to weigh more.",
     )
-    different = np.sort(first)
-    _, first_of_source = np.unique(source_hashes[different], return_index=True)
-    other = np.ones(len(different), bool)
-    other[first_of_source] = False
     found += _finding(
         split,
         "note",
         "whose source occurs earlier with another target",
-        different[other],
+        other,
         "Nothing, if several targets are correct.",
     )
-    sources, targets = split.sizes("source"), split.sizes("target")
+    sources, targets, counts_of_sizes = split.units.columns()
     if split.unit == "tokens":
-        long = np.flatnonzero(np.maximum(sources, targets) > max_length)
+        long = split.units.some(np.maximum(sources, targets) > max_length)
         done = "skipped" if overlong == "skip" else "cut"
         found += _finding(
             split,
-            "warning" if len(long) > 0.01 * len(sources) or name != "train" else "note",
+            "warning" if long.count > 0.01 * split.size or name != "train" else "note",
             f"longer than data.max_length = {max_length} tokens, to be {done}",
             long,
             "Raise data.max_length, split the pairs, or accept it.",
         )
     if split.audio is not None and recipe.model.ctc_weight and split.unit == "tokens":
         needed = np.frombuffer(split.ctc_states, np.int32).astype(np.int64)
-        samples = sources.astype(np.int64) * split.audio.hop_samples
-        readable = np.flatnonzero(sources > 0)
+        frames = np.frombuffer(split.frames, np.int32)
+        samples = frames.astype(np.int64) * split.audio.hop_samples
+        readable = np.flatnonzero(frames > 0)
         short = too_short_for_ctc(samples[readable], needed[readable], split.audio)
         found += _finding(
             split,
             "warning" if short.share > 0.01 else "note",
             f"{short.what} ({short.share:.1%})",
-            readable[short.rows],
+            SomePairs.of(readable[short.rows]),
             f"Only attention learns from them; {short.remedy}.",
         )
     if labels == "words":
@@ -242,14 +257,14 @@ def pairs_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
             split,
             "warning",
             "with another number of labels than of words, to be skipped",
-            np.flatnonzero(sources != targets),
+            split.units.some(sources != targets),
             "Give each word one label; white space separates both.",
         )
     elif labels == "none":
-        odd = _odd_ratios(sources, targets)
+        odd = split.units.some(_odd_ratios(sources, targets, counts_of_sizes))
         found += _finding(
             split,
-            "warning" if len(odd) > 0.01 * len(sources) else "note",
+            "warning" if odd.count > 0.01 * split.size else "note",
             f"with an unusual length ratio (in {split.unit})",
             odd,
             "Check whether they belong together."
@@ -258,10 +273,10 @@ def pairs_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
         )
     found += _finding(
         split,
-        "note" if len(split.copies) < 0.1 * len(sources) else "warning",
+        "note" if split.copies.count < 0.1 * split.size else "warning",
         "whose source and target are identical",
         # Not reported where copying is the task.
-        split.copies if len(split.copies) < len(sources) else [],
+        split.copies if split.copies.count < split.size else SomePairs(),
         "Remove them if the sides should be in different languages.",
     )
     return found + _odd_characters(split)
@@ -285,10 +300,10 @@ def _odd_characters(split: CorpusStatistics) -> list[Finding]:
 
 def text_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
     """Problems of text by itself; of running text only repetitions and too little text."""
-    name, sizes = split.name, split.sizes("target")
+    name, (_, sizes, counts_of_sizes) = split.name, split.units.columns()
     max_length, overlong = recipe.data.max_length, recipe.data.overlong
     found = _too_long(split)
-    total = int(sizes.sum())
+    total = int((sizes * counts_of_sizes).sum())
     if split.running and split.unit == "tokens" and total <= max_length:
         what = f"{name}: {total:,} tokens of text, less than a block (data.max_length)"
         found.append(Finding("warning", what, 1, [], "Give more text, or lower data.max_length."))
@@ -296,16 +311,12 @@ def text_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
         what = f"{name}: {empty:,} empty {'line' if empty == 1 else 'lines'}"
         places = split.counts.examples["empty_target"]
         found.append(Finding("note", what, empty, places, "They are skipped."))
-    hashes = split.hashes("pair")
-    _, first = np.unique(hashes, return_index=True)
-    repeated = np.ones(len(hashes), bool)
-    repeated[first] = False
-    repeated &= _notable(split)
+    twice, _ = split.repetitions()
     found += _finding(
         split,
-        "warning" if repeated.mean() > 0.1 else "note",
+        "warning" if twice.count > 0.1 * split.size else "note",
         f"{_kind_of(split)}repeating an earlier one exactly",
-        np.flatnonzero(repeated),
+        twice,
         "Remove the repetitions, unless they are meant to weigh more.",
     )
     if not split.running and split.unit == "tokens":
@@ -314,16 +325,10 @@ def text_alone(split: CorpusStatistics, recipe: Recipe) -> list[Finding]:
             split,
             "warning",
             f"longer than data.max_length = {max_length} tokens, to be {done}",
-            np.flatnonzero(sizes > max_length),
+            split.units.some(sizes > max_length),
             "Raise data.max_length, or join the lines (lines: joined).",
         )
     return found + _odd_characters(split)
-
-
-def _notable(split: CorpusStatistics) -> NDArray[np.bool_]:
-    """The lines whose repetition is a problem: in running text, only long ones."""
-    lengths = split.sizes("target", "long")
-    return lengths >= LONG if split.running else np.ones(len(lengths), bool)
 
 
 def _kind_of(split: CorpusStatistics) -> str:
@@ -332,48 +337,49 @@ def _kind_of(split: CorpusStatistics) -> str:
 
 def text_against(train: CorpusStatistics, other: CorpusStatistics) -> list[Finding]:
     """Overlap of valid or test with train (leakage), and characters that train lacks."""
-    leaked = np.isin(other.hashes("pair"), train.hashes("pair")) & _notable(other)
+    leaked, _ = other.shared_with(train)
     return _finding(
         other,
-        "warning" if leaked.mean() > 0.01 else "note",
+        "warning" if leaked.count > 0.01 * other.size else "note",
         f"{_kind_of(other)}also in train",
-        np.flatnonzero(leaked),
+        leaked,
         "Remove them from train, if scores should be on unseen text.",
     ) + _new_characters(train, other)
 
 
-def _odd_ratios(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Outliers of the length ratio, in median absolute deviations.
+def _odd_ratios(
+    sources: NDArray[np.int64], targets: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Outliers of the length ratio, in median absolute deviations; so many pairs have each lengths.
 
     The length of a translation varies like a sum over the words of its source: by the root of its
     length (Gale and Church 1993). So three words for one are usual, thirty for ten are not.
     """
-    ratio = np.exp(np.median(np.log(np.maximum(targets, 1) / np.maximum(sources, 1))))
+    ratio = np.exp(quantile(np.log(np.maximum(targets, 1) / np.maximum(sources, 1)), counts, 0.5))
     expected = ratio * sources
     deviations = (targets - expected) / np.sqrt(np.maximum((expected + targets) / 2, 1))
-    spread = max(float(np.median(np.abs(deviations))), MIN_DEVIATION)
+    spread = max(quantile(np.abs(deviations), counts, 0.5), MIN_DEVIATION)
     far = np.abs(deviations) > DEVIATIONS * spread
     factors = np.maximum(targets, 1) / np.maximum(expected, 1)
-    return np.flatnonzero(far & (np.abs(np.log(factors)) > np.log(2)))
+    return np.asarray(far & (np.abs(np.log(factors)) > np.log(2)), bool)
 
 
 def pairs_against(train: CorpusStatistics, other: CorpusStatistics, labels: bool) -> list[Finding]:
     """Overlap of valid or test with train (leakage), and what occurs there and not in train."""
     found: list[Finding] = []
-    pairs = np.isin(other.hashes("pair"), train.hashes("pair"))
-    sources = np.isin(other.hashes("source"), train.hashes("source")) & ~pairs
+    pairs, sources = other.shared_with(train)
     found += _finding(
         other,
         "warning",
         "also in train (leakage), so that scores on them mean nothing",
-        np.flatnonzero(pairs),
+        pairs,
         "Remove them from train.",
     )
     found += _finding(
         other,
-        "warning" if sources.mean() > 0.01 else "note",
+        "warning" if sources.count > 0.01 * other.size else "note",
         "whose source is in train with another target",
-        np.flatnonzero(sources),
+        sources,
         "Remove these sources from train, if scores should be on unseen ones.",
     )
     return found + _new_tags(train, other) + _new_characters(train, other, labels)
@@ -455,8 +461,72 @@ class Lengths:
     greatest: int
 
 
+@dataclass
+class SomePairs:
+    """Some pairs of a corpus: how many, and the first of them."""
+
+    count: int = 0
+    first: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.int64]) -> SomePairs:
+        """These pairs."""
+        some = numbers if len(numbers) <= EXAMPLES else np.partition(numbers, EXAMPLES)[:EXAMPLES]
+        return cls(len(numbers), sorted(some.tolist()))
+
+    def add(self, number: int) -> None:
+        """One more, after all others."""
+        self.count += 1
+        if len(self.first) < EXAMPLES:
+            self.first.append(number)
+
+    def join(self, other: SomePairs) -> None:
+        """Others, in any order."""
+        self.count += other.count
+        self.first = sorted([*self.first, *other.first])[:EXAMPLES]
+
+
+class SizeCounts:
+    """How many pairs have which lengths, and the first pairs of each."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], SomePairs] = {}
+
+    def add(self, source: int, target: int, number: int) -> None:
+        self._found.setdefault((source, target), SomePairs()).add(number)
+
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Each source length and target length, and how many pairs have both."""
+        sizes = np.array(list(self._found), np.int64).reshape(-1, 2)
+        counts = np.array([some.count for some in self._found.values()], np.int64)
+        return sizes[:, 0], sizes[:, 1], counts
+
+    def some(self, wanted: NDArray[np.bool_]) -> SomePairs:
+        """The pairs with the lengths in these rows of `columns`."""
+        found = SomePairs()
+        for is_wanted, some in zip(wanted.tolist(), self._found.values(), strict=True):
+            if is_wanted:
+                found.join(some)
+        return found
+
+
+def quantile(
+    values: NDArray[np.float64] | NDArray[np.int64], counts: NDArray[np.int64], share: float
+) -> float:
+    """numpy's quantile of values that occur so many times each."""
+    order = np.argsort(values)
+    ends = np.cumsum(counts[order])
+    place = share * (int(ends[-1]) - 1)
+    low, high = (
+        float(values[order[np.searchsorted(ends, whole, side="right")]])
+        for whole in (int(place), min(int(place) + 1, int(ends[-1]) - 1))
+    )
+    return low + (high - low) * (place - int(place))
+
+
 class CorpusStatistics:
-    """Statistics of one corpus: hashes and lengths of every pair, examples of unusual ones."""
+    """Statistics of one corpus: how many pairs have which lengths, examples of unusual ones; and
+    hashes of all pairs, most of them in files."""
 
     def __init__(
         self, name: str, corpus: Corpus, folder: str | None, audio: Audio | None = None
@@ -471,27 +541,35 @@ class CorpusStatistics:
         self.characters: dict[str, Counter[str]] = {"source": Counter(), "target": Counter()}
         self.unknown = {"source": 0, "target": 0}
         self.tags: Counter[str] = Counter()
-        self.control = array("q")
-        self.replacement = array("q")
-        self.copies = array("q")
-        self.ctc_states = array("i")
-        """Of audio, encoder states that CTC needs for each transcript."""
-        self._sizes = {
-            (side, what): array("i") for side in ("source", "target") for what in ("long", "units")
+        self.control, self.replacement, self.copies = SomePairs(), SomePairs(), SomePairs()
+        self.frames, self.ctc_states = array("i"), array("i")
+        """Of audio, the length of each, and encoder states that CTC needs for each transcript."""
+        self.size = 0
+        """Number of pairs."""
+        self.units = SizeCounts()
+        self.hashes = Repetitions(WITH_MORE)
+        """Of sources, and of pairs."""
+        self.rules: PairRules | None = None
+        self.dropped = Dropped()
+        self._sizes: dict[tuple[str, str], Counter[int]] = {
+            (side, what): Counter() for side in ("source", "target") for what in ("long", "units")
         }
-        self._hashes = {"source": array("Q"), "pair": array("Q")}
 
-    def read(self, tokens: tuple[Tokens, Tokens] | None) -> None:
-        self.unit = "tokens" if tokens else "words"
+    def read(self, tokens: tuple[Tokens, Tokens] | None, rules: PairRules | None = None) -> None:
+        self.unit, self.rules = "tokens" if tokens else "words", rules
         pairs = read_pairs(self.corpus, self.folder, self.counts)
-        number = 0
         while some := list(islice(pairs, AT_ONCE)):
-            for pair in some:
+            first, self.size = self.size, self.size + len(some)
+            self._hash(some, first)
+            for number, pair in enumerate(some, start=first):
                 self._look(pair, number)
-                number += 1
+            if rules is not None:
+                columns = PairColumns.of(some)
+                self.dropped.add(rules.reasons(columns), columns)
+            units = {"source": [0] * len(some), "target": [0] * len(some)}
             if self.audio is not None:
-                frames = [self._frames(pair, self.audio) for pair in some]
-                self._sizes["source", "units"].extend(frames)
+                units["source"] = [self._frames(pair, self.audio) for pair in some]
+                self.frames.extend(units["source"])
                 if tokens:
                     said = tokens[0].encode_batch([pair.transcript or pair.target for pair in some])
                     offsets = np.cumsum([0, *map(len, said)], dtype=np.int64)
@@ -499,14 +577,19 @@ class CorpusStatistics:
                     self.ctc_states.extend(states_needed(ids, offsets).tolist())
             for side in self.sides if self.audio is None else ("target",):
                 texts = [str(getattr(pair, side)) for pair in some]
-                self._sizes[side, "long"].extend(map(len, texts))
+                self._sizes[side, "long"].update(map(len, texts))
                 if tokens:
-                    rows = tokens[side == "target"].encode_batch(texts)
-                    self._sizes[side, "units"].extend(map(len, rows))
-                    self.unknown[side] += sum(row.count(UNKNOWN) for row in rows)
+                    ids, offsets = tokens[side == "target"].encode_flat(texts)
+                    units[side] = np.diff(offsets).tolist()
+                    self.unknown[side] += int(np.count_nonzero(ids == UNKNOWN))
                 else:
-                    self._sizes[side, "units"].extend(len(text.split()) for text in texts)
-        if not number:
+                    units[side] = [len(text.split()) for text in texts]
+            for side in self.sides:
+                self._sizes[side, "units"].update(units[side])
+            both = zip(units["source"], units["target"], strict=True)
+            for number, (source, target) in enumerate(both, start=first):
+                self.units.add(source, target, number)
+        if not self.size:
             raise DataError(f"no {self.noun} is left to use; every one has an empty side")
 
     def _frames(self, pair: Pair, audio: Audio) -> int:
@@ -525,24 +608,47 @@ class CorpusStatistics:
             # Tags are tokens of their own, not text.
             self.characters["source"].update(without_tags(pair.source, pair.tags)[1])
         self.characters["target"].update(pair.target)
-        self._hashes["source"].append(_hash(pair.source))
-        self._hashes["pair"].append(_hash(f"{pair.source}\n{pair.target}"))
         both = pair.source + pair.target
         if CONTROL.search(both):
-            self.control.append(number)
+            self.control.add(number)
         if REPLACEMENT in both:
-            self.replacement.append(number)
+            self.replacement.add(number)
         if pair.source == pair.target and not self.is_text:
-            self.copies.append(number)
+            self.copies.add(number)
 
-    def sizes(self, side: str, what: str = "units") -> NDArray[np.int32]:
-        return np.frombuffer(self._sizes[side, what], np.int32)
+    def _hash(self, pairs: Sequence[Pair], first: int) -> None:
+        """In running text, only of lines whose repetition is a problem: long ones."""
+        for number, pair in enumerate(pairs, start=first) if self.running else ():
+            if len(pair.target) >= LONG:
+                self._hash_all([pair], number)
+        if not self.running:
+            self._hash_all(pairs, first)
 
-    def hashes(self, what: str) -> NDArray[np.uint64]:
-        return np.frombuffer(self._hashes[what], np.uint64)
+    def _hash_all(self, pairs: Sequence[Pair], first: int) -> None:
+        sources = np.array([hash_of(pair.source) for pair in pairs], np.uint64)
+        self.hashes.add(sources, first, hashes_of(PairColumns.of(pairs)))
+
+    def repetitions(self) -> tuple[SomePairs, SomePairs]:
+        """Pairs that occur earlier, and those whose source occurs earlier with another target."""
+        twice, other = SomePairs(), SomePairs()
+        for part in self.hashes.parts():
+            pairs = repeated(part, "more")
+            twice.join(SomePairs.of(pairs))
+            other.join(SomePairs.of(np.setdiff1d(repeated(part), pairs)))
+        return twice, other
+
+    def shared_with(self, train: CorpusStatistics) -> tuple[SomePairs, SomePairs]:
+        """Pairs that are also in train, and those whose source is there with another target."""
+        own = np.concatenate(list(self.hashes.parts()))
+        pairs, sources = np.zeros(len(own), bool), np.zeros(len(own), bool)
+        for part in train.hashes.parts():
+            pairs |= np.isin(own["more"], part["more"])
+            sources |= np.isin(own["hash"], part["hash"])
+        return SomePairs.of(own["place"][pairs]), SomePairs.of(own["place"][sources & ~pairs])
 
     def unknown_share(self, side: str) -> float:
-        return self.unknown[side] / max(1, int(self.sizes(side).sum()))
+        total = sum(size * count for size, count in self._sizes[side, "units"].items())
+        return self.unknown[side] / max(1, total)
 
     def length_table(self) -> list[Lengths]:
         table = []
@@ -551,16 +657,17 @@ class CorpusStatistics:
             if side == "source" and self.audio is not None:
                 units = [("units", "frames")]
             for what, unit in units:
-                sizes = self.sizes(side, what)
+                found = sorted(self._sizes[side, what].items())
+                sizes, counts = (np.array(column, np.int64) for column in zip(*found, strict=True))
                 table.append(
                     Lengths(
                         split=self.name,
                         side=self.called(side),
                         unit=unit,
                         least=int(sizes.min()),
-                        median=float(np.median(sizes)),
-                        mean=float(sizes.mean()),
-                        most_below=float(np.percentile(sizes, 95)),
+                        median=quantile(sizes, counts, 0.5),
+                        mean=float((sizes * counts).sum() / self.size),
+                        most_below=quantile(sizes, counts, 0.95),
                         greatest=int(sizes.max()),
                     )
                 )
@@ -585,10 +692,6 @@ class CorpusStatistics:
             shown = target if self.is_text else f"{excerpt(pair.source)} → {target}"
             found.append(f"{pair.file}:{pair.line}: {shown}")
         return found
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode("utf-8"), digest_size=8).digest(), "little")
 
 
 def excerpt(text: str) -> str:

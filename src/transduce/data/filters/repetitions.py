@@ -18,12 +18,15 @@ HELD = 1 << 20
 FILES = 256
 """So that of a billion hashes, a file has 63 MB."""
 RECORD = np.dtype([("hash", np.uint64), ("place", np.int64)])
+WITH_MORE = np.dtype([*RECORD.descr, ("more", np.uint64)])
 
 
 class Repetitions:
     """Hashes in the order of their places, from 0 on, and which of them occurred before."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: np.dtype[np.void] = RECORD) -> None:
+        """record: WITH_MORE, where each place has a second hash."""
+        self._record = record
         self._waiting: list[NDArray[np.void]] = []
         self._count = self._held = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -40,11 +43,18 @@ class Repetitions:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def add(self, hashes: NDArray[np.uint64], first: int | None = None) -> None:
+    def add(
+        self,
+        hashes: NDArray[np.uint64],
+        first: int | None = None,
+        more: NDArray[np.uint64] | None = None,
+    ) -> None:
         """The hashes of consecutive places: those after the last, or from `first` on."""
         start = self._count if first is None else first
-        records = np.empty(len(hashes), RECORD)
+        records = np.empty(len(hashes), self._record)
         records["hash"], records["place"] = hashes, np.arange(start, start + len(hashes))
+        if more is not None:
+            records["more"] = more
         self._waiting.append(records)
         self._count, self._held = start + len(hashes), self._held + len(hashes)
         if self._held > HELD:
@@ -66,15 +76,21 @@ class Repetitions:
 
     def find(self) -> Iterator[NDArray[np.int64]]:
         """The places whose hash has an earlier place, in parts of any order."""
+        return map(repeated, self.parts())
+
+    def parts(self) -> Iterator[NDArray[np.void]]:
+        """All records; those with the same hash are in one part."""
         if self._folder is None:
-            yield _repeated(np.concatenate([np.zeros(0, RECORD), *self._waiting]))
+            yield np.concatenate([np.zeros(0, self._record), *self._waiting])
             return
-        self._write()
+        if self._waiting:
+            self._write()
         for path in sorted(Path(self._folder.name).iterdir()):
-            yield _repeated(np.fromfile(path, RECORD))
+            yield np.fromfile(path, self._record)
 
 
-def _repeated(records: NDArray[np.void]) -> NDArray[np.int64]:
-    order = np.lexsort((records["place"], records["hash"]))
-    hashes = records["hash"][order]
+def repeated(records: NDArray[np.void], field: str = "hash") -> NDArray[np.int64]:
+    """The places whose hash has an earlier place among these."""
+    order = np.lexsort((records["place"], records[field]))
+    hashes = records[field][order]
     return np.asarray(records["place"][order[1:][hashes[1:] == hashes[:-1]]], np.int64)

@@ -138,11 +138,14 @@ def hashes_of(pairs: PairColumns) -> Hashes:
     Among n different pairs, n² / 2⁶⁵ are taken for repetitions on average: 0.03 of a billion.
     """
     both = zip(pairs.sources, pairs.targets, strict=True)
-    raw = b"".join(
-        blake2b(f"{one}\n{two}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        for one, two in both
-    )
-    return np.frombuffer(raw, "<u8").astype(np.uint64)
+    found = (hash_of(f"{source}\n{target}") for source, target in both)
+    return np.fromiter(found, np.uint64, len(pairs))
+
+
+def hash_of(text: str) -> int:
+    """64 bits of a text, the same on every machine."""
+    raw = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "little")
 
 
 @dataclass

@@ -7,8 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transduce.data.doctor.check import Diagnosis, Finding, _odd_ratios, examine
-from transduce.recipe import Columns, Data, Recipe, Text, Tokens, TokensOfSides
+from transduce.data.doctor import check
+from transduce.data.doctor.check import Diagnosis, Finding, examine
+from transduce.data.filters import repetitions
+from transduce.recipe import Columns, Data, Filters, Recipe, Text, Tokens, TokensOfSides
+
+
+def _odd_ratios(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Of lengths that occur once each."""
+    return np.flatnonzero(check._odd_ratios(sources, targets, np.ones(len(sources), np.int64)))
+
 
 GOOD = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(100, 160)]
 VALID = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(200, 210)]
@@ -354,3 +362,33 @@ def test_odd_tags_and_what_was_assumed_of_a_header_are_found(tmp_path: Path) -> 
     assert diagnosis.pairs["valid"] == 1
     # Letters of tags are not letters of sources.
     assert not [f for f in diagnosis.findings if "character" in f.what and "D" in str(f.examples)]
+
+
+def test_a_corpus_larger_than_memory_has_the_same_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashes in files, and pairs read a few at a time."""
+    odd = [GOOD[3], GOOD[5], (GOOD[7][0], "etwas anderes, aber lang"), ("a", "ein langer Satz, ja")]
+    recipe = recipe_in(tmp_path, train=[*GOOD, *odd, GOOD[3]], valid=[*VALID, GOOD[9], odd[2]])
+    expected = examine(recipe)
+    assert the(expected, "repeating an earlier one").count == 3
+    assert the(expected, "leakage").count == 2
+    monkeypatch.setattr(check, "AT_ONCE", 5)
+    monkeypatch.setattr(repetitions, "HELD", 7)
+    assert examine(recipe) == expected
+
+
+def test_what_filters_leave_out_is_listed(tmp_path: Path) -> None:
+    short = ("a", "ein sehr, sehr langer Satz, der nicht passt")
+    filters = Filters(length_ratio=4, duplicates=True)
+    diagnosis = examine(recipe_in(tmp_path, train=[*GOOD, short], filters=filters))
+    finding = the(diagnosis, "1 pair with a side more than 4 times as long as the other left out")
+    assert finding.examples == ["train.tsv:61"]
+
+
+def test_quantiles_of_counted_values_are_those_of_all_values() -> None:
+    random = np.random.default_rng(1)
+    values, counts = random.permutation(30)[:9].astype(float), random.integers(1, 6, 9)
+    whole = np.repeat(values, counts)
+    for share in (0.0, 0.3, 0.5, 0.95, 1.0):
+        assert check.quantile(values, counts, share) == pytest.approx(np.quantile(whole, share))
