@@ -11,7 +11,10 @@ import typer
 from transduce.cli.commands.options import Minutes, Overrides, RecipeArgument
 
 if TYPE_CHECKING:
+    from transduce.recipe import Recipe
     from transduce.training import Trained
+
+ENGINES = ("local", "ray")
 
 
 def train(
@@ -31,6 +34,19 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the existing run.")
     ] = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="local: this process, or those that torchrun or srun started; ray: workers of a "
+            "Ray cluster."
+        ),
+    ] = "local",
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Workers of --engine ray. Default: one for each GPU, or each machine."
+        ),
+    ] = 0,
 ) -> None:
     """Train a model from a recipe, or on a file of your own.
 
@@ -39,16 +55,28 @@ def train(
     To resume a stopped run: transduce train runs/NAME --resume.
     """
     began = time.monotonic()  # before torch is imported
+    from transduce.errors import TrainingError
     from transduce.training.own_file.recipe import data_files
 
+    if engine not in ENGINES:
+        raise TrainingError(f"there is no engine {engine}; there are {' and '.join(ENGINES)}")
+    if workers and engine != "ray":
+        raise TrainingError(
+            "--workers is for --engine ray; several processes of this machine are started by "
+            "torchrun --nproc-per-node N -m transduce train ..."
+        )
     paths, rest = data_files(recipe, overrides or [])
+    if engine == "ray" and (paths or _is_own_run(recipe)):
+        raise TrainingError(
+            f"--engine ray trains a recipe, and {recipe} is data: write one with transduce new"
+        )
     if not paths and resume and output is None and _is_own_run(recipe):
         _train_own([], rest, Path(recipe), minutes, resume, overwrite)
     elif paths:
         _train_own(paths, rest, output, minutes, resume, overwrite)
     else:
         rest += [] if minutes is None else [f"train.minutes={minutes}"]
-        _train_recipe(recipe, rest, output, resume, overwrite, began)
+        _train_recipe(recipe, rest, output, resume, overwrite, began, engine, workers)
 
 
 def _is_own_run(place: str) -> bool:
@@ -92,6 +120,8 @@ def _train_recipe(
     resume: bool,
     overwrite: bool,
     began: float,
+    engine: str,
+    workers: int,
 ) -> None:
     from transduce.recipe import load_recipe
     from transduce.tasks.folder import RECIPE, holds_run
@@ -103,6 +133,12 @@ def _train_recipe(
         recipe, output = str(run / RECIPE), output or (run if holds_run(run) else None)
     chosen = load_recipe(recipe, overrides)
     place = output or Path("runs") / chosen.name
+    if engine == "ray":
+        from transduce.training.distributed.ray_train import train_on_ray
+
+        train_on_ray(chosen, place, workers, resume=resume, overwrite=overwrite)
+        _print_commands(place, chosen, evaluated=False)
+        return
     trained = train_recipe(chosen, place, resume=resume, overwrite=overwrite, began=began)
     _check_finished(trained, place)
     _print_model(trained, evaluated=False)
@@ -118,14 +154,17 @@ def _check_finished(trained: Trained, place: Path) -> None:
         raise typer.Exit(130)
 
 
-def _print_model(trained: Trained, evaluated: bool) -> None:
-    place, recipe = trained.folder, trained.model.recipe
+def _print_commands(place: Path, recipe: Recipe, evaluated: bool, tag: str = "") -> None:
     print(f"The model is in {place}. Try:")
     if recipe.data.test is not None and not evaluated:
         print(f"  transduce evaluate {place}")
     source = "recording.wav" if recipe.audio is not None else '"..."'
-    tag = f" --tag {next(iter(trained.by_tag))}" if trained.by_tag else ""
     print(f"  transduce run {place} {source}{tag}")
+
+
+def _print_model(trained: Trained, evaluated: bool) -> None:
+    tag = f" --tag {next(iter(trained.by_tag))}" if trained.by_tag else ""
+    _print_commands(trained.folder, trained.model.recipe, evaluated, tag)
     if trained.ensemble:
         count = 1 + len(trained.ensemble)
         print(f"It is an ensemble of {count} models; --ensemble none uses the first alone, and is")

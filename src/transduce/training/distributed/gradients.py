@@ -29,7 +29,7 @@ class GradientExchange:
 
     def __init__(self, weights: Sequence[Tensor], ranks: Processes) -> None:
         self._ranks = ranks
-        self._buckets = _buckets(list(weights)[::-1]) if ranks.grouped else []
+        self._buckets = bucketed(list(weights)[::-1]) if ranks.grouped else []
         self._sent: list[tuple[Tensor, Any]] = []
         """The gradients of the first buckets, in flight."""
         self._last = False
@@ -85,7 +85,7 @@ class GradientExchange:
         self._sent.clear()
 
 
-def _buckets(weights: list[Tensor]) -> list[list[Tensor]]:
+def bucketed(weights: list[Tensor]) -> list[list[Tensor]]:
     """As many weights together as a bucket holds, of one type each."""
     buckets: list[list[Tensor]] = []
     size = 0
