@@ -187,6 +187,11 @@ QUICK: dict[str, Quick] = {
         world=("model", "text"),
         slow=False,
     ),
+    "ranks.py": Quick(
+        "--size tiny --tokens 64 --updates 1 --rounds 1",
+        "benchmarks/results/ranks_cpu.json",
+        ("alone", "exchange", "during", "fsdp", "predicted"),
+    ),
     "reading.py": Quick(
         "--pairs 200 --rounds 1", "benchmarks/results/reading.json", ("tokenising",), slow=False
     ),
