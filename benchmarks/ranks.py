@@ -40,6 +40,7 @@ from transduce import recipe
 from transduce.data.batches.batch import Batch
 from transduce.models.build import Vocabulary, build
 from transduce.training.distributed.fsdp import ShardedUpdate, sharded
+from transduce.training.distributed.gradients import bucketed
 from transduce.training.distributed.processes import Processes, join
 from transduce.training.optimizer import build_optimizer, set_learning_rate
 from transduce.training.update import CapturedUpdate, Update
@@ -118,9 +119,8 @@ def measure(ranks: Processes, device: torch.device, asked: Any) -> dict[str, Any
                 torch.cuda.synchronize()
             own = (time.perf_counter() - began) / asked.updates
             seconds[name].append(max(took for (took,) in ranks.all_gather_numbers([own])))
-    sizes = [
-        p.numel() * p.element_size() for p in network_of(SIZES[asked.size], device).parameters()
-    ]
+    buckets = bucketed(list(network_of(SIZES[asked.size], device).parameters())[::-1])
+    sizes = [sum(w.numel() * w.element_size() for w in bucket) for bucket in buckets]
     return {
         "ranks": ranks.count,
         "backend": torch.distributed.get_backend(),

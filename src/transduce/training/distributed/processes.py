@@ -72,7 +72,7 @@ class Processes:
         kind, _, number = name.partition(":")
         if number or (kind if kind != "auto" else pick_device("auto").type) != "cuda":
             return pick_device(name)
-        if self.count == 1:
+        if not self.grouped:
             return pick_device(name)
         there = torch.cuda.device_count()
         if 1 < there <= self.local:

@@ -57,6 +57,8 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(HardwareError, match="--nproc-per-node 2"):
         Processes(3, 4, local=2).device("cuda")
     assert Processes().device("cuda:1") == torch.device("cuda:1")
+    # A group of one needs a number, too.
+    assert Processes(joined=True).device("cuda") == torch.device("cuda:0")
     # srun --gpus-per-task and Ray show each process its own GPU alone.
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert Processes(3, 4, local=2).device("cuda") == torch.device("cuda:0")
