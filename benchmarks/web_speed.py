@@ -1,20 +1,28 @@
 """A model as WebAssembly beside model.run: python benchmarks/web_speed.py MODEL --sources FILE
 
 In int8 and float32, greedy and with a beam of 4, one source at a time on one thread: tokens a
-second of CPU time in Python and in Node, how many outputs have the same tokens, the largest
-difference of the scores of those, and the size of the page. Node has the engine of Chrome; --flag
-is for it, such as --flag=--experimental-wasm-relaxed-simd, which Chrome does not need.
+second of CPU time in Python and in the browser's engine, how many outputs have the same tokens, the
+largest difference of the scores of those, and the size of the page. By default in Node, which has
+the engine of Chrome; --flag is for it, such as --flag=--experimental-wasm-relaxed-simd, which
+Chrome does not need. With --chromium in Chromium itself, by the CPU time of the page's main thread;
+with --onnxruntime FOLDER (where npm install onnxruntime-web was run) beside onnxruntime-web: greedy
+search over the files of `transduce export --to onnx`, in float32.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import http.server
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +30,7 @@ import torch
 from systems import metadata
 
 import transduce
+from transduce.interop import onnx
 from transduce.interop.quantize import export as quantized
 from transduce.web.export import RUNTIME, model_bytes, page
 
@@ -40,6 +49,99 @@ process.stdout.write(JSON.stringify({ seconds: (user + system) / 1e6, outputs: f
 """
 
 
+#: In Chromium: run everything once to warm up, and once between two readings of CPU time.
+PAGE = """<!DOCTYPE html><title>speed</title><script type="module">
+import { load } from "./runtime/index.js";
+const sources = await (await fetch("sources.json")).json();
+const settings = await (await fetch("settings.json")).json();
+let run;
+if (settings.engine === "onnxruntime") {
+  const ort = await import("./onnxruntime/ort.min.mjs");
+  ort.env.wasm.numThreads = 1;
+  ort.env.wasm.wasmPaths = new URL("./onnxruntime/", location.href).href;
+  const own = { executionProviders: ["wasm"] };
+  const open = (name) => ort.InferenceSession.create(`${settings.model}/${name}.onnx`, own);
+  const [encoder, decoder] = [await open("encoder"), await open("decoder")];
+  const longs = (values, shape) =>
+    new ort.Tensor("int64", BigInt64Array.from(values, BigInt), shape);
+  run = async ({ ids, limit }) => {
+    const mask = new ort.Tensor("bool", new Uint8Array(ids.length).fill(1), [1, ids.length]);
+    const { memory } = await encoder.run({ source: longs(ids, [1, ids.length]), mask });
+    const [layers, , , width] = memory.dims;
+    let past = new ort.Tensor("float32", new Float32Array(0), [layers, 1, 0, width]);
+    const written = [];
+    let [token, total] = [2, 0];
+    while (written.length + 1 <= limit) {
+      const position = longs([written.length], [1]);
+      const tokens = longs([token], [1]);
+      const found = await decoder.run({ tokens, position, past, memory, mask });
+      past = found.new_past;
+      const logProbs = found.log_probabilities.data;
+      logProbs[0] = logProbs[2] = -Infinity;
+      token = logProbs.reduce((best, value, id) => (value > logProbs[best] ? id : best), 0);
+      if (written.length + 1 === limit) token = 3;
+      total += logProbs[token];
+      if (token === 3) break;
+      written.push(token);
+    }
+    return { ids: written, score: total / (5 / 6 + (written.length + 1) / 6) ** settings.penalty };
+  };
+} else {
+  const model = await load(settings.model);
+  run = async ({ text }) => model.run(text, { beam: settings.beam });
+}
+window.go = async () => {
+  window.outputs = null;
+  const found = [];
+  for (const source of sources) found.push(await run(source));
+  window.outputs = found.map(({ ids, score }) => ({ ids, score }));
+};
+window.ready = true;
+</script>"""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def in_chromium(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Seconds of the main thread, and outputs, of what the settings ask for."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from webdriver import Browser
+
+    (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
+    # The browser of tests reaches no address; this server is of this machine.
+    own = ("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-proxy-server")
+    with served(folder) as address, Browser(*own) as browser:
+        browser.open(f"{address}/speed.html")
+        try:
+            browser.wait("return window.ready", 60)
+        except AssertionError:
+            sys.exit(f"{settings} did not load: {browser.errors()}")
+        browser.emulate("Performance.enable", timeDomain="threadTicks")
+        spent = 0.0
+        for _ in range(2):  # the first to warm up
+            before = thread_seconds(browser)
+            browser.run("window.outputs = null; window.go()")
+            browser.wait("return window.outputs !== null", 500)
+            spent = thread_seconds(browser) - before
+        return {"seconds": spent, "outputs": browser.run("return window.outputs")}
+
+
+def thread_seconds(browser: Any) -> float:
+    found = browser.emulate("Performance.getMetrics")["metrics"]
+    return float(next(one["value"] for one in found if one["name"] == "TaskDuration"))
+
+
 def in_python(folder: Path, sources: list[str], beam: int) -> tuple[float, list[Any]]:
     model = transduce.load(folder).freeze()
     for source in sources:
@@ -55,17 +157,36 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, required=True, help="one source a line")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--flag", action="append", default=[], help="for Node")
+    parser.add_argument("--chromium", action="store_true", help="in Chromium rather than in Node")
+    parser.add_argument("--onnxruntime", type=Path, help="folder of npm install onnxruntime-web")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     node = shutil.which("node")
-    if node is None:
-        sys.exit("node is not installed: install Node 20 or later")
+    if node is None and not asked.chromium:
+        sys.exit("node is not installed: install Node 20 or later, or give --chromium")
+    where = "Chromium" if asked.chromium else "Node"
     torch.set_num_threads(1)
     sources = asked.sources.read_text("utf-8").splitlines()[: asked.count]
     model, found = transduce.load(asked.model), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "sources.json").write_text(json.dumps(sources), "utf-8")
+        encoded = [[*ids, 3] for ids in model._encode(sources)[0]]
+        most = [int(len(ids) * model.recipe.decode.max_ratio) for ids in encoded]
+        limits = [one + model.recipe.decode.max_extra for one in most]
+        given = [
+            {"text": text, "ids": ids, "limit": limit}
+            for text, ids, limit in zip(sources, encoded, limits, strict=True)
+        ]
+        (folder / "sources.json").write_text(
+            json.dumps(given if asked.chromium else sources), "utf-8"
+        )
+        (folder / "speed.html").write_text(PAGE, "utf-8")
+        shutil.copytree(RUNTIME, folder / "runtime")
+        if asked.onnxruntime:
+            package = asked.onnxruntime / "node_modules/onnxruntime-web/dist"
+            shutil.copytree(package, folder / "onnxruntime")
+            (folder / "onnx").mkdir()
+            onnx.export(model, folder / "onnx")
         (folder / "run.mjs").write_text(SCRIPT.replace("RUNTIME", RUNTIME.as_uri()), "utf-8")
         (folder / "int8").mkdir()
         quantized(model, folder / "int8", "int8")
@@ -75,9 +196,20 @@ def main() -> None:
             size = len(page(model, asked.model.name, made).encode("utf-8"))
             for beam in (1, 4):
                 seconds, outputs = in_python(own, sources, beam)
-                command = [node, *asked.flag, "run.mjs", "model.bin", str(beam)]
-                ended = subprocess.run(command, cwd=folder, capture_output=True, check=True)
-                there = json.loads(ended.stdout)
+                if asked.chromium:
+                    there = in_chromium(folder, {"model": "model.bin", "beam": beam})
+                else:
+                    command = [node, *asked.flag, "run.mjs", "model.bin", str(beam)]
+                    ended = subprocess.run(command, cwd=folder, capture_output=True, check=True)
+                    there = json.loads(ended.stdout)
+                other = None
+                if asked.onnxruntime and (kind, beam) == ("float32", 1):
+                    penalty = model.recipe.decode.length_penalty
+                    asks = {"engine": "onnxruntime", "model": "onnx", "penalty": penalty}
+                    theirs = in_chromium(folder, asks)
+                    other = round(
+                        sum(len(one["ids"]) + 1 for one in theirs["outputs"]) / theirs["seconds"]
+                    )
                 pairs = list(zip(outputs, there["outputs"], strict=True))
                 same = [(a, b) for a, b in pairs if list(a.ids) == b["ids"]]
                 tokens = sum(len(output.tokens) for output in outputs)
@@ -87,7 +219,8 @@ def main() -> None:
                         "beam": beam,
                         "page bytes": size,
                         "tokens/s in Python": round(tokens / seconds),
-                        "tokens/s in Node": round(tokens / there["seconds"]),
+                        f"tokens/s in {where}": round(tokens / there["seconds"]),
+                        "tokens/s of onnxruntime-web": other,
                         "same outputs": f"{len(same)} of {len(sources)}",
                         "largest difference of scores": max(
                             (abs(a.score - b["score"]) for a, b in same), default=None

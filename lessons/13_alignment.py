@@ -32,7 +32,7 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, Tokens
 from transduce.inspection.analysis import align_words, alignment_error_rate
 from transduce.inspection.analysis.alignment import Gold
-from transduce.lessons import COLORS, fit, panels, show, size, table
+from transduce.lessons import COLORS, fit, live, panels, show, size, table
 from transduce.models import Conformer, Lens
 from transduce.tasks.transduce import Transducer
 
@@ -119,6 +119,14 @@ table(
 # The alignment error rate is 1 − 2 |found ∩ gold| / (|found| + |gold|), where *found* are the links
 # of attention and *gold* the true ones: 0 if all links are right.
 #
+# A figure would show one sentence. The page that the next cell writes holds the model: change
+# a word, leave an adjective out, and see where each word of the translation looks. It needs nothing
+# but a browser.
+
+# %%
+live(translator, "alignment-live", [pair[0] for pair in test[:4]])
+
+# %% [markdown]
 # ## Speech
 #
 # The "speech" consists of four tones of random length after random pauses; the text has a letter

@@ -1,4 +1,5 @@
-"""Builds the site: the pages of docs/, the lessons run, the API reference. Needs no network.
+"""Builds the site: the pages of docs/, the lessons run, the API reference, and the models of runs/
+that run in its pages. Needs no network.
 
     python tools/make_site.py [--output DIR] [--full] [--no-lessons]
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from website import api, lessons, links, navigation
+from website import api, lessons, links, models, navigation
 
 import transduce
 
@@ -226,6 +227,10 @@ def build(output: Path, *, full: bool = False, with_lessons: bool = True) -> Non
     found += stage_api(docs)
     if with_lessons:
         found += stage_lessons(docs, full=full)
+    page, missing = models.stage_models(docs, ROOT / "runs")
+    found.append(page)
+    for sentence in missing:
+        print(f"Left out of the site: {sentence}.")
     shutil.copyfile(TOOLS / "website" / "style.css", docs / "website.css")
     shutil.copyfile(TOOLS / "website" / "iframe-worker.js", docs / "iframe-worker.js")
     config = SOURCE / "mkdocs.yml"

@@ -152,3 +152,19 @@ def test_a_recording_is_heard_from_a_file_and_the_microphone(tmp_path: Path) -> 
         browser.click("[aria-pressed]")
         browser.wait("return !document.getElementById('output').textContent.endsWith(' …')", 20)
         assert [one for one in browser.errors() if "ScriptProcessorNode" not in one] == []
+
+
+def test_a_browser_that_cannot_run_it_says_so(tmp_path: Path) -> None:
+    model = tiny()
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "old", model_bytes(model)), "utf-8")
+    with Browser() as browser:
+        gone = "delete globalThis.WebAssembly"
+        browser.emulate("Page.addScriptToEvaluateOnNewDocument", source=gone)
+        browser.open(place)
+        said = browser.text("#look")
+        assert said.startswith("This browser cannot run the model: it needs WebAssembly with SIMD")
+        browser.emulate("Emulation.setScriptExecutionDisabled", value=True)
+        browser.open(place)
+        browser.emulate("Emulation.setScriptExecutionDisabled", value=False)
+        assert browser.text("#look").startswith("This page has a model inside, which needs")

@@ -57,17 +57,28 @@ def write_page(name: str, folder: Path, *, full: bool) -> None:
         if cell.kind == "markdown":
             parts.append(cell.text)
             continue
-        before = set(figures.glob("*.svg"))
+        before = set(figures.glob("*"))
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(cell.text, str(lesson.path), "exec"), vars(module))
         parts.append(f"```python\n{cell.text}\n```")
         if said := printed.getvalue().rstrip():
             parts.append(f"``` {{.text .printed}}\n{said}\n```")
-        for path in sorted(set(figures.glob("*.svg")) - before):
-            parts.append(f"![{lesson.title}](figures/{path.name}){{.drawn}}")
+        for path in sorted(set(figures.glob("*")) - before):
+            if path.suffix == ".html":
+                parts.append(embedded(f"figures/{path.name}", f"{lesson.title}: the model, live"))
+            else:
+                parts.append(f"![{lesson.title}](figures/{path.name}){{.drawn}}")
     parts.append(_footer(lesson, full=full))
     (folder / f"{lesson.name}.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def embedded(address: str, title: str) -> str:
+    """A page with a model inside, in a page of the site."""
+    return (
+        f'<iframe class="live" src="{address}" title="{title}" loading="lazy"></iframe>\n\n'
+        f"[Open it alone]({address})"
+    )
 
 
 def _footer(lesson: Lesson, *, full: bool) -> str:

@@ -22,6 +22,7 @@ LESSONS, API = "lessons", "api"
 ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
     ("Contents", ["contents"]),
     ("First hour", ["guides/first-hour"]),
+    ("Models to try", ["models"]),
     (
         "Guides",
         [

@@ -16,7 +16,7 @@ from transduce.lessons.catalogue import (
     to_notebook,
     write_notebook,
 )
-from transduce.lessons.present import COLORS, fit, panels, show, size, table
+from transduce.lessons.present import COLORS, fit, live, panels, show, size, table
 
 __all__ = [
     "COLORS",
@@ -26,6 +26,7 @@ __all__ = [
     "cells",
     "find_lesson",
     "fit",
+    "live",
     "panels",
     "run",
     "show",

@@ -2,7 +2,7 @@
 
 Two environment variables say how a lesson is run, so that the same file does as a script, as a
 notebook and in the tests: TRANSDUCE_LESSONS_SIZE (`reduced`, or `full`) and
-TRANSDUCE_LESSONS_OUTPUT, the folder of its figures.
+TRANSDUCE_LESSONS_OUTPUT, the folder of its figures and pages.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from transduce.storage import make_folder, write_file
+from transduce.storage import make_folder, write_file, write_text
 from transduce.terminal import aligned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from torch import nn
+
+    from transduce.tasks.model import Model
 
 SIZE, OUTPUT = "TRANSDUCE_LESSONS_SIZE", "TRANSDUCE_LESSONS_OUTPUT"
 DEFAULT_OUTPUT = "lesson-figures"
@@ -109,6 +111,30 @@ def show(figure: Figure, name: str) -> Path:
         from IPython.display import display  # type: ignore[import-not-found, unused-ignore]
 
         display(figure)
+    return path
+
+
+def live(model: Model, name: str, sources: Sequence[str]) -> Path:
+    """Save a page with a model inside as NAME.html in the output folder, in a notebook also
+    display it: the reader's own sentences, and what the model attends to.
+
+    Args:
+        model: the model, of any task.
+        name: name of the file.
+        sources: sources to begin with.
+    """
+    from transduce.web.export import model_bytes, page
+
+    path = Path(os.environ.get(OUTPUT) or DEFAULT_OUTPUT) / f"{name}.html"
+    make_folder(path.parent)
+    write_text(path, page(model, name, model_bytes(model), sources))
+    if "ipykernel" in sys.modules:
+        from IPython.display import (  # type: ignore[import-not-found, unused-ignore]
+            IFrame,
+            display,
+        )
+
+        display(IFrame(str(path), "100%", 700))
     return path
 
 

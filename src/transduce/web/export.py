@@ -41,6 +41,10 @@ MODULES = (
 )
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra", "ctc_weight")
 UNSUPPORTED = ("coverage_penalty", "no_repeat_ngram")
+NEEDS = (
+    "This page has a model inside, which needs JavaScript and a newer browser: Chrome 91, Firefox "
+    "89, Safari 16.4 or later."
+)  # what a browser shows that cannot run the script
 EXAMPLES, LONG = 6, 60  # texts to try, and the letters of one that is shown only if none is shorter
 LARGEST = 500_000_000  # bytes of a model: a page has 4 GB at most, and a telephone far less
 
@@ -128,8 +132,8 @@ def export_html(model_folder: Path, place: Path, *, int8: bool, overwrite: bool 
     return place
 
 
-def page(model: Model, name: str, model_file: bytes) -> str:
-    """The page of a model, given its file."""
+def page(model: Model, name: str, model_file: bytes, to_try: Sequence[str] | None = None) -> str:
+    """The page of a model, given its file. to_try: sources; None: some of the validation set."""
     title = f"{model.recipe.name}: a model in a page"
     data = {
         "title": model.recipe.name,
@@ -137,7 +141,7 @@ def page(model: Model, name: str, model_file: bytes) -> str:
         "beam": model.recipe.decode.beam,
         "searches": isinstance(model, GenerativeModel),
         "audio": audio_input(model),
-        "examples": examples(model),
+        "examples": examples(model) if to_try is None else list(to_try),
         "card": card(model, name, len(model_file)),
     }
     blocks = {
@@ -151,7 +155,7 @@ def page(model: Model, name: str, model_file: bytes) -> str:
     script = "\n".join([joined(VIEWS), *own])
     return assembled(
         title,
-        Markup('<div id="look"></div>'),
+        Markup(f'<div id="look"><p>{NEEDS}</p></div>'),
         style,
         script,
         data,

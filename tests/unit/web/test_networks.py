@@ -368,6 +368,17 @@ def test_a_wrong_file_says_how_to_write_one(tmp_path: Path) -> None:
     )
 
 
+@with_node
+def test_an_engine_without_simd_says_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(model_bytes(tiny()))
+    script = """
+import { load } from "RUNTIME/index.js";
+WebAssembly.validate = () => false;
+try { await load("model.bin"); } catch (error) { answer(error.message); }
+"""
+    assert "it needs WebAssembly with SIMD (Chrome 91" in run_module(tmp_path, script, None)
+
+
 def test_the_wasm_files_are_what_the_source_gives() -> None:
     tool = runpy.run_path(str(ROOT / "tools/make_wasm.py"))
     made = (RUNTIME / "transduce.sources").read_text().strip()

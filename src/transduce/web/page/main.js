@@ -78,7 +78,7 @@ class WebPage {
     this.warning = make("p", { class: "warning", role: "alert", hidden: true });
     this.bar = make("div");
     this.views = make("main");
-    this.root.append(
+    this.root.replaceChildren(
       make("header", {},
         make("div", { class: "top" }, make("h1", {}, about.title), button("◐", "Switch between light and dark", theme.toggle)),
         make("details", { class: "card" }, make("summary", {}, "About this model"), this.card())),
