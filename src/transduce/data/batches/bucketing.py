@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import count, islice, pairwise
+from itertools import islice, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -97,15 +97,9 @@ class Batches:
         self, start: Position | None
     ) -> Iterator[tuple[Encoded, NDArray[np.int64], Position]]:
         position = start or Position()
-        plans = None
-        if not isinstance(self.corpus, StreamingDataset):
-            # An epoch of a small corpus takes less than a second on a GPU, and its plan a good part
-            # of that: it is made while the epoch before is used.
-            plans = prefetched(self._plan(self.corpus, epoch, 0) for epoch in count(position.epoch))
         while True:
             seen = position.pool > 0 or position.batch > 0
-            pools = self._pools(position) if plans is None else iter([(*next(plans), True)])
-            for encoded, plan, last in pools:
+            for encoded, plan, last in self._plans(position):
                 for number in range(position.batch, len(plan)):
                     seen = True
                     if number + 1 < len(plan):
@@ -121,15 +115,20 @@ class Batches:
             if not seen:
                 raise DataError("there is no pair to make a batch of")
 
-    def _pools(self, start: Position) -> Iterator[tuple[Encoded, list[NDArray[np.int64]], bool]]:
-        """Each pool of an epoch of a stream, how it is divided into batches, and whether it is the
-        last; made while the one before is used."""
-        assert isinstance(self.corpus, StreamingDataset)
-        pools = self.corpus.pools(start.pool, start.epoch)
-        return prefetched(
-            (*self._plan(pool, start.epoch, number), last)
+    def _plans(self, start: Position) -> Iterator[tuple[Encoded, list[NDArray[np.int64]], bool]]:
+        """Each pool, how it is divided into batches, and whether it is the last; of a stream, made
+        while the one before is used."""
+        corpus, epoch = self.corpus, start.epoch
+        pools: Iterator[tuple[Encoded, bool]]
+        if isinstance(corpus, StreamingDataset):
+            pools = corpus.pools(start.pool, epoch)
+        else:
+            pools = iter([(corpus, True)][start.pool :])
+        plans = (
+            (*self._plan(pool, epoch, number), last)
             for number, (pool, last) in enumerate(pools, start=start.pool)
         )
+        return prefetched(plans) if isinstance(corpus, StreamingDataset) else plans
 
     def _plan(
         self, encoded: Encoded, epoch: int, pool: int

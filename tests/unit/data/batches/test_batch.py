@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from threading import Barrier, Event
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -369,21 +369,3 @@ def test_what_fails_ahead_fails_where_it_is_used() -> None:
     assert next(coming) == 1
     with pytest.raises(ValueError, match="broken"):
         next(coming)
-
-
-def test_the_next_epoch_is_planned_while_this_one_is_used() -> None:
-    """An augmented corpus is made anew for every epoch, which takes time."""
-    augmented, again = list[int](), Event()
-
-    def vary(corpus: Encoded, random: np.random.Generator) -> Encoded:
-        augmented.append(len(augmented))
-        if len(augmented) == 2:
-            again.set()
-        return corpus
-
-    batches = Batches(corpus_of([(3, 3)] * 8), 10, vary=vary).updates(1)
-    assert next(batches).position == Position(batch=1)
-    assert again.wait(10)
-    ahead = [next(batches).position for _ in range(4)]
-    assert ahead[-1].epoch == 1
-    assert len(augmented) <= 3
