@@ -32,7 +32,6 @@ from transduce.training.update import build_update
 
 LENGTHS = (16, 32, 64, 128)  # of sequences: kernels of attention differ in these classes
 ROWS = 4
-THREADS = 4  # each holds Python's lock for a part of its time, and reading needs it too
 FIRST = len(SPECIALS)  # the first token, or label, that is none of them
 
 
@@ -53,7 +52,7 @@ class Rehearsal:
         fits = not recipe.train.fsdp and recipe.train.adapter is None
         on_gpu = device.type == "cuda" and find_spec("triton") is not None
         self._needed = needed and fits and on_gpu
-        self._threads = max(1, min(THREADS, (os.cpu_count() or 1) // ranks))
+        self._threads = max(1, (os.cpu_count() or 1) // ranks)
         self._passed, self._stopped = threading.Event(), False
         self._thread = threading.Thread(target=self._rehearse, name="rehearsal")
 
