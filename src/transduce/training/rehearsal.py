@@ -42,22 +42,15 @@ class Rehearsal:
     the compiler: that is what `wait` does.
     """
 
-    def __init__(
-        self, recipe: Recipe, device: torch.device, ranks: int = 1, needed: bool = True
-    ) -> None:
-        """ranks: how many processes of this machine rehearse at once. needed: otherwise it does
-        nothing, as on a CPU: a run that goes on has compiled its kernels before."""
+    def __init__(self, recipe: Recipe, device: torch.device, ranks: int = 1) -> None:
+        """ranks: how many processes of this machine rehearse at once."""
         self.recipe, self.device = recipe, device
-        # There may be no memory for all weights with their gradients.
-        fits = not recipe.train.fsdp and recipe.train.adapter is None
-        on_gpu = device.type == "cuda" and find_spec("triton") is not None
-        self._needed = needed and fits and on_gpu
         self._threads = max(1, (os.cpu_count() or 1) // ranks)
         self._passed, self._stopped = threading.Event(), False
         self._thread = threading.Thread(target=self._rehearse, name="rehearsal")
 
     def __enter__(self) -> Self:
-        if self._needed:
+        if self.device.type == "cuda" and find_spec("triton") is not None:
             self._thread.start()
         else:
             self._passed.set()

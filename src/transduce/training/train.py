@@ -130,7 +130,7 @@ def _train(
     if resume and ranks.first:
         for key in check_changes(recipe, folder):
             print_line(f"Resuming with a changed recipe: {key}.")
-    rehearsal = Rehearsal(recipe, device, ranks.count, needed=change is None and not resume)
+    rehearsal = Rehearsal(recipe, device, ranks.count)
     with rehearsal:
         prepared = prepare(recipe, folder if resume else None, print_line, ranks, start)
     check_data(ranks, prepared.train.corpus, prepared.valid)
