@@ -41,7 +41,6 @@ from transduce.training.log import check_packages, tracker_makers
 from transduce.training.loop import Pause, Run, Trained, end_of, wall_clock
 from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
-from transduce.training.rehearsal import Rehearsal
 from transduce.training.run_directory.checkpoint import (
     check_changes,
     has_state,
@@ -130,9 +129,7 @@ def _train(
     if resume and ranks.first:
         for key in check_changes(recipe, folder):
             print_line(f"Resuming with a changed recipe: {key}.")
-    rehearsal = Rehearsal(recipe, device, ranks.count)
-    with rehearsal:
-        prepared = prepare(recipe, folder if resume else None, print_line, ranks, start)
+    prepared = prepare(recipe, folder if resume else None, print_line, ranks, start)
     check_data(ranks, prepared.train.corpus, prepared.valid)
     run = Run(recipe, folder, prepared, ranks, change, start, began)
     if resume:
@@ -161,7 +158,6 @@ def _train(
     with shown as progress:
         if run.tuning.metadata and not run.state.step:
             progress.started(run.tuning.report()["start"])
-        rehearsal.wait()
         trained = run.run(progress, pause)
     if ranks.first and not trained.interrupted:
         if recipe.validation.decoding == "chosen":
