@@ -11,9 +11,9 @@
   (--workers), without and with filters (all rules but the language, decided before); and seconds
   from nothing but the index to the first batch.
 - memory: of each process, the peak (VmHWM) and the private memory at the end (Private of
-  smaps_rollup), after a filter of duplicates has read all of 1, 10 and 100 million pairs, and
-  300,000 of them were read for training, with two worker processes. The lines are short, and 50,000
-  of them are repeated.
+  smaps_rollup), after 300,000 of 1, 10 and 100 million pairs were read for training, with two
+  worker processes; of 1 and 10 million, also after a filter of duplicates has read all of them. The
+  lines are short, and 50,000 of them are repeated. --written gives other numbers of pairs.
 
 Made-up pairs are those of reading.py: 21 + 21 words, cut by a BPE of 8,000 tokens. Prints all and
 writes what was asked for to benchmarks/results/stream_order.json, or to --json.
@@ -68,10 +68,12 @@ class Sizes(NamedTuple):
     copies: int = 40
     """Of the file whose reading is timed."""
     written: tuple[int, ...] = (10**6, 10**7, 10**8)
+    filtered: int = 10**7
+    """No filter reads more pairs than that."""
     read: int = 300_000
 
 
-QUICK = Sizes(500, 20_000, (10**6,), 2, (1_000, 2_000), 800)
+QUICK = Sizes(500, 20_000, (10**6,), 2, (1_000, 2_000), 1_000, 800)
 
 
 def data_of(folder: Path, **keys: Any) -> recipe.Data:
@@ -276,14 +278,17 @@ def measure_speed(
 
 def measure_memory(folder: Path, sizes: Sizes) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    short = min(sizes.written)
+    distinct = min(sizes.distinct, *sizes.written)
     for side, name in FILES.items():
-        lines = (f"{side} {number}\n" for number in range(short // 20))
+        lines = (f"{side} {number}\n" for number in range(distinct))
         (folder / name).write_text("".join(lines), "utf-8")
     for pairs in sizes.written:
-        lengthened(folder, pairs // (short // 20))
+        lengthened(folder, pairs // distinct)
         said = subprocess.run(
-            [sys.executable, __file__, "--one", str(folder), "--read", str(sizes.read)],
+            [
+                *(sys.executable, __file__, "--one", str(folder), "--read", str(sizes.read)),
+                *(["--filtered"] if pairs <= sizes.filtered else []),
+            ],
             check=True,
             capture_output=True,
             text=True,
@@ -306,7 +311,7 @@ def memory_of(process: int) -> dict[str, int]:
     return found
 
 
-def one_reading(folder: Path, pairs: int) -> None:
+def one_reading(folder: Path, pairs: int, filtered: bool) -> None:
     """What `measure_memory` starts: print the memory of each process, and seconds."""
     files = {side: f"long-{name}" for side, name in FILES.items()}
     data = data_of(folder, train=files, workers=2, filters={"duplicates": True})
@@ -314,8 +319,9 @@ def one_reading(folder: Path, pairs: int) -> None:
     size = sum((folder / name).stat().st_size for name in files.values())
     plain = data_of(folder, train=files)
     indexed = seconds_of(StreamingDataset(plain.train, plain, tokens, tokens).open)
-    stream = StreamingDataset(data.train, data, tokens, tokens)
-    decided = seconds_of(stream.open)
+    decided = None
+    if filtered:
+        decided = seconds_of(StreamingDataset(data.train, data, tokens, tokens).open)
     # The filter leaves little of repeated lines: memory is that of pools without it.
     stream = StreamingDataset(plain.train, plain.model_copy(update={"workers": 2}), tokens, tokens)
     rows_read(stream, pairs)
@@ -355,7 +361,7 @@ def measure(
             how = (asked.rounds, asked.workers, sizes.copies)
             measure_speed(folder, tokens, *how, found["speed"])
         if "memory" in wanted:
-            found["memory"] = measure_memory(folder, sizes)
+            found["memory"] = found.get("memory", {}) | measure_memory(folder, sizes)
 
 
 def main() -> None:
@@ -365,13 +371,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="in sizes that say nothing")
+    parser.add_argument("--written", type=int, nargs="*", help="pairs, of the part memory")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--filtered", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--read", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one is not None:
-        one_reading(asked.one, asked.read)
+        one_reading(asked.one, asked.read, asked.filtered)
         return
     sizes = QUICK if asked.quick else Sizes()
+    if asked.written:
+        sizes = sizes._replace(written=tuple(asked.written))
     wanted = asked.parts or list(parts())
     results = asked.json
     found = json.loads(results.read_text("utf-8")) if results.is_file() else {}
