@@ -322,6 +322,56 @@ def unknown_tags() -> list[str]:
     return table(["", *languages], rows) if rows else []
 
 
+def search_of_letters() -> list[str]:
+    """Exact match by how beam search stops, of the same networks."""
+    rows = [
+        [
+            "Conformer" if row["setting"].startswith("conformer") else "recurrent network",
+            row["language"],
+            "yes" if "substrings" in row["setting"] else "no",
+            *(f"{row[key]:.1f}" for key in ("exact_greedy", "exact_patience_1", "exact")),
+        ]
+        for name in ("words_search_cpu", "words_chosen_cuda")
+        for row in read_lines(name)
+        if "exact_patience_1" in row
+    ]
+    head = ["network", "language", "hallucinated stems", "greedy", "patience 1", "patience null"]
+    return table(head, rows)
+
+
+def inflected() -> list[str]:
+    """Exact match on the test sets of SIGMORPHON 2022, of 700 training forms: what
+    `transduce train FILE` chooses, beside the published baseline."""
+    published = read("words_published")
+    ours = {
+        device: {
+            row["language"]: row["exact"]
+            for row in read_lines(f"words_chosen_{device}")
+            if "exact" in row and (row["part"], row["size"]) == ("test", "small")
+        }
+        for device in ("cuda", "cpu")
+    }
+    if published is None or not ours["cuda"]:
+        return []
+    there = published["small"]
+    rows = [
+        [
+            language,
+            f"{of['forms']:,}",
+            *(f"{ours[device].get(language, float('nan')):.1f}" for device in ours),
+            f"{of['exact']:.1f}",
+        ]
+        for language, of in there.items()
+        if language in ours["cuda"]
+    ]
+    both = [one for one in there if all(one in of for of in ours.values())]
+    forms = sum(there[one]["forms"] for one in both)
+    columns = [*ours.values(), {one: of["exact"] for one, of in there.items()}]
+    means = [sum(of[one] * there[one]["forms"] for one in both) / forms for of in columns]
+    rows.append([f"all forms of {len(both)}", f"{forms:,}", *(f"{mean:.1f}" for mean in means)])
+    return table(["language", "test forms", "H200", "one CPU core", "published baseline"], rows)
+
+
 def choices() -> list[str]:
     """What the command chooses, against a search by hand."""
     found = read("choices_cuda")
@@ -342,6 +392,8 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "optimizers": ("guides/training.md", optimizers),
     "checkpointing": ("guides/training.md", checkpointing),
     "unknown tags": ("guides/words.md", unknown_tags),
+    "search of letters": ("guides/words.md", search_of_letters),
+    "inflected": ("guides/your-own-file.md", inflected),
     "choices": ("guides/your-own-file.md", choices),
     "races": ("reference/speedrun.md", races),
     "records": ("reference/speedrun.md", records),
