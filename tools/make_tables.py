@@ -326,13 +326,12 @@ def search_of_letters() -> list[str]:
     """Exact match by how beam search stops, of the same networks."""
     rows = [
         [
-            "Conformer" if row["setting"].startswith("conformer") else "recurrent network",
+            "Conformer",
             row["language"],
             "yes" if "substrings" in row["setting"] else "no",
             *(f"{row[key]:.1f}" for key in ("exact_greedy", "exact_patience_1", "exact")),
         ]
-        for name in ("words_search_cpu", "words_chosen_cuda")
-        for row in read_lines(name)
+        for row in read_lines("words_chosen_cuda")
         if "exact_patience_1" in row
     ]
     head = ["network", "language", "hallucinated stems", "greedy", "patience 1", "patience null"]
