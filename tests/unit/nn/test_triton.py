@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from transduce.nn.attention.attention import fused_attention, masked_softmax
 from transduce.nn.attention.short import fits, short_attention
-from transduce.nn.attention.static_kv_cache import StaticCrossAttentionCache
 from transduce.nn.depthwise import Borders, DepthwiseConvolution
 from transduce.nn.embedding.tokens import TokenEmbedding, applies, embedded
 from transduce.nn.gradient_sums import GRADIENT_SUMS
@@ -366,30 +365,11 @@ def test_depthwise_convolution(width: int, taps: int, causal_one: bool, packed: 
         assert apart(one, other) < limit
 
 
-@pytest.mark.parametrize("each", [2, 4, 5, 20])
-@pytest.mark.parametrize(("K", "S"), [(64, 32), (24, 70), (16, 7)])
-@torch.inference_mode()
-def test_attention_of_all_rows_of_a_source_together(each: int, K: int, S: int) -> None:
-    """As on a CPU, which reads the source for each row; places past its end hold no numbers."""
-    torch.manual_seed(1)
-    store_BSE = torch.randn(6, S, 2 * 2 * K).bfloat16()
-    lengths_B = torch.tensor([S, 1, S // 2, S - 1, S, 0], dtype=torch.int32)
-    query_R1D = torch.randn(6 * each, 1, 2 * K).bfloat16()
-    expected = StaticCrossAttentionCache(store_BSE.float(), lengths_B, each)
-    exact_R1D = expected.attend(query_R1D.float(), 2)[: 5 * each]
-    for row, length in enumerate(lengths_B.tolist()):
-        store_BSE[row, length:] = torch.nan
-    cache = StaticCrossAttentionCache(store_BSE.cuda(), lengths_B.cuda(), each)
-    found_R1D = cache.attend(query_R1D.cuda(), 2)
-    assert apart(found_R1D[: 5 * each].cpu(), exact_R1D) < 4e-3
-    assert bool((found_R1D[5 * each :] == 0).all())  # of no source
-
-
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("positions", [False, True])
 @torch.inference_mode()
 def test_embeddings_of_a_decoding_step(kind: torch.dtype, positions: bool) -> None:
-    """The same numbers as by torch's operations, to the last bit."""
+    """The same numbers as by torch's operations; in bfloat16 to the last bit."""
     torch.manual_seed(1)
     place = Positioned(Sinusoidal(40), "add") if positions else None
     embedding = TokenEmbedding(50, 40, place, 0.1).eval().to("cuda", kind)
@@ -400,4 +380,5 @@ def test_embeddings_of_a_decoding_step(kind: torch.dtype, positions: bool) -> No
     if place is not None:
         expected = place(expected, start)
     assert applies(tokens_BT, embedding.table.weight)
-    assert torch.equal(embedding(tokens_BT, start), expected)
+    close = {"rtol": 0.0, "atol": 0.0 if kind == torch.bfloat16 else 1e-6}
+    torch.testing.assert_close(embedding(tokens_BT, start), expected, **close)

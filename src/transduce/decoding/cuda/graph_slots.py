@@ -92,7 +92,7 @@ SOME_ROWS = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stage
 MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 3}
 MAX_INT = 2**31 - 1  # of int32
 STEPS, STEPS_OF_AUDIO = 8, 4  # between two checks by the host, which let others in
-STEPS_OF_GRAPH = 2  # the GPU begins when the first of these graphs is there, not all steps
+STEPS_OF_GRAPH = 4  # the GPU begins when the first of these graphs is there, not all steps
 TOGETHER = 128  # sentences that are encoded at once: the host prepares others meanwhile
 
 

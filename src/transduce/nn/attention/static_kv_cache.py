@@ -18,7 +18,6 @@ from transduce.nn.triton import early, kernels
 BLOCK, WARPS = 16, 1  # positions that a Triton program reads at a time, and its warps
 LONG = 1024  # positions from which on these are
 LONG_BLOCK, LONG_WARPS = 64, 4
-SHARED_BLOCK, SHARED_WARPS = 32, 2  # where a program has all queries of a source
 
 
 @dataclass
@@ -61,38 +60,11 @@ class StaticCrossAttentionCache:
     each: int = 1
 
     def attend(self, query_R1D: Tensor, heads: int) -> Tensor:
-        width = query_R1D.shape[2] // heads
-        if query_R1D.is_cuda and self.each > 1 and query_R1D.dtype == torch.bfloat16 and width > 8:
-            return self._attend_together(query_R1D, heads)
         if query_R1D.is_cuda:
             return _launch(query_R1D, self.store_BSE, self.lengths_B, None, self.each, heads)
         store_RSE = self.store_BSE.repeat_interleave(self.each, dim=0)
         lengths_R = self.lengths_B.long().repeat_interleave(self.each)
         return _attend(query_R1D, store_RSE, lengths_R, heads)
-
-    def _attend_together(self, query_R1D: Tensor, heads: int) -> Tensor:
-        """A source is read once for all of its rows, on a GPU in bfloat16."""
-        B, S, E = self.store_BSE.shape
-        K = E // 2 // heads
-        query_R1D = query_R1D.contiguous()
-        context_R1D = torch.empty_like(query_R1D)
-        kernels().shared_attention[(B * heads,)](
-            query_R1D,
-            self.store_BSE,
-            self.lengths_B,
-            context_R1D,
-            heads,
-            S,
-            self.each,
-            K**-0.5,
-            K=K,
-            WIDTH=1 << (K - 1).bit_length(),
-            ROWS=max(16, 1 << (self.each - 1).bit_length()),
-            BLOCK=SHARED_BLOCK,
-            num_warps=SHARED_WARPS,
-            **early(self.store_BSE.device),
-        )
-        return context_R1D
 
 
 def _attend(query_R1D: Tensor, store_RTE: Tensor, lengths_R: Tensor, heads: int) -> Tensor:

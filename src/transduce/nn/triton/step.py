@@ -84,49 +84,6 @@ def step_kernels() -> dict[str, Any]:
         tl.store(out_ptr + row * D + h * K + c, out.to(out_ptr.dtype.element_ty), mask=wide)
 
     @triton.jit
-    def absorbed_by_rows(q, k, v, inside, highest, mass, total, scale):
-        """The same of several queries [ROWS, WIDTH] at once, on tensor cores."""
-        score = tl.where(inside[None, :], tl.dot(q, tl.trans(k)) * scale, -1e30)
-        higher = tl.maximum(highest, tl.max(score, 1))
-        weight = tl.where(inside[None, :], tl.exp(score - higher[:, None]), 0.0)
-        shrink = tl.exp(highest - higher)
-        values = tl.where(inside[:, None], v.to(tl.float32), 0.0)
-        total = tl.dot(weight, values, total * shrink[:, None], input_precision="tf32")
-        return higher, mass * shrink + tl.sum(weight, 1), total
-
-    @triton.jit
-    def shared_attention(
-        q_ptr, store_ptr, lengths, out_ptr, H, T, each, scale,
-        EARLY: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr,
-        ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    ):  # fmt: skip
-        b, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
-        n, c, t = tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.arange(0, BLOCK)
-        wide = c < K
-        D = H * K
-        first = store_ptr + b * T * 2 * D + h * K
-        at = first + t[:, None] * 2 * D + c[None, :]
-        k = tl.load(at, mask=(t < T)[:, None] & wide[None, :], other=0.0)
-        v = tl.load(at + D, mask=(t < T)[:, None] & wide[None, :], other=0.0)
-        wait(EARLY)
-        length = tl.load(lengths + b)
-        rows = (b * each + n)[:, None] * D + h * K + c[None, :]
-        known = (n < each)[:, None] & wide[None, :]
-        q = tl.load(q_ptr + rows, mask=known, other=0.0)
-        highest = tl.full((ROWS,), -1e30, dtype=tl.float32)
-        mass = tl.zeros((ROWS,), dtype=tl.float32)
-        total = tl.zeros((ROWS, WIDTH), dtype=tl.float32)
-        highest, mass, total = absorbed_by_rows(q, k, v, t < length, highest, mass, total, scale)
-        for start in range(BLOCK, length, BLOCK):
-            inside = start + t < length
-            at = first + (start + t)[:, None] * 2 * D + c[None, :]
-            k = tl.load(at, mask=inside[:, None] & wide[None, :], other=0.0)
-            v = tl.load(at + D, mask=inside[:, None] & wide[None, :], other=0.0)
-            highest, mass, total = absorbed_by_rows(q, k, v, inside, highest, mass, total, scale)
-        out = total / tl.where(mass == 0.0, 1.0, mass)[:, None]
-        tl.store(out_ptr + rows, out.to(out_ptr.dtype.element_ty), mask=known)
-
-    @triton.jit
     def best_of_chunks(
         logits, bias, steps, limits, values, tokens, masses, V, each, minimum,
         KEEP: tl.constexpr, PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
@@ -364,7 +321,6 @@ def step_kernels() -> dict[str, Any]:
 
     return {
         "step_attention": step_attention,
-        "shared_attention": shared_attention,
         "best_of_chunks": best_of_chunks,
         "best_tokens": best_tokens,
         "settle": settle,
