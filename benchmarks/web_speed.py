@@ -94,7 +94,10 @@ if (settings.engine === "onnxruntime") {
 window.go = async () => {
   window.outputs = null;
   const found = [];
-  for (const source of sources) found.push(await run(source));
+  for (const source of sources) {
+    found.push(await run(source));
+    await new Promise((done) => setTimeout(done)); // or nobody could ask the page meanwhile
+  }
   window.outputs = found.map(({ ids, score }) => ({ ids, score }));
 };
 window.ready = true;
