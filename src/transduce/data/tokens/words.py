@@ -72,6 +72,14 @@ class WordTable:
     def encode(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """The ids of texts, concatenated, and the offsets of each. Raises UnicodeEncodeError for
         half of a surrogate pair."""
+        with self._lock:
+            try:
+                return self._encoded(texts)
+            except BaseException:
+                self._library.words_clear(self._words)  # some words may have no ids yet
+                raise
+
+    def _encoded(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         joined = "".join(texts)
         raw = joined.encode("utf-8")
         sizes: Iterable[int] = map(len, texts)
@@ -81,18 +89,19 @@ class WordTable:
         np.cumsum(np.fromiter(sizes, np.int64, len(texts)), out=bounds[1:])
         found = np.empty(raw.count(b" ") + len(texts), np.int32)
         found_bounds = np.empty(len(texts) + 1, np.int64)
-        with self._lock:
-            try:
-                self._find(raw, bounds, found, found_bounds)
-                alone = np.flatnonzero(found[found_bounds[:-1]] < 0).tolist()
-                others = flattened(self._encode([texts[row] for row in alone]))
-                return self._ids(found, found_bounds, *others)
-            except BaseException:
-                self._library.words_clear(self._words)  # some words may have no ids yet
-                raise
+        if self._find(raw, bounds, found, found_bounds):
+            alone = np.flatnonzero(found[found_bounds[:-1]] < 0).tolist()
+            others = flattened(self._encode([texts[row] for row in alone]))
+            return self._ids(found, found_bounds, *others)
+        if len(texts) == 1:
+            return flattened(self._encode(list(texts)))
+        half = len(texts) // 2
+        (ids, offsets), (more, further) = self._encoded(texts[:half]), self._encoded(texts[half:])
+        return np.concatenate([ids, more]), np.concatenate([offsets, further[1:] + offsets[-1]])
 
-    def _find(self, raw: bytes, bounds: Offsets, found: Ids, found_bounds: Offsets) -> None:
-        """The numbers of all words; new ones get their ids."""
+    def _find(self, raw: bytes, bounds: Offsets, found: Ids, found_bounds: Offsets) -> bool:
+        """The numbers of all words; new ones get their ids. False where an empty table has no
+        room for all of them."""
         library, words = self._library, self._words
         known = library.words_count(words)
         where = (_place(bounds), len(bounds) - 1, LONGEST, self._empty)
@@ -101,6 +110,9 @@ class WordTable:
             library.words_clear(words)
             known = 0
             count = library.words_find(words, raw, *where, _place(found), _place(found_bounds))
+        if count == FULL:
+            library.words_clear(words)
+            return False
         if count < 0:
             raise MemoryError
         if count > known:
@@ -111,6 +123,7 @@ class WordTable:
             ids, offsets = flattened(self._encode(new))
             if library.words_set(words, known, _place(ids), _place(offsets)):
                 raise MemoryError
+        return True
 
     def _ids(
         self, found: Ids, found_bounds: Offsets, others: Ids, other_bounds: Offsets

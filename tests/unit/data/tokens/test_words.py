@@ -87,6 +87,14 @@ def test_a_full_table_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rows_of(tokens.encode_flat([text])) == tokens.encode_batch([text])
 
 
+def test_texts_may_have_more_words_than_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "MAX_WORDS", 3)
+    tokens = Tokens.from_json(TOKENS["bpe"].to_json())
+    texts = ["a cat", "saw", "one two three a cat", "cat", "", "saw two a", "three cats saw one"]
+    for _ in range(2):
+        assert rows_of(tokens.encode_flat(texts)) == tokens.encode_batch(texts)
+
+
 def test_words_that_the_tokenizer_refused_have_no_ids_later() -> None:
     tokens, ends = TOKENS["bpe"], [KeyboardInterrupt()]
 
