@@ -20,7 +20,7 @@ from transduce.errors import CheckpointError
 from transduce.registry import register
 from transduce.storage import write_json
 
-FORMAT = 2  # format version: increase when other tokens are learned from the same text
+FORMAT = 3  # format version: increase when other tokens are learned from the same text
 
 
 def learned_tokens(

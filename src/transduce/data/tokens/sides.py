@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from transduce import recipe
 from transduce.corpora.unpack import DAMAGED, open_compressed
+from transduce.data.text.columns import format_of
 from transduce.data.text.files import locate, locate_here
 from transduce.data.text.pairs import (
     PLACES,
@@ -22,6 +23,9 @@ from transduce.data.text.tags import UNKNOWN_TAG, without_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError
 from transduce.recipe import Corpus
+
+SAMPLE = "sample"
+"""What is hashed before the texts of a pair, to draw a sample."""
 
 
 def train_tokens(
@@ -103,9 +107,10 @@ def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[s
 
     def is_drawn(pair: Pair) -> bool:
         # By a hash, so that the sample does not depend on the order of the corpus. The source of a
-        # recording is the name of its file, which is another on each machine.
+        # recording is the name of its file, which is another on each machine. SAMPLE: the hash of
+        # the text alone decides which part of a corpus it is in (split).
         read = pair.transcript if is_audio else pair.source
-        return place_in_corpus(f"{read}\n{pair.target}") < share * PLACES
+        return place_in_corpus(f"{SAMPLE}\n{read}\n{pair.target}") < share * PLACES
 
     def start() -> Iterator[str]:
         for pair in read_pairs(data.train, data.folder):
@@ -125,9 +130,13 @@ def most_pairs(corpus: Corpus, folder: str | None) -> float:
         return sum(most_pairs(one, folder) for one in corpus.of)
     if not isinstance(corpus, recipe.Columns | recipe.ParallelFiles):
         return math.inf
+    names = corpus_files(corpus, folder)
+    if isinstance(corpus, recipe.Columns):
+        if any(format_of(name, corpus.format) == ".parquet" for name in names):
+            return math.inf  # it has no lines
     count = 0
     try:
-        for name in corpus_files(corpus, folder):
+        for name in names:
             with open_compressed(locate(name, folder)) as file:
                 count += 1  # the last line may have no end
                 while block := file.read(1 << 20):

@@ -115,3 +115,33 @@ def test_a_sample_does_not_depend_on_the_order_of_the_corpus(tmp_path: Path) -> 
         data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, tokens=tokens)
         learnt.append(train_tokens(data)[0].to_json())
     assert learnt[0] == learnt[1]
+
+
+def test_a_sample_of_a_part_of_a_text_is_drawn_from_that_part(tmp_path: Path) -> None:
+    """The hash that draws it is another than the one that cuts a corpus into parts."""
+    (tmp_path / "a.txt").write_text("".join(f"word{n:04d}\n" for n in range(2000)))
+    parts = {
+        name: recipe.Text(text="a.txt", lines="apart", split=part)
+        for name, part in (("train", "20-100%"), ("valid", "0-20%"))
+    }
+    tokens = recipe.TokensOfSides(both=recipe.Tokens(size=300, sample=160))
+    data = recipe.Data(folder=str(tmp_path), tokens=tokens, **parts)
+    assert 120 < sum(1 for _ in of_sides.side_texts(data, "target", share=0.1)) < 200
+    assert len(train_tokens(data)[1]) > 20
+
+
+def test_lines_do_not_tell_how_many_rows_parquet_has(tmp_path: Path) -> None:
+    pyarrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
+    table = pyarrow.table({"source": ["a"] * 5000, "target": ["b"] * 5000})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    corpus = recipe.Columns(file="a.parquet")
+    data = recipe.Data(
+        folder=str(tmp_path),
+        train=corpus,
+        valid=corpus,
+        tokens=recipe.TokensOfSides(both=recipe.Tokens(size=20, sample=4999)),
+    )
+    assert most_pairs(corpus, str(tmp_path)) >= 5000
+    said: list[str] = []
+    train_tokens(data, said.append)
+    assert [sentence for sentence in said if "about 4,999 of the 5,000" in sentence]
