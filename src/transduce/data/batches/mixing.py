@@ -76,6 +76,16 @@ def shares_of(
     return np.asarray(powers / powers.sum(), np.float64)
 
 
+def check_drawn(names: Sequence[str], sizes: Sequence[int]) -> None:
+    """Raise DataError for a corpus without pairs, which cannot have a share."""
+    for name, size in zip(names, sizes, strict=True):
+        if not size:
+            raise DataError(
+                f"no pair of {name} is left to draw; correct its files, raise data.max_length, "
+                f"relax data.filters, or leave it out"
+            )
+
+
 def mix_of(data: Data, numbers: NDArray[np.int64]) -> Mix | None:
     """How the training corpora of a recipe are mixed; None where each pair is read once per epoch.
 
@@ -94,12 +104,7 @@ def mix_of(data: Data, numbers: NDArray[np.int64]) -> Mix | None:
     origin = _origins(counts)[numbers]
     parts = [np.flatnonzero(origin == place) for place in range(len(corpus.of))]
     names = distinct_names(corpus.of)
-    for name, rows in zip(names, parts, strict=True):
-        if not len(rows):
-            raise DataError(
-                f"no pair of {name} is left to draw; correct its files, raise data.max_length, or "
-                f"leave it out"
-            )
+    check_drawn(names, [len(rows) for rows in parts])
     weights = [one.weight for one in corpus.of]
     shares = shares_of([len(rows) for rows in parts], weights, data.temperature)
     return Mix(tuple(names), tuple(parts), shares)

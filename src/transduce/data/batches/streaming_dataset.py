@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from transduce import recipe
-from transduce.data.batches.mixing import distinct_names, share_sentences, shares_of
+from transduce.data.batches.mixing import check_drawn, distinct_names, share_sentences, shares_of
 from transduce.data.cache.tokenised import Encoded, PairEncoder, Report
 from transduce.data.filters.rules import Dropped, PairRules, hashes_of, rules_of
 from transduce.data.index.corpus import CorpusIndex, index_corpus
@@ -146,6 +146,7 @@ class StreamingDataset:
                 dropped = make_filtered(filtered, said, judged, cache, say)
                 self._end_workers()  # they do not know yet what is left out
             self._reader = replace(self._reader, filtered=filtered)
+            dropped.check_some_left(rules)
             say_all(say, dropped.sentences(rules))
         self._passes = self._passes_of(index, say)
 
@@ -162,8 +163,14 @@ class StreamingDataset:
         return int(self.reader.index.rows.sum())
 
     def _passes_of(self, index: CorpusIndex, say: Say) -> list[float]:
-        """How often the blocks of each corpus of a list are read in an epoch."""
-        sizes = [int(index.rows[part.start : part.stop].sum()) for part in index.parts]
+        """How often the blocks of each corpus of a list are read in an epoch. Shares are of pairs
+        that filters keep, as in memory."""
+        filtered = self.reader.filtered
+        sizes = [
+            int(index.rows[part.start : part.stop].sum())
+            - (0 if filtered is None else filtered.dropped(part))
+            for part in index.parts
+        ]
         if not self._data.mixes:
             return [1.0] * len(sizes)
         corpus, _ = resolved(self.corpus, self._data.folder)
@@ -174,9 +181,10 @@ class StreamingDataset:
                 f"of the whole list, but {corpus_name(self.corpus)} is streamed as one; leave them "
                 f"out"
             )
-        weights = [one.weight for one in corpus.of]
+        names, weights = distinct_names(corpus.of), [one.weight for one in corpus.of]
+        check_drawn(names, sizes)
         shares = shares_of(sizes, weights, self._data.temperature)
-        say_all(say, share_sentences(distinct_names(corpus.of), sizes, shares))
+        say_all(say, share_sentences(names, sizes, shares))
         return [share * sum(sizes) / size for share, size in zip(shares, sizes, strict=True)]
 
     def order(self, epoch: int) -> NDArray[np.int64]:

@@ -319,6 +319,7 @@ def _encode_anew(
     report, kept = Report(), None
     if rules is not None:
         reasons, dropped = judge(_in_columns(read_pairs(corpus, data.folder)), rules)
+        dropped.check_some_left(rules)
         kept = reasons == Reason.KEPT
         report.warnings += dropped.sentences(rules)
     pairs = read_pairs(corpus, data.folder, report.counts)

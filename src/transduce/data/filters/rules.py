@@ -93,8 +93,9 @@ class PairRules:
         least = 1 - self.filters.language
         assert self.languages is not None
         sides = ((source, self.languages.source), (target, self.languages.target))
+        # A region has the profile of its language, which would be half of the probability each.
         return any(
-            found.language == language and found.probability <= least
+            found.language == base_of(language) and found.probability <= least
             for text, language in sides
             for found in self._detector.detect(text)
         )
@@ -103,7 +104,7 @@ class PairRules:
     def _detector(self) -> Detector:
         """Always by n-grams, so that all machines agree."""
         assert self.languages is not None
-        return Detector([self.languages.source, self.languages.target])
+        return Detector([base_of(self.languages.source), base_of(self.languages.target)])
 
     def sentence(self, reason: Reason) -> str:
         """What is said of pairs that are left out."""
@@ -164,6 +165,11 @@ class Dropped:
         places = {int(reason): list(found) for reason, found in stored["places"].items()}
         return cls(int(stored["pairs"]), counts, places)
 
+    @property
+    def total(self) -> int:
+        """All that are left out."""
+        return sum(self.counts.values())
+
     def add(self, reasons: Reasons, pairs: PairColumns) -> None:
         """Count some pairs."""
         self.pairs += len(pairs)
@@ -190,10 +196,17 @@ class Dropped:
             count, places = self.counts.get(reason, 0), self.places.get(reason, [])
             found += warning_of(count, rules.sentence(reason) if count else "", places)
         if found:
-            total = sum(self.counts.values())
-            share = f"{total / self.pairs:.1%}"
-            found.append(f"data.filters left out {total:,} of {self.pairs:,} pairs ({share})")
+            share = f"{self.total / self.pairs:.1%}"
+            found.append(f"data.filters left out {self.total:,} of {self.pairs:,} pairs ({share})")
         return found
+
+    def check_some_left(self, rules: PairRules) -> None:
+        """Raise DataError where no pair is left to train on."""
+        if self.pairs and self.total == self.pairs:
+            raise DataError(
+                f"no pair is left to use: {'; '.join(self.sentences(rules))}; leave some filters "
+                f"out, or correct the files"
+            )
 
 
 def judge(chunks: Iterable[PairColumns], rules: PairRules) -> tuple[Reasons, Dropped]:

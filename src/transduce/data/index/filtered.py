@@ -49,6 +49,12 @@ class FilteredRows:
         found = np.asarray(self._reasons[start : start + count])
         return np.flatnonzero(found == Reason.KEPT).tolist() if found.any() else None
 
+    def dropped(self, blocks: range) -> int:
+        """How many pairs of consecutive blocks are left out."""
+        return int(
+            np.count_nonzero(self._reasons[slice(*self.starts[[blocks.start, blocks.stop]])])
+        )
+
 
 def find_filtered(
     index: CorpusIndex, rules: PairRules, cache: Path

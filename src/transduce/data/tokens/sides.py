@@ -131,9 +131,13 @@ def most_pairs(corpus: Corpus, folder: str | None) -> float:
     if not isinstance(corpus, recipe.Columns | recipe.ParallelFiles):
         return math.inf
     names = corpus_files(corpus, folder)
-    if isinstance(corpus, recipe.Columns):
-        if any(format_of(name, corpus.format) == ".parquet" for name in names):
-            return math.inf  # it has no lines
+    formats = (
+        {format_of(name, corpus.format) for name in names}
+        if isinstance(corpus, recipe.Columns)
+        else ()
+    )
+    if ".parquet" in formats:
+        return math.inf  # it has no lines
     count = 0
     try:
         for name in names:

@@ -184,3 +184,52 @@ def test_as_many_pairs_are_dropped_falsely_as_is_said() -> None:
         falsely = sum(map(len, found.find()))
     expected = 20_000**2 / 2**21
     assert abs(falsely - expected) < 4 * expected**0.5
+
+
+def test_shares_of_corpora_are_of_the_pairs_that_are_left(folder: Path) -> None:
+    (folder / "a.tsv").write_text("".join(f"x\tA{n}\n" for n in range(20)) + "same\tsame\n" * 180)
+    (folder / "b.tsv").write_text("".join(f"x\tB{n}\n" for n in range(200)))
+    parts = [{"file": "a.tsv", "weight": 10.0}, {"file": "b.tsv"}]
+    asked: dict[str, Any] = {"train": {"of": parts}, "temperature": 1.0, "shuffle_buffer": 256}
+    data = data_of(folder, {"copies": True}, **asked)
+    stream, said = StreamingDataset(data.train, data, BYTES, BYTES), list[str]()
+    stream.open(said.append)
+    assert said[-2:] == [
+        "a.tsv: 20 pairs, 9.1% of all, drawn 50.0% of the time (each pair 5.5 times per epoch)",
+        "b.tsv: 200 pairs, 90.9% of all, drawn 50.0% of the time (each pair 0.55 times per epoch)",
+    ]
+    drawn = [
+        chr(pool.target_ids[start] - BYTES.encode("A")[0] + ord("A"))
+        for epoch in range(4)
+        for pool, _ in stream.pools(0, epoch)
+        for start in pool.target_offsets[:-1]
+    ]
+    assert [drawn.count(name) for name in "AB"] == pytest.approx([440, 440], abs=1)
+    none = data_of(folder, {"min_length": 5}, **asked)
+    (folder / "b.tsv").write_text("longer\tlonger still\n")
+    with pytest.raises(DataError, match=r"no pair of a\.tsv is left to draw.*data\.filters"):
+        StreamingDataset(none.train, none, BYTES, BYTES).open()
+
+
+def test_where_no_pair_is_left_the_filters_are_named(folder: Path) -> None:
+    data = data_of(folder, {"min_length": 500})
+    said = r"no pair is left to use: 10 pairs with a side of fewer than 500 .* leave some filters"
+    with pytest.raises(DataError, match=said):
+        encode_corpus(data.train, data, BYTES, BYTES, None, rules=rules_of(data))
+    with pytest.raises(DataError, match=said):
+        StreamingDataset(data.train, data, BYTES, BYTES).open()
+
+
+def test_a_region_of_a_language_changes_nothing() -> None:
+    """de-CH has the profile of German, which is no other language than German."""
+    texts = [(source, target) for source, target, _ in PAIRS] + [("the garden", "drei Hunde")]
+    for share in (0.65, 0.7, 0.95):
+        found = [
+            PairRules(
+                recipe.Filters(language=share),
+                recipe.Languages(source=source, target=target),
+                tagged=False,
+            ).reasons(columns(texts))
+            for source, target in (("en", "de"), ("en-GB", "de-CH"))
+        ]
+        assert found[0].tolist() == found[1].tolist()
