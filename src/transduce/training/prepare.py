@@ -119,11 +119,11 @@ def prepare(
         )
 
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
+        rules = rules_of(data) if corpus is data.train else None
         if recipe.audio is not None:
             cache_folder = default_cache_folder()
             capacity = max_length_of(recipe.model.decoder)
             return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder, capacity)
-        rules = rules_of(data) if corpus is data.train else None
         cache_folder = default_cache_folder()
         return encode_corpus(corpus, data, *tokens, cache_folder, aligned, copied, rules)
 

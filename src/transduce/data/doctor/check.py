@@ -589,6 +589,8 @@ class CorpusStatistics:
             both = zip(units["source"], units["target"], strict=True)
             for number, (source, target) in enumerate(both, start=first):
                 self.units.add(source, target, number)
+        if rules is not None:
+            self.dropped.check_some_left(rules)
         if not self.size:
             raise DataError(f"no {self.noun} is left to use; every one has an empty side")
 

@@ -22,7 +22,14 @@ from transduce import recipe
 from transduce.data.filters.repetitions import Repetitions
 from transduce.data.languages import Detector, base_of
 from transduce.data.languages.detect import read_profiles
-from transduce.data.text.pairs import EXAMPLES, PairColumns, warning_of
+from transduce.data.text.pairs import (
+    EXAMPLES,
+    PairColumns,
+    audio_of,
+    corpus_name,
+    text_of,
+    warning_of,
+)
 from transduce.errors import DataError
 from transduce.recipe import is_tagged
 
@@ -127,6 +134,11 @@ def rules_of(data: recipe.Data) -> PairRules | None:
     """The rules of a recipe; None where it has none. Raises DataError."""
     if data.filters is None:
         return None
+    if audio_of(data.train) is not None or text_of(data.train) is not None:
+        raise DataError(
+            f"data.filters is for pairs of texts, and {corpus_name(data.train)} has none; leave it "
+            f"out"
+        )
     tagged = is_tagged(data.train) or isinstance(data.train, recipe.Named)
     rules = PairRules(data.filters, data.languages, tagged)
     rules.check()

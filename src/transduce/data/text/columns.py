@@ -299,7 +299,7 @@ def _parquet_rows(
             f"{name}: the Parquet file is damaged at row {line + 1} "
             f"({' '.join(str(error).split())}); download it again"
         ) from None
-    if line == 0:
+    if line == 0 and group is None:  # a row group may be empty
         raise DataError(f"{name} is empty; give a file with at least one row")
 
 

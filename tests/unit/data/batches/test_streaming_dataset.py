@@ -236,6 +236,16 @@ def test_row_groups_of_parquet(
     )
 
 
+def test_row_groups_of_parquet_may_be_empty(tmp_path: Path) -> None:
+    pyarrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
+    table = pyarrow.table({"source": ["x", "y"], "target": ["X", "Y"]})
+    with parquet.ParquetWriter(tmp_path / "a.parquet", table.schema) as writer:
+        for some in (table.slice(0, 0), table, table.slice(0, 0)):
+            writer.write_table(some)
+    assert parquet.ParquetFile(tmp_path / "a.parquet").num_row_groups == 3
+    assert sorted(order(stream(tmp_path, {"file": "a.parquet"}), 0)) == ["X", "Y"]
+
+
 def test_a_pool_comes_from_everywhere(tmp_path: Path) -> None:
     """Also of one sorted file: each pool has rows of all its tenths."""
     (tmp_path / "a.tsv").write_text("".join(f"x\t{n}\n" for n in range(10_000)))

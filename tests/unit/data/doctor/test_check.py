@@ -386,6 +386,13 @@ def test_what_filters_leave_out_is_listed(tmp_path: Path) -> None:
     assert finding.examples == ["train.tsv:61"]
 
 
+def test_filters_that_leave_nothing_are_an_error(tmp_path: Path) -> None:
+    diagnosis = examine(recipe_in(tmp_path, train=GOOD, filters=Filters(min_length=900)))
+    assert not diagnosis.ok
+    assert "no pair is left to use" in diagnosis.verdict
+    assert "leave some filters out" in diagnosis.verdict
+
+
 def test_quantiles_of_counted_values_are_those_of_all_values() -> None:
     random = np.random.default_rng(1)
     values, counts = random.permutation(30)[:9].astype(float), random.integers(1, 6, 9)

@@ -233,3 +233,17 @@ def test_a_region_of_a_language_changes_nothing() -> None:
             for source, target in (("en", "de"), ("en-GB", "de-CH"))
         ]
         assert found[0].tolist() == found[1].tolist()
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"name": "tiny-shakespeare", "split": "train"},
+        {"name": "mboshi", "split": "train"},
+        [{"file": "a.tsv", "audio": "path", "target": "text"}],
+    ],
+)
+def test_what_has_no_pairs_of_texts_has_no_filters(folder: Path, train: Any) -> None:
+    """The first two would lose every line, or compare transcripts with the names of files."""
+    with pytest.raises(DataError, match=r"data\.filters is for pairs of texts, and .* has none"):
+        rules_of(data_of(folder, {"copies": True}, train=train, valid=train))
