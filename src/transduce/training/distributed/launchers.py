@@ -31,20 +31,35 @@ class Place(NamedTuple):
 def place_in_run() -> Place | None:
     """The rank that a launcher gave to this process; None: it trains alone.
 
-    Of Slurm's processes, MASTER_ADDR and MASTER_PORT are set here, unless the user has set them.
-    Raises TrainingError where variables are missing or wrong.
+    For a process of srun, the variables of torch are set here; an address and a port that the user
+    has set stay. Raises TrainingError where variables are missing or wrong.
     """
     if "WORLD_SIZE" in os.environ:
-        place = _read(TORCH)
         # torchrun with one process: a group of one, which is how to try NCCL and FSDP on one GPU.
-        return place if place.size > 1 or "TORCHELASTIC_RUN_ID" in os.environ else None
-    if int(os.environ.get(SLURM[1], "1")) == 1:
+        if os.environ["WORLD_SIZE"] == "1" and "TORCHELASTIC_RUN_ID" not in os.environ:
+            return None
+        return _read(TORCH)
+    if os.environ.get(SLURM[1], "1") == "1" or _typed_in_a_shell():
         return None
     place = _read(SLURM)
-    os.environ.setdefault("MASTER_ADDR", first_host(os.environ["SLURM_STEP_NODELIST"]))
     job, step = (int(os.environ.get(f"SLURM_{name}", "0")) for name in ("JOB_ID", "STEP_ID"))
+    os.environ.setdefault("MASTER_ADDR", first_host(os.environ["SLURM_STEP_NODELIST"]))
     os.environ.setdefault("MASTER_PORT", str(FIRST_PORT + (7 * job + step) % PORTS))
+    os.environ.update(zip(TORCH, map(str, place), strict=True))
     return place
+
+
+def _typed_in_a_shell() -> bool:
+    """Whether this command was typed in the shell of `srun --pty bash`, which has srun's variables.
+
+    An interactive shell gives each command a process group; what srun starts, and a script that it
+    starts, are in that of the task.
+    """
+    try:
+        task = os.getpgid(int(os.environ["SLURM_TASK_PID"]))
+    except (KeyError, ValueError, OSError, AttributeError):  # Windows has no process groups
+        return False
+    return os.isatty(0) and os.getpgrp() != task
 
 
 def _read(names: tuple[str, str, str]) -> Place:

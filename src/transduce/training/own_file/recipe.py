@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from transduce.errors import DataError, RecipeError
 from transduce.recipe import shipped
 from transduce.terminal import say
+from transduce.training.distributed.launchers import place_in_run
 
 if TYPE_CHECKING:
     from transduce.automatic import Choice, Found
@@ -61,7 +61,8 @@ def chosen_for(
     paths: list[Path], overrides: list[str], minutes: float | None
 ) -> tuple[Found, Choice, list[str]]:
     """What the files are, the recipe for them, and the overrides that are left for it."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    place = place_in_run()
+    if place is not None and place.size > 1:
         raise RecipeError(
             "several processes need one recipe: write it first with `transduce new FILE > my.yaml`"
         )

@@ -124,7 +124,8 @@ def test_of_many_rows_the_first_are_checked(
 def test_several_processes_need_a_recipe(
     transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(Exception, match="write it first with `transduce new"):
         own_file.chosen_for([pairs], [], None)
 

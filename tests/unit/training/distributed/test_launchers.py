@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
 from transduce.errors import TrainingError
-from transduce.training.distributed.launchers import Place, first_host, place_in_run
+from transduce.training.distributed.launchers import TORCH, Place, first_host, place_in_run
 
 #: As `srun --nodes 2 --ntasks-per-node 4` sets them, for the third process of the second machine.
 STEP = {
@@ -25,9 +26,8 @@ def given(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
     for name in list(os.environ):
         if name.startswith(("SLURM_", "MASTER_", "TORCHELASTIC_")) or name.endswith("RANK"):
             monkeypatch.delenv(name)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
     # What `place_in_run` sets is taken back at the end.
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
+    for name in ("MASTER_ADDR", "MASTER_PORT", *TORCH):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     for name, value in environment.items():
@@ -37,6 +37,8 @@ def given(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
 def test_processes_of_srun_need_no_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, STEP)
     assert place_in_run() == Place(6, 8, 2)
+    assert place_in_run() == Place(6, 8, 2)  # by the variables of torch, which are set now
+    assert os.environ["WORLD_SIZE"] == "8"  # by which the command knows that it is not alone
     assert os.environ["MASTER_ADDR"] == "gpu07"
     port = os.environ["MASTER_PORT"]
     given(monkeypatch, {**STEP, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"})
@@ -60,6 +62,26 @@ def test_a_script_of_sbatch_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place_in_run() is None
 
 
+@pytest.mark.skipif(not hasattr(os, "getpgid"), reason="there are no process groups")
+def test_a_command_typed_in_a_shell_of_srun_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`srun --ntasks 8 --pty bash`: the shells of the other tasks end at once."""
+    shell = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        given(monkeypatch, {**STEP, "SLURM_TASK_PID": str(shell.pid)})
+        # Without a terminal: `srun timeout 1h transduce ...`, which has a process group, too.
+        monkeypatch.setattr(os, "isatty", lambda number: False)
+        assert place_in_run() == Place(6, 8, 2)
+        given(monkeypatch, {**STEP, "SLURM_TASK_PID": str(shell.pid)})
+        monkeypatch.setattr(os, "isatty", lambda number: number == 0)
+        assert place_in_run() is None
+        # srun --pty transduce: the task itself.
+        given(monkeypatch, {**STEP, "SLURM_TASK_PID": str(os.getpid())})
+        assert place_in_run() == Place(6, 8, 2)
+    finally:
+        shell.kill()
+        shell.wait()
+
+
 def test_torchrun_within_srun(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, {**STEP, "RANK": "3", "WORLD_SIZE": "16", "LOCAL_RANK": "1"})
     assert place_in_run() == Place(3, 16, 1)
@@ -70,6 +92,8 @@ def test_torchrun_with_one_process_is_a_group_of_one(monkeypatch: pytest.MonkeyP
     given(monkeypatch, {**one, "TORCHELASTIC_RUN_ID": "x"})
     assert place_in_run() == Place(0, 1, 0)
     given(monkeypatch, one)
+    assert place_in_run() is None
+    given(monkeypatch, {"WORLD_SIZE": "1"})  # as some clusters set it in every process
     assert place_in_run() is None
 
 
