@@ -13,6 +13,7 @@ from typing import Any
 
 from transduce.automatic.columns import (
     LABELS,
+    OF_EACH_LABEL,
     SHOWN,
     SOUND_ENDINGS,
     Column,
@@ -35,6 +36,8 @@ from transduce.errors import DataError
 from transduce.recipe.tasks import TASK_ALIASES
 
 TABLES = ("tsv", "csv", "jsonl", "parquet")
+SENTENCE = 4  # words of a source, in the median: one word for it may be a label
+LIKE_LABEL = 20  # characters of a target, in the mean: more without a space are a clause
 
 
 def inspect(paths: Sequence[Path], hints: Mapping[str, Any] | None = None) -> Found:
@@ -193,6 +196,7 @@ def _pairs(
     if roles.tags is not None:
         aim += f", with the tags of {roles.tags.title}"
     seen = [f"{path.name}: {what}: {aim}.", *parts.seen, *left_out(columns, roles)]
+    task = _task_of(path, roles, rows, hints)
     return pairs_found(
         path,
         parts.corpus,
@@ -200,8 +204,8 @@ def _pairs(
         total=parts.table.total,
         whole=table.whole,
         seen=seen,
-        warnings=list(table.notes),
-        task=_task_of(path, roles, rows, hints),
+        warnings=[*table.notes, *_like_labels(roles, rows, task, hints)],
+        task=task,
         others=parts.others,
     )
 
@@ -219,6 +223,8 @@ def _task_of(
     target = roles.target
     is_label = target.kind == "label"
     labelled = asked == "classify" or (asked is None and target.named(LABELS))
+    # What is called a label may have fewer rows of each than values that only look like labels.
+    is_label |= labelled and 2 * target.distinct <= target.filled
     if labelled and target.distinct == 1:
         raise DataError(
             f"{path.name}: {target.title} has one value in {target.filled:,} rows, so there is "
@@ -242,6 +248,31 @@ def _task_of(
     if is_label:
         return "text to label"
     return "words to tags" if _are_aligned(rows) else "text to text"
+
+
+def _like_labels(
+    roles: Roles, rows: Sequence[tuple[str, str, str]], task: Task, hints: Mapping[str, Any]
+) -> list[str]:
+    """A warning where each text has a word that may be meant as a label, but is learnt as text."""
+    target = roles.target
+    if task != "text to text" or "task" in hints or roles.tags is not None:
+        return []
+    source = Side.of([source for source, _, _ in rows[:SHOWN]])
+    written = Side.of([target for _, target, _ in rows[:SHOWN] if target])
+    one_word = written.words.percentile_95 == 1 and written.piece_length <= LIKE_LABEL
+    # A sentence in a script without spaces is one word too.
+    translated = not {*written.scripts} <= {*source.scripts, "Latin"}
+    if source.words.median < SENTENCE or not one_word or translated:
+        return []
+    different = f"{target.distinct:,} different values in {target.filled:,} rows"
+    mended = f"give at least {OF_EACH_LABEL} rows of each, or another column "
+    mended += "(data.train.target=NAME)"
+    if 2 * target.distinct <= target.filled:
+        mended = "say task=classify"
+    return [
+        f"{target.title} has {different}, so it is learnt as text, letter by letter, and not as "
+        f"labels; if they are labels, {mended}; if not, task=transduce says so"
+    ]
 
 
 def _are_aligned(rows: Sequence[tuple[str, str, str]]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import wave
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,17 @@ import pytest
 
 from transduce.automatic import Found, inspect
 from transduce.automatic import sample as sampling
-from transduce.automatic.columns import run_name
+from transduce.automatic.columns import (
+    LABELS,
+    LANGUAGES,
+    SOURCES,
+    TAGS,
+    TARGETS,
+    TRANSCRIPTS,
+    run_name,
+)
 from transduce.automatic.found import Side
+from transduce.data.text.columns import first_line
 from transduce.errors import DataError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -407,6 +417,39 @@ def test_what_cannot_be_used_is_said_in_a_sentence(case: str, tmp_path: Path) ->
     with pytest.raises(DataError, match=said) as error:
         found(tmp_path / name)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (140, "130 different values in 200 rows, so it is learnt as text.*at least 5 rows of each"),
+        (60, "60 different values in 200 rows, so it is learnt as text.*say task=classify"),
+    ],
+)
+def test_words_that_may_be_labels_are_warned_of(labels: int, said: str, tmp_path: Path) -> None:
+    rows = [[sentence(n), f"{word(n % labels)}{word(n % labels + 31)}"] for n in range(200)]
+    it = found(write(tmp_path, "x.tsv", rows))
+    assert (it.task, len(it.warnings)) == ("text to text", 1)
+    assert re.search(f"column 1 has {said}", it.warnings[0])
+    assert found(tmp_path / "x.tsv", task="transduce").warnings == []
+    # A sentence in a script without spaces is no label.
+    rows = [[sentence(n), "".join(chr(0x4E00 + ord(sign)) for sign in word(n))] for n in range(200)]
+    assert found(write(tmp_path, "zh.tsv", rows)).warnings == []
+
+
+@pytest.mark.parametrize("rows", [200, 500])
+def test_a_column_of_labels_may_have_few_rows_of_each(rows: int, tmp_path: Path) -> None:
+    each = [[sentence(n), f"aim{7 * n % 60}"] for n in range(rows)]
+    named = found(write(tmp_path, "named.tsv", [["text", "intent"], *each]))
+    asked = found(write(tmp_path, "asked.tsv", each), task="classify")
+    for it in (named, asked):
+        assert (it.task, it.labels, it.warnings) == ("text to label", 60, [])
+
+
+def test_names_by_which_columns_are_chosen_make_a_header() -> None:
+    names = {*SOURCES, *TARGETS, *TRANSCRIPTS, *LABELS, *TAGS, *LANGUAGES}
+    rows = [["a", "b"], ["c", "d"]]
+    assert [name for name in names if not first_line([name, "id"], rows).is_header] == []
 
 
 def test_a_header_that_may_be_data_is_reported(tmp_path: Path) -> None:

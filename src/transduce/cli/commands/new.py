@@ -23,6 +23,7 @@ def new(data: Data, minutes: Minutes = None) -> None:
     """Print a recipe for a file of your own, with its reasons."""
     from transduce.errors import DataError
     from transduce.recipe import shipped
+    from transduce.terminal import say
     from transduce.training.own_file.recipe import chosen_for, data_files, recipe_of, recipe_text
 
     paths, overrides = data_files(data[0], data[1:])
@@ -40,4 +41,6 @@ def new(data: Data, minutes: Minutes = None) -> None:
             f"{left[0]} belongs to training: write it into the recipe that this prints, or give it "
             f"to `transduce train`"
         )
+    for warning in found.warnings:  # seen where the recipe goes into a file, too
+        say(f"warning: {warning}")
     print(recipe_text(found, choice, Path.cwd()), end="")

@@ -66,6 +66,14 @@ def test_what_the_user_says_holds_for_all_parts(transduce: Transduce, pairs: Pat
     assert "train.lr=1 belongs to training" in said
 
 
+def test_new_says_warnings_beside_the_recipe(transduce: Transduce, tmp_path: Path) -> None:
+    rows = "".join(f"so many words as {n}\tx{n * 7919 % 1000:03}y\n" for n in range(100))
+    (tmp_path / "labels.tsv").write_text(rows, encoding="utf-8")
+    ended = transduce("new", str(tmp_path / "labels.tsv"))
+    assert ended.status == 0
+    assert "warning: column 1 has 100 different values in 100 rows" in ended.err
+
+
 def test_check_says_what_a_file_is(transduce: Transduce, pairs: Path) -> None:
     ended = transduce("check", "pairs.tsv")
     assert ended.status == 0
