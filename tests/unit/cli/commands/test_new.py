@@ -67,7 +67,7 @@ def test_what_the_user_says_holds_for_all_parts(transduce: Transduce, pairs: Pat
 
 
 def test_new_says_warnings_beside_the_recipe(transduce: Transduce, tmp_path: Path) -> None:
-    rows = "".join(f"so many words as {n}\tx{n * 7919 % 1000:03}y\n" for n in range(100))
+    rows = "".join(f"so many words of {n} here\t{n * 7919 % 1000:03}y\n" for n in range(100))
     (tmp_path / "labels.tsv").write_text(rows, encoding="utf-8")
     ended = transduce("new", str(tmp_path / "labels.tsv"))
     assert ended.status == 0
