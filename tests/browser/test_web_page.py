@@ -14,6 +14,7 @@ from tiny_models import SOURCES, tiny
 from tiny_sounds import audio_model, noise
 from transduce.data.tokens.tokenizer import END
 from transduce.interop.quantize import export as quantized
+from transduce.tasks import SpeechModel
 from transduce.tasks.transduce import load
 from transduce.web.export import model_bytes, page
 from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser
@@ -23,8 +24,14 @@ pytestmark = pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason=MISSING)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as one:
+    with Browser("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream") as one:
         yield one
+
+
+def asked_for(browser: Browser) -> list[str]:
+    """The addresses that were asked for, but for the browser's own and the page's worker."""
+    own = ("chrome:", "chrome-untrusted:", "about:", "data:", "blob:")
+    return [url for url in browser.requests() if not url.startswith(own)]
 
 
 def ask(browser: Browser, text: str) -> None:
@@ -65,10 +72,7 @@ def test_the_page_says_what_python_says(browser: Browser, tmp_path: Path) -> Non
     browser.wait_for(lambda: "greedy" in browser.text("[role=status]"), "greedy search")
     assert browser.run("return document.querySelectorAll('b').length") == 0
     assert browser.errors() == []
-    # The first page of the browser has some, and the worker is one of ours.
-    own = ("chrome:", "chrome-untrusted:", "about:", "data:", "blob:")
-    asked = [url for url in browser.requests() if not url.startswith(own)]
-    assert asked == [place.as_uri()]
+    assert asked_for(browser) == [place.as_uri()]
 
 
 def test_int8_in_a_browser_is_int8_in_python(browser: Browser, tmp_path: Path) -> None:
@@ -120,51 +124,174 @@ def test_what_the_vocabulary_has_not_and_sampling(browser: Browser, tmp_path: Pa
     browser.wait_for(lambda: "sampled" in browser.text("[role=status]"), "sampled")
     seen = set()
     for _ in range(20):
-        browser.run("document.getElementById('output').textContent = ''")
+        browser.run("document.getElementById('output').textContent = '?'")
         browser.run("document.querySelector('.ask .controls button').click()")
-        seen.add(browser.wait("return document.getElementById('output').textContent", 20))
+        browser.wait("return document.getElementById('output').textContent !== '?'", 20)
+        seen.add(browser.text("#output"))  # perhaps nothing
     assert len(seen) > 1
     assert browser.errors() == []
 
 
-def test_a_recording_is_heard_from_a_file_and_the_microphone(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def speech_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[SpeechModel, Path]:
+    """A model that hears 3 s at once, and its page."""
     model = audio_model("audio.sample_rate=8000")
     torch.manual_seed(5)
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.normal_(std=0.4)
         model.network.head.bias[END] -= 5.0
-    place, sound = tmp_path / "model.html", tmp_path / "noise.wav"
+    place = tmp_path_factory.mktemp("speech") / "model.html"
     place.write_text(page(model, "speech", model_bytes(model)), "utf-8")
+    return model, place
+
+
+def complaints(browser: Browser) -> list[str]:
+    return [one for one in browser.errors() if "ScriptProcessorNode" not in one]
+
+
+def test_a_recording_is_heard_from_a_file_and_the_microphone(
+    browser: Browser, speech_page: tuple[SpeechModel, Path], tmp_path: Path
+) -> None:
+    (model, place), sound = speech_page, tmp_path / "noise.wav"
     with wave.open(str(sound), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", "NONE"))
         file.writeframes(noise(1.5, rate=8000).tobytes())
-    fake = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
-    with Browser(*fake) as browser:
-        browser.open(place)
-        browser.wait("return document.documentElement.dataset.ready")
-        browser.type("#source", str(sound))
-        [output] = model.run([sound])
-        assert output.text
-        wait_for(browser, output.text)
-        browser.click("[aria-pressed]")
-        browser.wait("return document.getElementById('output').textContent.endsWith(' …')", 20)
-        browser.click("[aria-pressed]")
-        browser.wait("return !document.getElementById('output').textContent.endsWith(' …')", 20)
-        assert [one for one in browser.errors() if "ScriptProcessorNode" not in one] == []
+    browser.errors(), browser.requests()
+    browser.open(place)
+    browser.wait("return document.documentElement.dataset.ready")
+    browser.type("#source", str(sound))
+    [output] = model.run([sound])
+    assert output.text
+    wait_for(browser, output.text)
+    (tmp_path / "text.wav").write_text("no sound")
+    browser.type("#source", str(tmp_path / "text.wav"))
+    browser.wait_for(lambda: "text.wav cannot be read as sound" in browser.text(".ask"), "refused")
+    browser.click("#record")
+    browser.wait("return document.getElementById('output').textContent.endsWith(' …')", 20)
+    assert browser.text("#record") == "Stop recording"
+    browser.click("#record")
+    browser.wait_for(lambda: "tokens a second" in browser.text("[role=status]"), "transcript")
+    assert not browser.text("#output").endswith(" …")
+    assert complaints(browser) == []
+    assert asked_for(browser) == [place.as_uri()]
 
 
-def test_a_browser_that_cannot_run_it_says_so(tmp_path: Path) -> None:
+# A microphone whose blocks come when the test says so.
+MICROPHONE = """
+window.asked = 0;
+window.context = null;
+const give = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+navigator.mediaDevices.getUserMedia = async (wanted) => {
+  window.asked += 1;
+  window.stream = await give(wanted);
+  return window.stream;
+};
+window.AudioContext = class extends AudioContext {
+  constructor() { super({ sampleRate: 8000 }); }
+  createScriptProcessor() {
+    window.node = this.createGain();
+    return window.node;
+  }
+};
+window.speak = (blocks) => {
+  const block = Float32Array.from({ length: 4096 }, (_, i) => Math.sin(i * i) / 4);
+  const event = { inputBuffer: { getChannelData: () => block } };
+  for (let n = 0; n < blocks; n++) window.node.onaudioprocess?.(event);
+};
+"""
+
+
+def test_microphones_that_are_refused_lost_silent_or_never_stopped(
+    browser: Browser, speech_page: tuple[SpeechModel, Path]
+) -> None:
+    browser.errors()
+    browser.open(speech_page[1])
+    browser.wait("return document.documentElement.dataset.ready")
+    browser.run(MICROPHONE)
+    recording = "return document.getElementById('record').textContent === 'Stop recording'"
+    says = "[role=status]"
+    # Two clicks at once ask once, and nothing stays on when it is stopped twice.
+    browser.run("const b = document.getElementById('record'); b.click(); b.click();")
+    browser.wait(recording)
+    assert browser.run("return window.asked") == 1
+    browser.run("const b = document.getElementById('record'); b.click();")
+    browser.wait_for(lambda: browser.text(says) == "Nothing was recorded.", "nothing")
+    assert browser.run("return window.stream.getTracks()[0].readyState") == "ended"
+    # It is unplugged: what was said until then is not lost.
+    browser.click("#record")
+    browser.wait(recording)
+    browser.run("window.speak(6); window.stream.getTracks()[0].dispatchEvent(new Event('ended'))")
+    warning = "return document.querySelector('.warning').textContent"
+    browser.wait(f"{warning} === 'The microphone is gone: the recording has ended.'")
+    assert "tokens a second" in browser.text(says)
+    assert browser.text("#record") == "Record"
+    # It is forgotten: memory is bounded, and the transcript of it can be stopped.
+    browser.click("#record")
+    browser.wait(recording)
+    browser.run("window.speak(5000)")
+    browser.wait_for(lambda: browser.text(says) == "Running …", "running")
+    assert browser.text("#record") == "Record"
+    halt = "[...document.querySelectorAll('.ask .controls button')].at(-1)"
+    browser.run(f"{halt}.click()")
+    browser.wait_for(lambda: browser.text(says) == "Stopped.", "stopped")
+    browser.wait(f"{warning}.startsWith('A recording has at most 10 minutes')")
+    # The browser, or its user, says no.
+    refuse = (
+        "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', '%s') }"
+    )
+    for name, why in {"NotAllowedError": "does not allow it", "NotFoundError": "is none"}.items():
+        browser.run(refuse % name)
+        browser.click("#record")
+        browser.wait(f"{warning}.includes({json.dumps(why)})")
+    browser.run("Object.defineProperty(navigator, 'mediaDevices', { value: undefined })")
+    browser.click("#record")
+    browser.wait(f"{warning}.includes('only to pages from a file or over https')")
+    assert complaints(browser) == []
+
+
+def test_runs_while_it_loads_or_runs(browser: Browser, tmp_path: Path) -> None:
+    model = tiny(banned=True)
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "quick", model_bytes(model)), "utf-8")
+    held = """
+const post = Worker.prototype.postMessage;
+window.looks = 0;
+Worker.prototype.postMessage = function (message) {
+  const send = () => post.call(this, message);
+  if (message.task === "load" && !window.load) window.load = send; else send();
+  if (message.task === "look") window.looks += 1;
+};
+"""
+    added = browser.emulate("Page.addScriptToEvaluateOnNewDocument", source=held)
+    browser.errors()
+    browser.open(place)
+    browser.emulate("Page.removeScriptToEvaluateOnNewDocument", **added)
+    browser.wait("return Boolean(window.load)")
+    buttons = "const [run, stop] = document.querySelectorAll('.ask .controls button');"
+    browser.run(f"{buttons} run.click(); stop.click(); window.load();")
+    browser.wait("return document.documentElement.dataset.ready")
+    browser.run("window.looks = 0")
+    [output] = model.run(["a cup of tea"])
+    box = "document.getElementById('source')"
+    browser.run(f"{buttons} for (const w of 'xyz') {{ {box}.value = w; run.click(); }}")
+    ask(browser, "a cup of tea")
+    wait_for(browser, output.text)
+    assert browser.run("return window.looks") <= 2  # those between are not run
+    assert browser.errors() == []
+
+
+def test_a_browser_that_cannot_run_it_says_so(browser: Browser, tmp_path: Path) -> None:
     model = tiny()
     place = tmp_path / "model.html"
     place.write_text(page(model, "old", model_bytes(model)), "utf-8")
-    with Browser() as browser:
-        gone = "delete globalThis.WebAssembly"
-        browser.emulate("Page.addScriptToEvaluateOnNewDocument", source=gone)
-        browser.open(place)
-        said = browser.text("#look")
-        assert said.startswith("This browser cannot run the model: it needs WebAssembly with SIMD")
-        browser.emulate("Emulation.setScriptExecutionDisabled", value=True)
-        browser.open(place)
-        browser.emulate("Emulation.setScriptExecutionDisabled", value=False)
-        assert browser.text("#look").startswith("This page has a model inside, which needs")
+    gone = "delete globalThis.WebAssembly"
+    added = browser.emulate("Page.addScriptToEvaluateOnNewDocument", source=gone)
+    browser.open(place)
+    said = browser.text("#look")
+    browser.emulate("Page.removeScriptToEvaluateOnNewDocument", **added)
+    assert said.startswith("This browser cannot run the model: it needs WebAssembly with SIMD")
+    browser.emulate("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open(place)
+    browser.emulate("Emulation.setScriptExecutionDisabled", value=False)
+    assert browser.text("#look").startswith("This page has a model inside, which needs")

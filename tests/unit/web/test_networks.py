@@ -13,6 +13,7 @@ import torch
 
 from language import LSTM, language_model
 from node import MISSING, NODE, RUNTIME, run_module
+from slow_params import some_slow
 from tiny_label_networks import FILMS, SENTENCES, classifier, tagger
 from tiny_models import SOURCES, tiny
 from transduce.data.tokens.tokenizer import END
@@ -46,6 +47,7 @@ for (const name of given.names) {
 }
 answer(found);
 """
+WIDE = {"beam": 5, "nbest": 3}
 RECURRENT, CONVOLUTIONAL = {"kind": "recurrent"}, {"kind": "convolutional"}
 LABEL = """
 import { load } from "RUNTIME/index.js";
@@ -120,28 +122,25 @@ MODELS: dict[str, Callable[[], Transducer]] = {
 
 
 @with_node
-def test_outputs_and_scores_are_those_of_python(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", some_slow([{}, {"beam": 1}, WIDE], [WIDE]))
+def test_outputs_and_scores_are_those_of_python(tmp_path: Path, asked: dict[str, Any]) -> None:
     models = {name: make() for name, make in MODELS.items()}
-    options: list[dict[str, Any]] = [{}, {"beam": 1}, {"beam": 5, "nbest": 3}]
     for number, model in enumerate(models.values()):
         (tmp_path / f"{number}.bin").write_bytes(model_bytes(model))
     names = [f"{number}.bin" for number in range(len(models))]
-    given = {"names": names, "sources": SOURCES, "options": options}
+    given = {"names": names, "sources": SOURCES, "options": [asked]}
     found = run_module(tmp_path, RUN, given)
-    for (name, model), by_options in zip(models.items(), found, strict=True):
-        for asked, answers in zip(options, by_options, strict=True):
-            outputs = model.run(SOURCES, **asked)
-            for source, output, answer in zip(SOURCES, outputs, answers, strict=True):
-                where = (name, asked, source)
-                assert answer["ids"] == list(output.ids), where
-                assert answer["text"] == output.text, where
-                assert answer["score"] == pytest.approx(output.score, rel=1e-6, abs=1e-4), where
-                if source:
-                    assert answer["sum"] == pytest.approx(answer["total"], rel=1e-6, abs=1e-4), (
-                        where
-                    )
-                nbest = [list(one.ids) for one in output.alternatives] or [list(output.ids)]
-                assert answer["nbest"] == nbest, where
+    for (name, model), [answers] in zip(models.items(), found, strict=True):
+        outputs = model.run(SOURCES, **asked)
+        for source, output, answer in zip(SOURCES, outputs, answers, strict=True):
+            where = (name, source)
+            assert answer["ids"] == list(output.ids), where
+            assert answer["text"] == output.text, where
+            assert answer["score"] == pytest.approx(output.score, rel=1e-6, abs=1e-4), where
+            if source:
+                assert answer["sum"] == pytest.approx(answer["total"], rel=1e-6, abs=1e-4), where
+            nbest = [list(one.ids) for one in output.alternatives] or [list(output.ids)]
+            assert answer["nbest"] == nbest, where
 
 
 @with_node

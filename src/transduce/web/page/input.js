@@ -25,14 +25,24 @@ class TextInput {
 
 const EVERY = 700; // milliseconds between two transcripts of what is being said
 const BLOCK = 4096; // samples that the microphone gives at once
+const LONGEST = 600; // seconds of a recording from the microphone, which is kept in memory
+
+/** Why a browser does not give the microphone, by the name of its error. */
+const REFUSED = {
+  NotAllowedError: "the browser does not allow it. Allow it in the settings of this page, or choose a file.",
+  NotFoundError: "there is none. Plug one in, or choose a file.",
+  NotReadableError: "another program uses it. Close that one, or choose a file.",
+};
 
 class RecordingInput {
   constructor(audio, page) {
     this.audio = audio;
     this.page = page;
     this.samples = null;
+    this.recording = null;
+    this.asking = false; // whether the browser is asking for the microphone
     this.file = make("input", { type: "file", id: "source", accept: "audio/*", onchange: () => this.opened() });
-    this.button = make("button", { type: "button", "aria-pressed": "false", onclick: () => this.record() }, "Record");
+    this.button = make("button", { type: "button", id: "record", onclick: () => this.record() }, "Record");
     this.player = make("audio", { controls: true, hidden: true, "aria-label": "The recording" });
   }
 
@@ -52,12 +62,22 @@ class RecordingInput {
     return this.samples;
   }
 
+  #forget() {
+    this.samples = null;
+    URL.revokeObjectURL(this.player.src);
+    this.player.removeAttribute("src");
+    this.player.hidden = true;
+  }
+
   async opened() {
     const [file] = this.file.files;
     if (!file) return;
+    this.#forget();
     try {
       const context = new OfflineAudioContext(1, 1, this.audio.rate); // decoding resamples to its rate
-      this.samples = mono(await context.decodeAudioData(await file.arrayBuffer()));
+      const samples = mono(await context.decodeAudioData(await file.arrayBuffer()));
+      if (file !== this.file.files[0]) return; // another one was chosen meanwhile
+      this.samples = samples;
       this.player.src = URL.createObjectURL(file);
       this.player.hidden = false;
       this.page.run();
@@ -69,78 +89,106 @@ class RecordingInput {
   /** Record until the next click; meanwhile, what was said so far. */
   async record() {
     if (this.recording) return this.stop();
-    let stream;
+    if (this.asking) return;
+    this.asking = true;
     try {
-      stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+      await this.#start();
     } catch (error) {
-      return this.page.warn(`The microphone cannot be used: ${error.message}`);
+      this.page.warn(`The microphone cannot be used: ${REFUSED[error.name] ?? error.message}`);
+    } finally {
+      this.asking = false;
     }
-    const context = new AudioContext();
-    const blocks = [];
+  }
+
+  async #start() {
+    if (!navigator.mediaDevices) {
+      throw new Error("the browser gives it only to pages from a file or over https. Choose a file.");
+    }
+    const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+    const [context, blocks] = [new AudioContext(), []];
     const node = context.createScriptProcessor(BLOCK, 1, 1);
-    node.onaudioprocess = ({ inputBuffer }) => blocks.push(inputBuffer.getChannelData(0).slice());
+    node.onaudioprocess = ({ inputBuffer }) => {
+      blocks.push(inputBuffer.getChannelData(0).slice());
+      if (blocks.length * BLOCK >= LONGEST * context.sampleRate) {
+        this.stop(`A recording has at most ${LONGEST / 60} minutes: it has ended. A file may be longer.`);
+      }
+    };
     context.createMediaStreamSource(stream).connect(node);
     node.connect(context.destination); // it gives silence, and is asked for nothing otherwise
-    this.recording = { stream, context, blocks, timer: setInterval(() => this.listen(), EVERY) };
-    this.pressed("Stop recording", true);
+    const lost = () => this.stop("The microphone is gone: the recording has ended.");
+    stream.getTracks().forEach((track) => track.addEventListener("ended", lost));
+    this.#forget();
+    this.file.value = "";
+    this.file.disabled = true;
+    this.recording = { stream, context, node, blocks, timer: setInterval(() => this.listen(), EVERY) };
+    this.button.textContent = "Stop recording";
+    this.page.warn("");
     this.page.how.textContent = "Recording …";
-  }
-
-  pressed(label, on) {
-    this.button.textContent = label;
-    this.button.setAttribute("aria-pressed", String(on));
-  }
-
-  async resampled() {
-    const { context, blocks } = this.recording;
-    const length = blocks.reduce((all, one) => all + one.length, 0);
-    if (!length) return null;
-    const buffer = new AudioBuffer({ length, sampleRate: context.sampleRate, numberOfChannels: 1 });
-    let at = 0;
-    for (const one of blocks) { buffer.copyToChannel(one, 0, at); at += one.length; }
-    const offline = new OfflineAudioContext(1, Math.ceil((length * this.audio.rate) / context.sampleRate), this.audio.rate);
-    const source = new AudioBufferSourceNode(offline, { buffer });
-    source.connect(offline.destination);
-    source.start();
-    return mono(await offline.startRendering());
   }
 
   /** A transcript while somebody speaks: of the last stretch that the model can hear at once. */
   async listen() {
-    if (this.busy || !this.recording) return;
+    const { recording } = this;
+    if (this.busy || !recording) return;
     this.busy = true;
     try {
-      const heard = await this.resampled();
+      await this.page.ready;
+      const { sampleRate } = recording.context;
+      const last = Math.ceil((this.audio.seconds * sampleRate) / BLOCK) + 1;
+      const heard = await resampled(recording.blocks.slice(-last), sampleRate, this.audio.rate);
       if (!heard) return;
       const source = heard.slice(-Math.round(this.audio.seconds * this.audio.rate));
       const text = this.audio.partial
         ? await this.page.engine.ask("partial", { source })
         : (await this.page.engine.ask("look", { source, options: { beam: 1 } })).look.text;
-      if (this.recording) this.page.text.textContent = `${text} …`;
+      if (this.recording === recording) this.page.text.textContent = `${text} …`;
     } catch (error) {
-      this.page.warn(error.message);
+      if (!(error instanceof Stopped)) this.page.warn(error.message);
     } finally {
       this.busy = false;
     }
   }
 
-  async stop() {
-    const { stream, context, timer } = this.recording;
-    clearInterval(timer);
-    stream.getTracks().forEach((track) => track.stop());
-    this.samples = await this.resampled();
+  /** End a recording and run it. why: what is said of an end that nobody asked for. */
+  async stop(why = "") {
+    const { recording } = this;
+    if (!recording) return;
     this.recording = null;
-    await context.close();
-    this.pressed("Record", false);
-    this.page.run();
+    clearInterval(recording.timer);
+    recording.node.onaudioprocess = null;
+    recording.stream.getTracks().forEach((track) => track.stop());
+    this.file.disabled = false;
+    this.button.textContent = "Record";
+    this.page.text.textContent = "";
+    this.samples = await resampled(recording.blocks, recording.context.sampleRate, this.audio.rate);
+    await recording.context.close();
+    if (!this.samples) this.page.how.textContent = "Nothing was recorded.";
+    await this.page.run();
+    if (why) this.page.warn(why);
   }
+}
+
+/** Blocks of samples as one recording at another rate; null where there are none. */
+async function resampled(blocks, from, to) {
+  const length = blocks.reduce((all, one) => all + one.length, 0);
+  if (!length) return null;
+  const buffer = new AudioBuffer({ length, sampleRate: from, numberOfChannels: 1 });
+  let at = 0;
+  for (const one of blocks) { buffer.copyToChannel(one, 0, at); at += one.length; }
+  const offline = new OfflineAudioContext(1, Math.ceil((length * to) / from), to);
+  const source = new AudioBufferSourceNode(offline, { buffer });
+  source.connect(offline.destination);
+  source.start();
+  return mono(await offline.startRendering());
 }
 
 /** The mean of the channels. */
 function mono(buffer) {
+  const channels = Array.from({ length: buffer.numberOfChannels }, (_, c) => buffer.getChannelData(c));
+  if (channels.length === 1) return channels[0];
   const found = new Float32Array(buffer.length);
-  for (let c = 0; c < buffer.numberOfChannels; c++) {
-    buffer.getChannelData(c).forEach((value, i) => (found[i] += value / buffer.numberOfChannels));
+  for (const channel of channels) {
+    for (let i = 0; i < found.length; i++) found[i] += channel[i] / channels.length;
   }
   return found;
 }

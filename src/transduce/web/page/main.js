@@ -31,10 +31,17 @@ class Engine {
       for (const { failed } of this.waiting.values()) failed(new Error(event.message));
       this.waiting.clear();
     };
-    this.loaded = this.ask("load", this.files);
+    this.loading = true;
+    this.loaded = this.#post("load", this.files).then(() => { this.loading = false; });
   }
 
-  ask(task, given) {
+  /** The answer of the model, once it is loaded. */
+  async ask(task, given) {
+    await this.loaded;
+    return this.#post(task, given);
+  }
+
+  #post(task, given) {
     return new Promise((done, failed) => {
       this.waiting.set(++this.number, { done, failed });
       this.worker.postMessage({ number: this.number, task, ...given });
@@ -42,6 +49,7 @@ class Engine {
   }
 
   stop() {
+    if (this.loading) return; // nothing runs yet
     this.worker.terminate();
     for (const { failed } of this.waiting.values()) failed(new Stopped());
     this.waiting.clear();
@@ -131,7 +139,7 @@ class WebPage {
     if (this.seconds < FAST) this.timer = setTimeout(() => this.run(), PAUSE);
   }
 
-  /** Run what was given; of several at once only the last is shown. */
+  /** Run what was given. One run at a time: of those that are asked for meanwhile, only the last. */
   async run() {
     clearTimeout(this.timer);
     const source = this.asked.source();
@@ -140,9 +148,13 @@ class WebPage {
     this.halt.disabled = false;
     try {
       await this.ready;
+      await this.running;
       await this.engine.loaded; // again, after a stop
       if (turn !== this.turn) return;
-      const found = await this.engine.ask("look", { source, options: this.options() });
+      if (this.about.audio || this.seconds >= FAST) this.how.textContent = "Running …";
+      const answer = this.engine.ask("look", { source, options: this.options() });
+      this.running = answer.catch(() => {});
+      const found = await answer;
       if (turn !== this.turn) return;
       this.seconds = found.seconds;
       this.text.textContent = found.look.text;
@@ -152,7 +164,9 @@ class WebPage {
       this.warn(found.look.warning);
       this.show(arranged(found.look));
     } catch (error) {
-      if (!(error instanceof Stopped)) this.how.textContent = `This did not work: ${error.message}`;
+      if (turn !== this.turn || error instanceof Stopped) return;
+      this.text.textContent = "";
+      this.how.textContent = `This did not work: ${error.message}`;
     } finally {
       if (turn === this.turn) this.halt.disabled = true;
     }
