@@ -334,6 +334,35 @@ def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) ->
     assert "run cannot be made" in group.said(1)
 
 
+AGAIN = """
+import os, sys, time
+from torch.distributed import TCPStore
+from transduce.training.distributed.processes import join
+
+rank = int(os.environ["RANK"])
+# As of torchrun: a store that outlives the groups of its processes.
+port = int(os.environ["MASTER_PORT"])
+store = TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
+os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+for run in ("first", "second"):
+    with join("cpu", 0.1) as ranks:
+        print(run, ranks.all_gather(rank), flush=True)
+        time.sleep(float(sys.argv[1]) if rank == 0 else 0)
+store.add("ended", 1)
+while rank == 0 and store.add("ended", 0) < 2:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("late", ["0", pytest.param("8", marks=pytest.mark.slow)])
+def test_processes_train_twice(tmp_path: Path, late: str) -> None:
+    """late: seconds for which rank 0 works alone at the end, such as longer than the timeout."""
+    group = Group(tmp_path / "run", 2, [late], program=("-c", AGAIN))
+    codes = group.end()
+    assert codes == [0, 0], group.said(0) + group.said(1)
+    assert group.said(1) == "first [0, 1]\nsecond [0, 1]\n"
+
+
 # ----------------------------------------------------------------------------------- agreement
 
 

@@ -178,7 +178,7 @@ class Processes:
             waited = f"{duration(60 * self.timeout)}: train.timeout"
         reason = f"another rank of this run died {WHEN}"
         if self._roll_call is not None:
-            reason = self._roll_call.lost(waited)
+            reason = self._roll_call.lost(waited, str(error).partition("\n")[0])
         if not self.update:
             return f"{reason.replace(WHEN, 'before the first update')}; see its own messages"
         return (
@@ -202,6 +202,11 @@ def join(device: str, timeout: float = Processes.timeout) -> Iterator[Processes]
     if place is None:
         yield Processes()
         return
+    if dist.is_initialized():
+        raise TrainingError(
+            "this process has a process group of torch.distributed already, its own or that of a "
+            "training that failed: call torch.distributed.destroy_process_group(), or start it anew"
+        )
     ranks = Processes(*place, joined=True, timeout=timeout)
     own = ranks.device(device)
     if own.type == "cuda":
@@ -210,7 +215,10 @@ def join(device: str, timeout: float = Processes.timeout) -> Iterator[Processes]
     backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" and ":" not in device else "gloo"
     patience = timedelta(minutes=timeout)
     try:
-        store, _, _ = next(rendezvous("env://", place.rank, place.size, timeout=patience))
+        met, _, _ = next(rendezvous("env://", place.rank, place.size, timeout=patience))
+        # torchrun's store still has the keys of groups that these processes had before.
+        earlier = met.add(f"transduce/joined/{place.rank}", 1)
+        store = dist.PrefixStore(f"transduce/{earlier}", met)  # type: ignore[attr-defined]
         dist.init_process_group(
             backend, store=store, rank=place.rank, world_size=place.size, timeout=patience
         )
@@ -229,7 +237,8 @@ def join(device: str, timeout: float = Processes.timeout) -> Iterator[Processes]
             _check_own_gpus(ranks, own)
         yield ranks
         ranks._roll_call.leave()
-        ranks.barrier()
+        # Rank 0 may choose how to decode, and write the report, for longer than the timeout.
+        ranks.exchange_late(b"")
     dist.destroy_process_group()
 
 

@@ -82,20 +82,21 @@ class RollCall:
         with suppress(RuntimeError):
             self._tell(f"{self.name(self._rank)} ended {WHEN} with the error: {error}")
 
-    def lost(self, waited: str = "") -> str:
+    def lost(self, waited: str, error: str) -> str:
         """Find out which ranks are lost; the same sentence on all ranks.
 
-        waited: how long a collective has waited in vain; empty: a connection broke.
+        waited: how long a collective has waited in vain; empty: a connection broke. error: what the
+        collective said, for the case that nobody is lost.
         """
         self.leave()
         if self._reason:
             return self._reason
         try:
-            return self._tell(self._ask(waited))
+            return self._tell(self._ask(waited, error))
         except RuntimeError:  # the store, which is in the process of rank 0 unless torchrun has it
             return f"{self.name(0)} died {WHEN}"
 
-    def _ask(self, waited: str) -> str:
+    def _ask(self, waited: str, error: str) -> str:
         self._store.set(ALIVE.format(self._rank), "")
         self._store.set(ASKED, "")
         others = [rank for rank in range(len(self.members)) if rank != self._rank]
@@ -114,7 +115,7 @@ class RollCall:
         if unknown:
             verb = "does" if len(unknown) == 1 else "do"
             return f"{self._names(unknown)} {verb} not answer any more {WHEN}{suffix}"
-        return f"the ranks lost each other, but all of them answer, {WHEN}{suffix}"
+        return f"the ranks lost each other {WHEN}{suffix}, but all of them answer ({error})"
 
     def _state(self, rank: int) -> str | None:
         """None: it cannot be seen from here."""

@@ -37,6 +37,14 @@ def test_a_process_without_others_joins_nobody(
         assert not torch.distributed.is_initialized()
 
 
+def test_a_group_that_is_there_already_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    with pytest.raises(TrainingError, match=r"destroy_process_group\(\)"), join("cpu"):
+        pass
+
+
 def test_no_two_processes_and_no_two_updates_draw_alike() -> None:
     seeds = {
         Processes(rank, 4).seed(seed, step)
