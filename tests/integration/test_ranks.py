@@ -198,6 +198,36 @@ def test_shards(task: Path, place: Path, uneven: Path) -> None:
     same_learning(finish(task, place / "shards", 2, [*UNEVEN, "train.fsdp=true"]), uneven)
 
 
+MEMORY_RUNS_OUT = """
+import os, sys, transduce
+from transduce.training.distributed import gradients
+
+gradients.BUCKET = 4096
+passes = []
+
+def fail(gradient):
+    passes.append(gradient)
+    if len(passes) == 6:
+        raise MemoryError
+
+def watched(network):
+    if os.environ["RANK"] == "1":
+        next(network.parameters()).register_hook(fail)
+
+transduce.train(sys.argv[1], sys.argv[2], overrides=sys.argv[3:], change=watched)
+assert os.environ["RANK"] == "0" or len(passes) > 36  # three in each of twelve updates
+"""
+
+
+def test_memory_runs_out_on_one_rank(task: Path, place: Path, alone: Path) -> None:
+    """In the last of its three passes of an update, when later layers were sent already."""
+    folder = place / "memory"
+    arguments = [str(task / "tiny.yaml"), str(folder), *EXACT]
+    group = Group(folder, 2, arguments, program=("-c", MEMORY_RUNS_OUT))
+    assert group.end() == [0, 0], group.said(0) + group.said(1)
+    same_learning(folder, alone)
+
+
 def test_more_processes_than_batches_are_reported(task: Path, tmp_path: Path) -> None:
     group = start(task, tmp_path / "run", 2, [*EXACT, "train.steps=2", "train.accumulate=1"])
     assert group.end() == [0, 0], group.said(0)

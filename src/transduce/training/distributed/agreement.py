@@ -114,8 +114,9 @@ def check_weights(ranks: Processes, weights: Mapping[str, Tensor], step: int) ->
     unsure = f", or {ranks.name(found.index(most))}," if 2 * found.count(most) <= len(found) else ""
     raise TrainingError(
         f"the weights of {names}{unsure} are wrong at update {step}, first in {where}: ranks "
-        f"compute the same weights, so a GPU or memory is faulty, or its software differs; the "
-        f"last checkpoint is intact: start again with --resume, without that machine"
+        f"compute the same weights, so a GPU or memory is faulty, or its machine has other GPUs, "
+        f"processors or software; the last checkpoint is intact: start again with --resume, "
+        f"without that machine"
     )
 
 
