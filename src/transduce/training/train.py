@@ -159,6 +159,7 @@ def _train(
         if run.tuning.metadata and not run.state.step:
             progress.started(run.tuning.report()["start"])
         trained = run.run(progress, pause)
+    ranks.finish_alone()
     if ranks.first and not trained.interrupted:
         if recipe.validation.decoding == "chosen":
             choose_decoding(run.model, folder, run.prepared.items, print_line)

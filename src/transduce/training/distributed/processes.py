@@ -168,6 +168,11 @@ class Processes:
             self._tell(error)
             raise
 
+    def finish_alone(self) -> None:
+        """The ranks have trained: the loss of another does not end what this one still does."""
+        if self._roll_call is not None:
+            self._roll_call.alone = True
+
     def _tell(self, error: BaseException) -> None:
         if self._roll_call is not None:
             self._roll_call.ended(" ".join(str(error).split()) or type(error).__name__)

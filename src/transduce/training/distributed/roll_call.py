@@ -60,6 +60,8 @@ class RollCall:
 
     def __init__(self, store: Store, rank: int, members: list[Member]) -> None:
         self.members = members
+        self.alone = False
+        """Whether this process has work of its own, for which it needs no other rank."""
         self._rank, self._store = rank, store
         self._reason = ""
         self._gone: set[int] = set()
@@ -140,7 +142,7 @@ class RollCall:
         return self._reason
 
     def _answer(self, store: Store) -> None:
-        """The thread: answers when it is asked, and ends the process if that does not end."""
+        """The thread: answers when it is asked, and ends a process that waits for a lost one."""
         with suppress(RuntimeError):  # the store is gone: its process has ended
             while not store.check([ASKED]):
                 if self._left.wait(LOOKS):
@@ -151,6 +153,6 @@ class RollCall:
                     return
             self._reason = store.get(REASON).decode()
             store.set(INFORMED.format(self._rank), "")
-            if not self._left.wait(LEAVES):
+            if not self._left.wait(LEAVES) and not self.alone:
                 say(f"{self._reason.replace(WHEN, '')}; this process waited for it, and is ended")
                 os._exit(2)

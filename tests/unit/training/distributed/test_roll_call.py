@@ -74,6 +74,25 @@ def test_the_error_of_a_rank_is_told_to_the_others(store: TCPStore) -> None:
     assert ask([calls[0], calls[2]]) == {said}
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_process_that_waits_for_a_lost_one_is_ended(
+    store: TCPStore,
+    alone: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Unless it has work of its own, such as the report at the end of a run."""
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    monkeypatch.setattr(roll_call, "LEAVES", 0.1)
+    waiting, broken = (RollCall(store, rank, [HERE, FAR]) for rank in (0, 1))
+    waiting.alone = alone
+    broken.ended("the disk is full")
+    waiting._thread.join(10)
+    assert ends == ([] if alone else [2])
+    assert ("this process waited for it, and is ended" in capsys.readouterr().err) != alone
+
+
 def test_the_thread_ends_with_its_rank(store: TCPStore) -> None:
     call = RollCall(store, 0, [HERE, FAR])
     call.leave()
