@@ -375,7 +375,7 @@ port = int(os.environ["MASTER_PORT"])
 store = TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
 os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
 for run in ("first", "second"):
-    with join("cpu", 0.1) as ranks:
+    with join("cpu", float(sys.argv[2])) as ranks:
         print(run, ranks.all_gather(rank), flush=True)
         time.sleep(float(sys.argv[1]) if rank == 0 else 0)
 store.add("ended", 1)
@@ -384,10 +384,12 @@ while rank == 0 and store.add("ended", 0) < 2:
 """
 
 
-@pytest.mark.parametrize("late", ["0", pytest.param("8", marks=pytest.mark.slow)])
-def test_processes_train_twice(tmp_path: Path, late: str) -> None:
+@pytest.mark.parametrize(
+    ("late", "timeout"), [("0", "1"), pytest.param("8", "0.1", marks=pytest.mark.slow)]
+)
+def test_processes_train_twice(tmp_path: Path, late: str, timeout: str) -> None:
     """late: seconds for which rank 0 works alone at the end, such as longer than the timeout."""
-    group = Group(tmp_path / "run", 2, [late], program=("-c", AGAIN))
+    group = Group(tmp_path / "run", 2, [late, timeout], program=("-c", AGAIN))
     codes = group.end()
     assert codes == [0, 0], group.said(0) + group.said(1)
     assert group.said(1) == "first [0, 1]\nsecond [0, 1]\n"
