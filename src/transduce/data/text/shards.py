@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from hashlib import sha256
 from itertools import groupby
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 from transduce.data.cache.eviction import note_use
@@ -23,7 +24,7 @@ from transduce.storage import default_cache_folder, write_json
 from transduce.storage.members import TarMember
 from transduce.storage.positions import Place, open_at, version_of
 
-FORMAT = 1  # format version: increase when the content of an index changes
+FORMAT = 2  # format version: increase when the content of an index changes
 ENDING = ".members.json"
 AUDIO = ("wav", "flac", "mp3", "ogg", "opus", "sph", "aiff", "aif", "au")
 TEXTS = ("txt", "text", "json", "cls", "transcript", "lang", "spk")
@@ -91,8 +92,14 @@ def _members(name: str, file: BinaryIO) -> Iterator[Entry]:
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             for one in archive:
-                if not one.isreg() or one.issparse():
+                # Hidden files are no samples: tar on a Mac adds ._a.wav to a.wav.
+                if not one.isreg() or one.issparse() or PurePosixPath(one.name).name[:1] == ".":
                     continue
+                if any("\ud800" <= letter <= "\udfff" for letter in one.name):
+                    raise DataError(
+                        f"{name}: the name {one.name!a} in it is not UTF-8; rename the file, "
+                        f"and write the archive again"
+                    )
                 small = one.size <= MAX_TEXT and one.name.rpartition(".")[2].lower() in TEXTS
                 content = archive.extractfile(one) if small else None
                 text = None if content is None else content.read().decode("utf-8")
@@ -109,10 +116,15 @@ def _members(name: str, file: BinaryIO) -> Iterator[Entry]:
 
 
 def expanded_braces(name: str) -> list[str]:
-    """The names of a numbered list of shards: a-{000..011}.tar, as WebDataset writes it."""
+    """The names of a numbered list of shards: a-{000..011}.tar, as WebDataset writes it.
+
+    Raises DataError for numbers that go down.
+    """
     found = BRACES.search(name)
     if found is None:
         return [name]
+    if int(found[1]) > int(found[2]):
+        raise DataError(f"{name}: {found[0]} counts downwards; write the lower number first")
     before, after = name[: found.start()], name[found.end() :]
     numbers = range(int(found[1]), int(found[2]) + 1)
     names = (f"{before}{number:0{len(found[1])}d}{after}" for number in numbers)
@@ -124,12 +136,14 @@ def webdataset_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """The wanted columns of each sample, and its number, from 1.
 
-    A sample is the members in a row whose names are the same up to the first dot. A column is
+    A sample is the members in a row whose names are the same up to the first dot; those without one
+    belong to none. A column is
     `audio`, the ending of a member (`txt`), or a key of its .json; `text` is either. Raises
     DataError for one that the first sample has not.
     """
     archive = locate(name, folder).absolute()
-    samples = groupby(members_of(name, folder), lambda entry: entry.key)
+    members_of_samples = (entry for entry in members_of(name, folder) if entry.ending)
+    samples = groupby(members_of_samples, lambda entry: entry.key)
     for number, (key, members) in enumerate(samples, start=1):
         sample = _Sample(archive, key, {one.ending: one for one in members}, f"{name}:{number}")
         cells = [sample.cell(str(column)) for column in wanted]

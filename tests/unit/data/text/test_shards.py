@@ -176,6 +176,23 @@ def test_what_is_no_archive_is_said(tmp_path: Path) -> None:
             pairs_of(str(tmp_path / f"{name}.tar"))
 
 
+def test_members_that_are_no_samples(tmp_path: Path) -> None:
+    """What tar on a Mac adds, and what lies beside the samples."""
+    members = {"README": b"read me", "._a.wav": b"\x00\x05", "._a.txt": b"\xff\xfe"}
+    members |= {"a.wav": sound("ab"), "a.txt": b"ab", "d/.DS_Store": b"\x00"}
+    (tmp_path / "a.tar").write_bytes(archive(members))
+    check_audio(pairs_of(str(tmp_path / "a.tar")), ["ab"])
+
+
+def test_names_that_cannot_be_used_are_said(tmp_path: Path) -> None:
+    latin = b"\xe4.wav".decode("utf-8", "surrogateescape")
+    (tmp_path / "a.tar").write_bytes(archive({latin: sound("ab")}, tarfile.GNU_FORMAT))
+    with pytest.raises(DataError, match=r"a\.tar: the name '.udce4\.wav' in it is not UTF-8; rena"):
+        pairs_of(str(tmp_path / "a.tar"))
+    with pytest.raises(DataError, match=r"\{5\.\.3\} counts downwards; write the lower number"):
+        pairs_of(str(tmp_path / "a-{5..3}.tar"))
+
+
 def shar(folder: Path, number: int, words: list[str]) -> None:
     """A shard as Lhotse's SharWriter writes it: cuts, and the audio of each of them."""
     folder.mkdir(exist_ok=True)
