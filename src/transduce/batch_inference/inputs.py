@@ -98,7 +98,7 @@ def find_inputs(patterns: Sequence[str]) -> list[str]:
         if path.is_file():
             matches = [str(path)]
         elif isinstance(path, RemotePath):
-            matches = path.glob() if glob.has_magic(pattern) else []
+            matches = path.glob() if path.is_pattern else []
             if not matches:
                 raise DataError(f"no file matches {pattern}; correct --input")
         elif path.is_dir():

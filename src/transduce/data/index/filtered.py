@@ -5,6 +5,7 @@ for each row, which all processes read by position.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
@@ -23,7 +24,7 @@ from transduce.data.index.files import Say, say_all
 from transduce.errors import CheckpointError, DataError
 from transduce.storage import write_file, write_json
 
-FORMAT = 1  # format version: increase when other rows are left out by the same rules
+FORMAT = 1  # format version: increase when the content of the file changes
 SUFFIX = ".filters.npy"
 
 Judged = tuple[list[tuple[int, Reasons, Hashes]], Dropped]
@@ -94,6 +95,7 @@ def make_filtered(
 
     def write(part: Path) -> None:
         reasons = open_memmap(part, "w+", np.int8, (int(rows.starts[-1]),))
+        _reserve(part)
         with Repetitions() as repetitions:
             for blocks, counted in judged:
                 dropped.join(counted)
@@ -118,3 +120,12 @@ def make_filtered(
         ) from None
     say_all(say, evict(cache))
     return dropped
+
+
+def _reserve(path: Path) -> None:
+    """Take the room of a mapped file now: on a full disk, writing to its pages later would end the
+    process by a signal. Raises OSError.
+    """
+    if hasattr(os, "posix_fallocate"):  # Linux
+        with path.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)

@@ -56,8 +56,9 @@ def locate_here(name: str, folder: str | None) -> Path:
 
 def suffix_of(name: str) -> str:
     """How a name ends, without .gz or .xz. Raises DataError for compressed Parquet."""
-    packed = Path(name).suffix in (".gz", ".xz")
-    suffix = Path(Path(name).stem if packed else name).suffix
+    file = place_at(name).name  # of a web address, without its query
+    packed = Path(file).suffix in (".gz", ".xz")
+    suffix = Path(Path(file).stem if packed else file).suffix
     if packed and suffix == ".parquet":
         raise DataError(f"{name}: Parquet is compressed by itself; decompress the file")
     return suffix
@@ -95,9 +96,9 @@ def find_files(names: str | list[str], folder: str | None) -> list[str]:
 
 def _remote_files(path: RemotePath) -> list[str]:
     """The files that match a pattern. Raises DataError where there are none."""
-    matches = path.glob() if glob.has_magic(str(path)) else []
+    matches = path.glob() if path.is_pattern else []
     if not matches:
-        what = "no file matches" if glob.has_magic(str(path)) else "there is no file"
+        what = "no file matches" if path.is_pattern else "there is no file"
         raise DataError(f"{what} {path}; correct the name, or give data.folder=...")
     return matches
 

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO, Literal, TypeVar, cast
 
@@ -90,6 +91,11 @@ class RemotePath:
     @property
     def suffix(self) -> str:
         return self._inside.suffix
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it has *, ? or [ of a pattern; the ? before the query of the web is none."""
+        return has_magic(str(self._inside))
 
     @property
     def parent(self) -> RemotePath:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +249,16 @@ def test_what_has_no_pairs_of_texts_has_no_filters(folder: Path, train: Any) -> 
     """The first two would lose every line, or compare transcripts with the names of files."""
     with pytest.raises(DataError, match=r"data\.filters is for pairs of texts, and .* has none"):
         rules_of(data_of(folder, {"copies": True}, train=train, valid=train))
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="Linux has it")
+def test_a_full_disk_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is mapped into memory: without its room, writing to it is a bus error."""
+
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    data = data_of(folder)
+    with pytest.raises(DataError, match=r"cannot be written .*No space left.*make room there"):
+        StreamingDataset(data.train, data, BYTES, BYTES).open()

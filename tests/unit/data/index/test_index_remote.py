@@ -15,6 +15,8 @@ import pytest
 
 from transduce import recipe
 from transduce.data.batches.streaming_dataset import StreamingDataset
+from transduce.data.text.columns import format_of
+from transduce.data.text.files import find_files
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
@@ -149,3 +151,15 @@ def test_files_that_are_not_there_are_said(tmp_path: Path) -> None:
     ]:
         with pytest.raises(DataError, match=sentence):
             stream("memory://corpus", corpus).open()
+
+
+def test_the_query_of_a_web_address_is_no_part_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores sign addresses so: the format is that of the name, and a missing file no pattern."""
+    address = "https://host/a.tsv.gz?signature=x.y"
+    assert format_of(address) == ".tsv"
+    assert format_of("s3://bucket/a?.jsonl") == ".jsonl"
+    monkeypatch.setattr(RemotePath, "info", lambda path: None)
+    with pytest.raises(DataError, match=r"there is no file https://host/a\.tsv\.gz\?signature"):
+        find_files(address, None)
+    with pytest.raises(DataError, match="a web server does not list its files"):
+        find_files("https://host/*.tsv?signature=x", None)
