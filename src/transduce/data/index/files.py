@@ -94,6 +94,7 @@ def index_lines(name: str, folder: str | None, block: int, cache: Path, say: Say
     offsets, stored = _load(place)
     if offsets is not None and stored.get("version") == vars(version):
         if not packed:
+            note_use(place)
             return FileIndex(name, version, int(stored["lines"]), offsets, block)
         if copy.is_file() and copy.stat().st_size == offsets[-1]:
             note_use(place, copy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,17 @@ def of(folder: Path, name: str) -> tuple[list[list[str]], list[str]]:
     said: list[str] = []
     found = texts(index_lines(name, str(folder), 8, folder / "cache", said.append), folder)
     return found, said
+
+
+@pytest.mark.parametrize("name", ["a.txt", "b.txt.gz"])
+def test_the_use_of_an_index_is_noted(indexed: Path, name: str) -> None:
+    """So that the cache removes what was not used for longest."""
+    there = [path for path in (indexed / "cache").iterdir() if path.is_file()]
+    for path in there:
+        os.utime(path, (0, 0))
+    of(indexed, name)
+    used = [path.suffix for path in there if path.stat().st_mtime > 0]
+    assert sorted(used) == ([".safetensors"] if name == "a.txt" else [".blocks", ".safetensors"])
 
 
 @pytest.mark.parametrize("name", ["a.txt", "b.txt.gz"])
