@@ -30,7 +30,7 @@ from transduce.storage.outputs import write_text_at
 from transduce.storage.positions import Place
 from transduce.storage.remote import RemotePath
 from transduce.tasks.folder import RECIPE, TOKENS, missing_weights_message
-from transduce.tasks.members import member_folders
+from transduce.tasks.members import MemberFolders, member_folders
 
 MANIFEST = "manifest.json"
 ERRORS, CLAIMS = "errors", ".claims"
@@ -174,10 +174,10 @@ def work_folder(folder: Place) -> Path:
 
 def digests_of(model: str, settings: Settings) -> list[str]:
     """Of the model, with those of its folder that it decodes with, and of each further one."""
-    alone = settings.ensemble is not None
-    members = () if alone else member_folders(Path(model)).all
+    folder = Path(model)
+    found = MemberFolders() if settings.ensemble is not None else member_folders(folder)
     return [
-        digest_of_model(Path(model), members),
+        digest_of_model(found.model or folder, found.all),
         *map(digest_of_model, map(Path, settings.models)),
     ]
 

@@ -19,7 +19,7 @@ def write_run_report(model: Model, folder: Path, items: Sequence[Item]) -> str:
     try:
         # An adapter's base may be gone by now; the model in memory has the same weights.
         at_hand = model.changed or model.recipe.train.adapter is not None
-        best = model if at_hand else load(folder, str(model.device))
+        best = model if at_hand else load(folder, str(model.device), members=False)
         some = list(items[:SHOWN])
         found = None
         if some and model.recipe.metrics:

@@ -11,6 +11,7 @@ import torch
 
 from tiny_models import WORDS, tiny
 from transduce import recipe
+from transduce.batch_inference.job import Settings, digest_of_model, digests_of
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError
 from transduce.interop.export import export_folder
@@ -22,6 +23,7 @@ from transduce.tasks.folder import MEMBERS, WEIGHTS
 from transduce.tasks.members import Members, folder_in_use, says_alone, write_members
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 from transduce.tasks.transduce import Transducer, load
+from transduce.training import run_report
 
 TAGGED = ["<de> tea", "<fr> tea", "tea", "<fr> a cup", "<de> a cup"]
 
@@ -153,6 +155,27 @@ def test_one_model_in_the_place_of_the_first(folder: Path) -> None:
     assert load(place, precision="float32").run(["tea"])[0].score == pytest.approx(
         other.run(["tea"])[0].score, rel=0.05
     )
+
+
+def test_jobs_and_reports_are_of_the_model_that_decodes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_members(folder, model=folder / "seed-2")
+    own, other = digest_of_model(folder), digest_of_model(folder / "seed-2")
+    # A job goes on only with the model that it began with.
+    assert digests_of(str(folder), Settings()) == [other] != [own]
+    assert digests_of(str(folder), Settings(ensemble=[])) == [own]
+    # The report in a run directory is of the run.
+    said: list[Path] = []
+
+    def write_report(model: Transducer, *_: object) -> str:
+        assert model.origin is not None
+        said.append(model.origin.folder)
+        return ""
+
+    monkeypatch.setattr(run_report, "write_report", write_report)
+    assert run_report.write_run_report(load(folder), folder, []) == ""
+    assert said == [folder]
 
 
 @pytest.mark.parametrize(
