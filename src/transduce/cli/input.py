@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.data.text.columns import NUMBERED, csv_records, read_rows, without_header
-from transduce.data.text.tags import known_tags, split_tags, with_tags
+from transduce.data.text.tags import UNKNOWN_TAG, known_tags, split_tags, with_tags
 from transduce.errors import DataError, ModelError, warn
 from transduce.recipe import nearest
 from transduce.terminal import say
@@ -63,7 +63,8 @@ def check_tags(model: Model, tags: Sequence[str]) -> None:
         if not known:
             raise ModelError(f"the model was trained without tags, so {tag} is unknown; omit --tag")
         if known_tags(tag, known) is None:
-            near = nearest(tag, known, f"; its tags are {', '.join(list(known)[:20])}")
+            seen = [one for one in known if one != UNKNOWN_TAG]
+            near = nearest(tag, seen, f"; its tags are {', '.join(seen[:20])}")
             raise ModelError(f"the model has no tag {tag}{near}")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.text.pairs import always_tagged
-from transduce.data.text.tags import with_tags, without_blank
+from transduce.data.text.tags import UNKNOWN_TAG, with_tags, without_blank
 from transduce.data.tokens.copying import CopiedTokens
 from transduce.data.tokens.languages import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
@@ -251,10 +251,15 @@ class Transducer(GenerativeModel, task="transduce"):
         """A warning for a source unlike all those of training."""
         tags = self.source_tokens.tags
         if self._always_tagged and not (len(ids) and ids[0] in tags.values()):
+            seen = [tag for tag in tags if tag != UNKNOWN_TAG]
             return (
                 f"the source has no tag, but all in training had one or more, such as "
-                f"{', '.join(list(tags)[:3])}; give them with --tag, or before the source as "
-                f"<{next(iter(tags))}>"
+                f"{', '.join(seen[:3])}; give them with --tag, or before the source as <{seen[0]}>"
+            )
+        if tags.get(UNKNOWN_TAG) in ids:
+            return (
+                f"the source has a tag that training does not have, which is read as "
+                f"<{UNKNOWN_TAG}>; check how its tags are written"
             )
         return unknown_warning(ids)
 

@@ -19,6 +19,7 @@ from tiny_models import SOURCES, tiny
 from transduce import recipe
 from transduce.checksums import SUMS
 from transduce.cli.input import check_tags
+from transduce.data.text.tags import UNKNOWN_TAG
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch import decode
 from transduce.decoding.source_limit import TRUNCATED
@@ -1099,9 +1100,10 @@ def test_a_source_that_is_mostly_unknown_is_reported() -> None:
     assert half.warning == known.warning == ""
 
 
-def tagged_model(train: dict[str, Any]) -> Transducer:
-    """One that knows the tags N and ABL(PL;PSS), trained on this corpus."""
-    tokens = Tokens.train(recipe.Tokens(level="character"), ["aeiou"], ["N", "ABL(PL;PSS)"])
+def tagged_model(train: dict[str, Any], *more: str) -> Transducer:
+    """One that knows the tags N, ABL(PL;PSS) and more, trained on this corpus."""
+    tags = sorted(["N", "ABL(PL;PSS)", *more])
+    tokens = Tokens.train(recipe.Tokens(level="character"), ["aeiou"], tags)
     data = {"train": train, "valid": train, "tokens": {"both": {"level": "character"}}}
     small = {"layers": 1, "heads": 2, "feed_forward": 16}
     shape = {"width": 16, "encoder": small, "decoder": small}
@@ -1119,6 +1121,17 @@ def test_a_source_without_tags_is_warned_of_where_all_in_training_had_some() -> 
     assert joined.source_tokens[:2] == ["<N>", "<ABL(PL;PSS)>"]
     some_had = tagged_model({"of": [{"file": "a.tsv", "tag": "N"}, {"file": "b.tsv"}]})
     assert not some_had.run(["aei"])[0].warning
+
+
+def test_a_tag_that_is_read_as_unknown_is_warned_of() -> None:
+    model = tagged_model({"file": "a.tsv", "tags": 2}, UNKNOWN_TAG)
+    with pytest.raises(ModelError, match=r"has no tag DAT; its tags are ABL\(PL;PSS\), N$"):
+        check_tags(model, ["N;DAT"])
+    bare, known, unknown = model.run(["aei", "<N> aei", "<N;DAT> aei"])
+    assert "such as ABL(PL;PSS), N; give them with --tag, or before the source as <" in bare.warning
+    assert known.warning == ""
+    assert unknown.source_tokens[:2] == ["<N>", "<?>"]
+    assert "a tag that training does not have, which is read as <?>" in unknown.warning
 
 
 def test_several_tags_may_be_given_as_one() -> None:

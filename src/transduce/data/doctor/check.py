@@ -30,7 +30,7 @@ from transduce.data.text.pairs import (
     read_pairs,
     text_of,
 )
-from transduce.data.text.tags import closes, without_tags
+from transduce.data.text.tags import UNKNOWN_TAG, closes, without_tags
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError, TokensError
@@ -112,6 +112,7 @@ def _examine(recipe: Recipe, stack: ExitStack) -> Diagnosis:
             elif name in splits:
                 labels = TASK_RULES[recipe.task].labels != "none"
                 diagnosis.findings += pairs_against(splits["train"], splits[name], labels)
+                diagnosis.findings += _new_tags(splits["train"], splits[name], recipe)
     order = ("error", "warning", "note")
     diagnosis.findings.sort(key=lambda finding: order.index(finding.severity))
     return diagnosis
@@ -382,16 +383,17 @@ def pairs_against(train: CorpusStatistics, other: CorpusStatistics, labels: bool
         sources,
         "Remove these sources from train, if scores should be on unseen ones.",
     )
-    return found + _new_tags(train, other) + _new_characters(train, other, labels)
+    return found + _new_characters(train, other, labels)
 
 
-def _new_tags(train: CorpusStatistics, other: CorpusStatistics) -> list[Finding]:
+def _new_tags(train: CorpusStatistics, other: CorpusStatistics, recipe: Recipe) -> list[Finding]:
     new = {tag: count for tag, count in other.tags.items() if tag not in train.tags}
     if not new:
         return []
     what = f"{other.name}: {len(new):,} {'tag' if len(new) == 1 else 'tags'} that train does not "
     shown = [f"{excerpt(tag)}, {count:,} times" for tag, count in list(new.items())[:EXAMPLES]]
-    remedy = "They are read as text: add sources with them to train, or leave them out."
+    read = f"the tag <{UNKNOWN_TAG}>" if recipe.data.unknown_tags else "text"
+    remedy = f"They are read as {read}: add sources with them to train, or leave them out."
     return [Finding("warning", f"{what}have", sum(new.values()), shown, remedy)]
 
 

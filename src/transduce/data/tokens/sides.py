@@ -67,7 +67,7 @@ def train_tokens(
             if tag not in loaded.tags:
                 raise TokensError(
                     f"the tokens file {settings.file} has no tag <{tag}>; train the tokens again, "
-                    f"or leave the tag out of data.train"
+                    f"or leave out {reason_of(tag, data)}"
                 )
         return loaded
 
@@ -84,6 +84,13 @@ def training_tags(data: recipe.Data) -> list[str]:
     """The tags that a vocabulary needs: those of the training set, and one for unknown tags."""
     tags = tags_of(data.train, data.folder)
     return sorted({*tags, UNKNOWN_TAG}) if data.unknown_tags else tags
+
+
+def reason_of(tag: str, data: recipe.Data) -> str:
+    """What makes a vocabulary need a tag, in words."""
+    if data.unknown_tags and tag == UNKNOWN_TAG:
+        return "data.unknown_tags"
+    return "the tag in data.train"
 
 
 def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from transduce import recipe as sections
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.extend import add_tags, add_tokens, extended, extended_pair, old_pieces
-from transduce.data.tokens.sides import side_texts, train_tokens, training_tags
+from transduce.data.tokens.sides import reason_of, side_texts, train_tokens, training_tags
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import TokensError, TrainingError
 from transduce.recipe import Recipe
@@ -38,8 +38,8 @@ def start_tokens(
     tags = sorted(set(training_tags(given)) - set(source.tags))
     if tags and how == "keep":
         raise TokensError(
-            f"the model {start.folder} has no tag <{tags[0]}>, which data.train has; leave the tag "
-            f"out, or set train.start.tokens to extend, which adds it"
+            f"the model {start.folder} has no tag <{tags[0]}>; leave out "
+            f"{reason_of(tags[0], given)}, or set train.start.tokens to extend, which adds the tag"
         )
     if how == "extend":
         new = _New(tuple(asked.add_tokens), tuple(tags))

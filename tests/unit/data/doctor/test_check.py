@@ -358,6 +358,12 @@ def test_odd_tags_and_what_was_assumed_of_a_header_are_found(tmp_path: Path) -> 
     finding = the(diagnosis, "train: 1 tag with brackets that do not match")
     assert finding.examples == [f"ABL(PL, {len(GOOD)} times"]
     assert the(diagnosis, "valid: 1 tag that train does not have").examples == ["DAT(SG), 1 times"]
+    assert the(diagnosis, "that train does not have").remedy.startswith("They are read as text:")
+    hidden = recipe.model_copy(
+        update={"data": recipe.data.model_copy(update={"unknown_tags": 0.1})}
+    )
+    remedy = the(examine(hidden), "that train does not have").remedy
+    assert remedy.startswith("They are read as the tag <?>:")
     assert the(diagnosis, "is read as a header").severity == "warning"
     assert diagnosis.pairs["valid"] == 1
     # Letters of tags are not letters of sources.

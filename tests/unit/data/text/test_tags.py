@@ -219,6 +219,8 @@ def test_a_tokens_file_must_know_the_tags(tmp_path: Path) -> None:
     assert train_tokens(data_of({**corpus, "tag": "x"}, tokens=both))[0].tags
     with pytest.raises(TokensError, match="has no tag <y>; train the tokens again"):
         train_tokens(data_of({**corpus, "tag": "y"}, tokens=both))
+    with pytest.raises(TokensError, match=r"has no tag <\?>.* or leave out data.unknown_tags"):
+        train_tokens(data_of({**corpus, "tag": "x"}, tokens=both, unknown_tags=0.1))
 
 
 @pytest.mark.parametrize(
