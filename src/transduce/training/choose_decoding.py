@@ -130,6 +130,8 @@ def choose_decoding(
     changed = {name: value for name, value in best.given.items() if own[name] != value}
     shown = "; ".join(f"{_in_words(one.given, own)} {_value(one.measured):.2f}" for one in tried)
     print_line(f"Decoding, {metric} on {len(some)} validation pairs: {shown}.")
+    if not changed and len(tried) > 1:
+        print_line("The recipe's own are kept: none of the others is surely better.")
     if not changed:
         return
     kept = keeps_recipe(folder, recipe)

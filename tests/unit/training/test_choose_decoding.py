@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from tiny_models import tiny
+from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import Measured
 from transduce.recipe import Decode
 from transduce.training.choose_decoding import (
@@ -13,6 +17,7 @@ from transduce.training.choose_decoding import (
     Given,
     Tried,
     choose,
+    choose_decoding,
     rows_for,
     surely_better,
 )
@@ -93,3 +98,12 @@ def test_a_few_outputs_do_not_decide() -> None:
     assert not surely_better("exact", measured(base), measured(five))
     assert surely_better("cer", measured(base), measured(five))  # less of it is better
     assert not surely_better("exact", measured(base), measured(base))
+
+
+def test_what_is_kept_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    before = (model := tiny()).recipe
+    choose_decoding(model, tmp_path, [Item("tea", ["nothing"])] * 20, said.append)
+    assert said[0].startswith("Decoding, ")
+    assert said[1] == "The recipe's own are kept: none of the others is surely better."
+    assert model.recipe == before
