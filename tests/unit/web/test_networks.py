@@ -297,18 +297,23 @@ answer(given.map((source) => lookAt(model, source, { beam: 3 }).look.beam.nodes)
     for source, found in zip(sources, run_module(tmp_path, script, sources), strict=True):
         tree = collect(model, source, beam=3)["beam"]["nodes"]
         assert fates_of(found) == fates_of(tree), source
+        scores = [{p: one[5] for p, one in by_path(nodes).items()} for nodes in (found, tree)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4), source
         fates |= {fate for fate, *_ in fates_of(tree).values()}
     assert fates >= {"kept", "ended", "pruned", "open"}
 
 
+def by_path(nodes: list[Any]) -> dict[tuple[str, ...], Any]:
+    """The nodes of a tree, by the tokens from its root to them."""
+    paths: list[tuple[str, ...]] = []
+    for parent, token, *_ in nodes:
+        paths.append(() if parent is None else (*paths[parent], token))
+    return dict(zip(paths, nodes, strict=True))
+
+
 def fates_of(nodes: list[Any]) -> dict[tuple[str, ...], tuple[str, Any, Any]]:
     """Of each hypothesis its fate, its rank among the candidates, and its place in the n-best."""
-    paths: list[tuple[str, ...]] = []
-    found = {}
-    for parent, token, _, fate, rank, _, place, _ in nodes:
-        paths.append(() if parent is None else (*paths[parent], token))
-        found[paths[-1]] = (fate, rank, place)
-    return found
+    return {path: (one[3], one[4], one[6]) for path, one in by_path(nodes).items()}
 
 
 @with_node
