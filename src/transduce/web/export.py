@@ -13,13 +13,14 @@ from typing import Any
 
 from safetensors.torch import save
 
+from transduce.data.audio.read import SILENT
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.source_limit import MIN_LABEL, max_source_tokens
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.metrics import TITLES
 from transduce.inspection.look.show import STYLES, VIEWS
-from transduce.inspection.page import Markup, assembled, joined, stylesheet
+from transduce.inspection.page import Markup, assembled, joined, safe, stylesheet
 from transduce.recipe.model import max_length_of, max_source_length
 from transduce.storage import replaced_folder, write_text
 from transduce.tasks import AudioClassifier, Classifier, LanguageModel, SpeechModel, Tagger
@@ -90,16 +91,18 @@ def model_bytes(model: Model, *, int8: bool = False) -> bytes:
 
 def _limits(model: Model) -> dict[str, Any]:
     """The most tokens of a source, without END, and of a target; of a language model its context
-    window, and whether its texts have no END; of recordings the longest in seconds."""
+    window, and whether its texts have no END; of recordings the longest in seconds, and the peak
+    below which one is silent."""
     recipe = model.recipe
     if isinstance(model, SpeechModel):
         return {
             "seconds": model.recordings.longest,
+            "silent": SILENT,
             "target": max_length_of(recipe.model.decoder),
             "ctc": model.has_same_ctc,
         }
     if isinstance(model, AudioClassifier):
-        return {"seconds": model.recordings.longest, "target": 1}
+        return {"seconds": model.recordings.longest, "silent": SILENT, "target": 1}
     if isinstance(model, Transducer):
         source = min(max_source_tokens(recipe), max_source_length(recipe.model) - 1)
         return {"source": source, "target": max_length_of(recipe.model.decoder)}
@@ -223,17 +226,37 @@ def _kinds(*parts: Any) -> list[str]:
 INDEX = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"></head>
-<body><h1>{title}</h1><p><input id="source" size="40"> <button id="run">Run</button></p>
-<p><output id="output"></output></p>
+<body><h1>{title}</h1><p><label>Input <input id="source" {attributes}></label>
+<button id="run">Run</button></p>
+<p><output id="output" for="source"></output></p>
 <script type="module">
 import {{ load }} from "./index.js";
 const model = await load("{model}");
-document.getElementById("run").onclick = () => {{
-  const {{ text }} = model.run(document.getElementById("source").value);
-  document.getElementById("output").textContent = text;
+const source = document.getElementById("source");
+document.getElementById("run").onclick = async () => {{
+  const output = document.getElementById("output");
+  try {{
+    output.textContent = model.run({given}).text;
+  }} catch (error) {{
+    output.textContent = error.message;
+  }}
 }};
 </script></body></html>
 """
+#: The attributes of the input, and what the model is given of it: of a text, and of a recording.
+TEXT_INPUT = ('size="40"', "source.value")
+SOUND_INPUT = (
+    'type="file" accept="audio/*"',
+    "(await new OfflineAudioContext(1, 1, model.rate).decodeAudioData("
+    "await source.files[0].arrayBuffer())).getChannelData(0)",
+)
+
+
+def index_page(model: Model) -> str:
+    """A small page that runs the model: where a page of one's own may begin."""
+    attributes, given = TEXT_INPUT if audio_input(model) is None else SOUND_INPUT
+    title = safe(model.recipe.name)
+    return INDEX.format(title=title, model=MODEL, attributes=attributes, given=given)
 
 
 def export_folder(model_folder: Path, place: Path, *, int8: bool, overwrite: bool = False) -> Path:
@@ -248,7 +271,7 @@ def export_folder(model_folder: Path, place: Path, *, int8: bool, overwrite: boo
             if file.suffix in (".js", ".ts", ".wasm"):
                 shutil.copyfile(file, part / file.name)
         title = model.recipe.name
-        write_text(part / "index.html", INDEX.format(title=Markup(title), model=MODEL))
+        write_text(part / "index.html", index_page(model))
         write_text(part / "package.json", json.dumps(package(title), indent=2) + "\n")
     return place
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -360,6 +361,83 @@ def test_what_cannot_run_says_so() -> None:
         model_bytes(tagger(characters={"kind": "cnn", "width": 4}))
     with pytest.raises(ModelError, match=r"decode\.no_repeat_ngram is not supported in a browser"):
         model_bytes(tiny(decode={"no_repeat_ngram": 2}))
+
+
+@with_node
+def test_options_that_do_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(model_bytes(tiny(banned=True)))
+    refused = {
+        "{ beam: 0 }": "beam is 0; it must be a whole number, 1 or more.",
+        "{ beam: 2.5 }": "beam is 2.5; it must be a whole number, 1 or more.",
+        "{ nbest: NaN }": "nbest is NaN; it must be a whole number, 1 or more.",
+        "{ minLength: 9, maxLength: 4 }": "minLength is 9, above maxLength, 4: lower it.",
+        "{ lengthPenalty: NaN }": "lengthPenalty is NaN; it must be a number.",
+        "{ sample: true, temperature: 0 }": "temperature is 0; it must be a number above 0.",
+        "{ sample: true, temperature: Infinity }": (
+            "temperature is Infinity; it must be a number above 0."
+        ),
+        "{ sample: true, topK: -1 }": "topK is -1; it must be a whole number, 0 or more.",
+        "{ sample: true, topP: 0 }": "topP is 0; it must be a number above 0, and 1 at most.",
+        "{ topK: 3 }": "temperature, topK and topP are for sampling: set sample as well.",
+    }
+    script = f"""
+import {{ load }} from "RUNTIME/index.js";
+const model = await load("model.bin");
+const said = (source, options) => {{
+  try {{ return model.run(source, options).text; }} catch (error) {{ return error.message; }}
+}};
+const likeliest = said("iroh", {{ sample: true, topK: 1 }});
+answer([[{", ".join(refused)}].map((one) => said("iroh", one)), said(new Float32Array(9)), [
+  likeliest === said("iroh", {{ sample: true, temperature: 1e-300, topK: 1e6 }}),
+  likeliest === said("iroh", {{ sample: true, topP: 1e-9 }})]]);
+"""
+    found, no_text, same = run_module(tmp_path, script, None)
+    assert found == list(refused.values())
+    assert no_text == "This model reads texts: give it a string."
+    assert same == [True, True]
+
+
+@with_node
+def test_the_memory_of_a_long_continuation_is_that_of_a_window(tmp_path: Path) -> None:
+    model = language_model()
+    model.network.float()
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    script = """
+import { load } from "RUNTIME/index.js";
+const model = await load("model.bin");
+const before = model.network.runtime.buffer.byteLength;
+const { ids } = model.run("tea", { beam: 1, maxLength: 1501 });
+answer([ids.length, model.network.runtime.buffer.byteLength - before]);
+"""
+    assert run_module(tmp_path, script, None) == [1500, 0]
+
+
+@with_node
+def test_outputs_have_the_fields_of_the_types(tmp_path: Path) -> None:
+    text = (RUNTIME / "index.d.ts").read_text("utf-8")
+    fields: dict[str, set[str]] = {}
+    for name, parent, body in re.findall(
+        r"export interface (\w+)(?: extends (\w+))? \{\n(.*?)\n\}", text, re.DOTALL
+    ):
+        own = set(re.findall(r"^  (\w+)\??[:(]", body, re.MULTILINE))
+        fields[name] = own | fields.get(parent, set())
+    language = language_model()
+    language.network.float()
+    models = {"Output": [tiny(banned=True), language], "LabelOutput": [classifier(), tagger()]}
+    script = """
+import { load } from "RUNTIME/index.js";
+const model = await load("model.bin");
+const output = model.run(given, { nbest: 2, ...(model.explain && { beam: 2, maxLength: 3 }) });
+const step = model.explain?.(given, output.ids).steps[0] ?? {};
+answer([output, output.alternatives[0] ?? {}, step].map(Object.keys));
+"""
+    for kind, some in models.items():
+        for model in some:
+            (tmp_path / "model.bin").write_bytes(model_bytes(model))
+            output, one, step = map(set, run_module(tmp_path, script, "a"))
+            assert output == fields[kind]
+            assert not one or one == fields["Hypothesis" if kind == "Output" else "Labels"]
+            assert not step or step == fields["Step"]
 
 
 @with_node

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tiny_models import SOURCES, tiny
+from tiny_sounds import audio_model
 from transduce.errors import ModelError
 from transduce.lessons import live
 from transduce.lessons.present import OUTPUT
@@ -49,6 +50,16 @@ def test_a_lesson_writes_a_page_with_its_model(
     path = live(tiny(), "tea", SOURCES[:1])
     assert path == tmp_path / "tea.html"
     assert SOURCES[0] in path.read_text("utf-8")
+
+
+def test_the_page_of_a_folder_asks_for_what_the_model_reads() -> None:
+    odd = tiny(name="<b>odd")
+    text = export.index_page(odd)
+    assert "<h1>&lt;b&gt;odd</h1>" in text
+    assert "model.run(source.value)" in text
+    text = export.index_page(audio_model())
+    assert '<input id="source" type="file" accept="audio/*">' in text
+    assert "decodeAudioData" in text
 
 
 def test_too_large_a_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,6 +178,49 @@ answer([text, warning, given.parts.map((part) => model.run(samplesOf(part)).text
     assert text == " ".join(one.strip() for one in of_parts if one.strip())
 
 
+def test_recordings_with_nothing_to_hear(tmp_path: Path) -> None:
+    """As in Python, there is no transcript; a part that is silent has none either."""
+    model = drawn(audio_model())
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    script = f"""{LOAD}
+import {{ lookAt }} from "RUNTIME/look.js";
+const model = await load("model.bin");
+const found = given.waves.map((wave) => {{
+  const {{ look }} = lookAt(model, samplesOf(wave));
+  return [look.text, look.warning, model.partial(samplesOf(wave))];
+}});
+const said = (...asked) => {{
+  try {{ return model.run(...asked).text; }} catch (error) {{ return error.message; }}
+}};
+const sound = samplesOf(given.sound);
+const halves = new Float32Array(2 * sound.length + 16000);
+halves.set(sound);
+const long = Float32Array.from({{ length: 40000 }}, (_, i) => Math.sin(i * i) / 4);
+let steps = 0;
+const cut = said(long, {{}}, () => ++steps === 3);
+answer([found, [said(halves.subarray(0, 11800)), said(halves)], [cut, steps],
+  [said("a text"), said(sound.map(() => NaN)), said(sound, {{ ctcWeight: 1.5 }})]]);
+"""
+    waves = [np.zeros(0, np.int16), np.zeros(8000, np.int16), noise(0.02)]
+    given = {"waves": [one.tolist() for one in waves], "sound": noise(1.0).tolist()}
+    found, (alone, before_silence), stopped, refused = run_module(tmp_path, script, given)
+    assert [output.text for output in model.run(waves, rate=4000)] == ["", "", ""]
+    short = "The recording has {} ms, less than one frame of 25 ms."
+    assert found == [
+        ["", short.format(0), ""],
+        ["", "The recording is silent.", ""],
+        ["", short.format(20), ""],
+    ]
+    assert before_silence == alone  # cut at 2.95 s, where it is quiet and 3 s are heard at once
+    assert alone
+    assert stopped == ["", 3]  # after the third token of the first part
+    assert refused == [
+        "This model hears recordings: give it samples, a Float32Array with 4000 a second.",
+        "The recording holds samples that are not numbers (NaN or infinite): record it again.",
+        "ctcWeight is 1.5; it must be a number from 0 to 1.",
+    ]
+
+
 def test_labels_of_recordings_are_those_of_python(tmp_path: Path) -> None:
     text = """
 task: classify

@@ -30,11 +30,29 @@ export interface Hypothesis {
   tokens: string[];
 }
 
+/** The output of a model that writes. */
 export interface Output extends Hypothesis {
   sourceTokens: string[];
   /** The n-best list, best first. */
   alternatives: Hypothesis[];
   /** What the vocabulary does not have, or what was not read; empty: nothing. */
+  warning: string;
+}
+
+/** A label of a classifier; of a tagger one for each word. */
+export interface Labels {
+  text: string;
+  /** The probability of a classifier's label; of a tagger the sum of log-probabilities. */
+  score: number;
+  tokens: string[];
+  probabilities: number[];
+  sourceTokens: string[];
+}
+
+/** The output of a classifier or tagger. */
+export interface LabelOutput extends Labels {
+  /** The n-best list, best first; of a tagger empty. */
+  alternatives: Labels[];
   warning: string;
 }
 
@@ -51,18 +69,33 @@ export interface Step {
 /** A text, or the samples of a recording: mono, within ±1, at `model.rate` samples a second. */
 export type Source = string | Float32Array;
 
+/** What all models have. */
 export class Model {
   /** wasm: files of the runtime, the fastest first. tell: is told the progress, from 0 to 1. */
-  static create(bytes: ArrayBuffer, wasm: ArrayBuffer[], tell?: ((share: number) => void) | null): Promise<Model>;
+  static create<M extends Model = GenerativeModel>(
+    bytes: ArrayBuffer,
+    wasm: ArrayBuffer[],
+    tell?: ((share: number) => void) | null,
+  ): Promise<M>;
   readonly card: { name: string; task: string };
   /** Samples a second of recordings; undefined where sources are texts. */
   readonly rate: number | undefined;
+}
+
+/** A transducer, a language model, or a model of speech. */
+export interface GenerativeModel extends Model {
   run(source: Source, options?: Options, onStep?: ((step: number) => boolean | void) | null): Output;
   /** Attention and alternatives at each token of an output, given its ids. */
   explain(source: Source, ids: number[], count?: number): { steps: Step[]; length: number };
-  /** Of speech with CTC: the transcript by the encoder alone, fast enough while somebody speaks. */
-  partial(samples: Float32Array): string;
+  /** Of speech alone, trained with CTC: the transcript by the encoder alone, fast enough while somebody speaks. */
+  partial?(samples: Float32Array): string;
+}
+
+/** A classifier or a tagger: load<LabelModel>("model.bin"). */
+export interface LabelModel extends Model {
+  /** Of the options, a classifier knows nbest. */
+  run(source: Source, options?: { nbest?: number }): LabelOutput;
 }
 
 /** A model from a URL, or in Node from a path. */
-export function load(place: string | URL): Promise<Model>;
+export function load<M extends Model = GenerativeModel>(place: string | URL): Promise<M>;

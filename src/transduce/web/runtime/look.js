@@ -29,7 +29,7 @@ function lookAtOutput(model, source, options) {
   const seconds = (performance.now() - start) / 1000;
   const inside = explained(model, source, output);
   const prompted = model.description.network.kind === "language-model";
-  const prompt = prompted ? inside.steps.length - output.tokens.length : 0;
+  const prompt = prompted ? Math.max(0, inside.steps.length - output.tokens.length) : 0;
   const target = inside.steps.map((step) => visible(step.token));
   const read = model.rate ? timesOf(model, inside.length) : output.sourceTokens.slice(0, inside.length).map(visible);
   const look = {

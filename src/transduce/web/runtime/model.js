@@ -12,6 +12,32 @@ const FORMAT = "transduce web 2";
 const QUIET = 0.1; // seconds of a place at which a recording may be cut
 const MOST_NAMED = 8; // letters or words that a warning names
 
+const whole = (least) => [(value) => Number.isInteger(value) && value >= least, `a whole number, ${least} or more`];
+const between = (fits, range) => [(value) => Number.isFinite(value) && fits(value), range];
+
+/** What each number of the options must be: whether one fits, and what to say. */
+const NUMBERS = {
+  beam: whole(1),
+  nbest: whole(1),
+  minLength: whole(0),
+  maxLength: whole(1),
+  topK: whole(0),
+  lengthPenalty: between(() => true, "a number"),
+  temperature: between((value) => value > 0, "a number above 0"),
+  topP: between((value) => value > 0 && value <= 1, "a number above 0, and 1 at most"),
+  ctcWeight: between((value) => value >= 0 && value <= 1, "a number from 0 to 1"),
+};
+
+function checkNumbers(options) {
+  for (const [name, [fits, range]] of Object.entries(NUMBERS)) {
+    const value = options[name] ?? null;
+    if (value !== null && !fits(value)) throw new Error(`${name} is ${value}; it must be ${range}.`);
+  }
+  if (options.minLength > options.maxLength) {
+    throw new Error(`minLength is ${options.minLength}, above maxLength, ${options.maxLength}: lower it.`);
+  }
+}
+
 /** What all models have: a card, tokens of source and target, a network. */
 export class Model {
   constructor(runtime, file, Network) {
@@ -42,6 +68,26 @@ export class Model {
     return this.description.network.source?.mel?.rate;
   }
 
+  /** Throws for a source that is not of the kind that the model reads. */
+  checkSource(source) {
+    if (!this.rate) {
+      if (typeof source !== "string") throw new Error("This model reads texts: give it a string.");
+    } else if (!(source instanceof Float32Array)) {
+      throw new Error(`This model hears recordings: give it samples, a Float32Array with ${this.rate} a second.`);
+    } else if (!source.every(Number.isFinite)) {
+      throw new Error("The recording holds samples that are not numbers (NaN or infinite): record it again.");
+    }
+  }
+
+  /** Why there is nothing to hear in a recording; empty: there is. */
+  unheard(samples) {
+    const { frame } = this.description.network.source.mel;
+    const ms = (count) => `${Math.round((1000 * count) / this.rate)} ms`;
+    if (samples.length < frame) return `The recording has ${ms(samples.length)}, less than one frame of ${ms(frame)}.`;
+    const { silent } = this.description.limits;
+    return samples.some((value) => Math.abs(value) >= silent) ? "" : "The recording is silent.";
+  }
+
   /** What is worth a warning about a text that was read as ids. */
   warning(text, ids, read) {
     const found = [];
@@ -56,21 +102,22 @@ export class Model {
   }
 }
 
+/** The hypothesis of a search that was stopped before it had one. */
+const UNFINISHED = { ids: [], score: -Infinity, logProbability: -Infinity };
+
 /** What models that write have in common. */
 class Generator extends Model {
   /** The settings of a search or of sampling; `most`: the maximum length, END included, where none is
    * asked for. */
   settings(options, most) {
     const { decode } = this.description;
+    checkNumbers(options);
     const sample = Boolean(options.sample);
     const nbest = options.nbest ?? 1;
     const beam = Math.max(options.beam ?? decode.beam, nbest);
     const drawing = { temperature: options.temperature ?? 1, topK: options.topK ?? 0, topP: options.topP ?? 1 };
     const given = Object.values({ temperature: 1, topK: 0, topP: 1 }).join() !== Object.values(drawing).join();
     if (given && !sample) throw new Error("temperature, topK and topP are for sampling: set sample as well.");
-    if (!(drawing.temperature > 0)) throw new Error("temperature must be above 0.");
-    if (!(drawing.topP > 0 && drawing.topP <= 1)) throw new Error("topP must be above 0, and 1 at most.");
-    if (!(Number.isInteger(drawing.topK) && drawing.topK >= 0)) throw new Error("topK must be a whole number; 0 is all.");
     return {
       sample,
       drawing,
@@ -118,6 +165,7 @@ class Transducer extends Generator {
    * beams: an array that is filled with the hypotheses of each step.
    */
   run(text, options = {}, onStep = null, beams = null) {
+    this.checkSource(text);
     const { decode, limits } = this.description;
     const { ids, spelt, warning } = this.#read(text);
     const most = Math.floor(ids.length * decode.max_ratio) + decode.max_extra;
@@ -128,7 +176,7 @@ class Transducer extends Generator {
       ? follow(this.network, ids, settings, (logProbs) => drawn(logProbs, settings.drawing), onStep)
       : search(this.network, ids, settings, onStep, beams);
     const outputs = found.map((one) => this.#output(one, spelt));
-    const best = outputs[0] ?? this.#output({ ids: [], score: -Infinity, logProbability: -Infinity });
+    const best = outputs[0] ?? this.#output(UNFINISHED);
     return { ...best, sourceTokens: this.#pieces(ids, spelt), alternatives: outputs, warning };
   }
 
@@ -170,6 +218,7 @@ class LanguageModel extends Generator {
   /** As of a transducer; `text` is the prompt and what follows it, `ids` and `tokens` are what
    * follows. */
   run(text, options = {}, onStep = null, beams = null) {
+    this.checkSource(text);
     const { decode, limits } = this.description;
     const ids = this.source.encode(text);
     const settings = this.settings(options, decode.max_extra + 1);
@@ -185,7 +234,7 @@ class LanguageModel extends Generator {
     const found = settings.sample || settings.beam === 1
       ? follow(this.network, ids, settings, one, onStep)
       : search(this.network, ids, settings, onStep, beams);
-    const outputs = found.map(({ ids: more, score, logProbability }) => ({
+    const outputs = (found.length ? found : [UNFINISHED]).map(({ ids: more, score, logProbability }) => ({
       text: this.target.continued(text, ids, more),
       score,
       logProbability,
@@ -210,21 +259,33 @@ class SpeechModel extends Generator {
   /** The output for samples of ±1 at `rate` samples a second; options also: tags, a list of names,
    * and ctcWeight. What is longer than a recording of training is cut at quiet places. */
   run(samples, options = {}, onStep = null, beams = null) {
+    this.checkSource(samples);
+    checkNumbers(options);
     const { decode, limits } = this.description;
     const tags = (options.tags ?? []).map((tag) => this.#tag(tag));
     const ctcWeight = options.ctcWeight ?? decode.ctc_weight;
     if (ctcWeight && !limits.ctc) throw new Error("ctcWeight needs a model that was trained with CTC on its output.");
+    const unheard = this.unheard(samples);
+    if (unheard) {
+      const output = { text: "", score: 0, logProbability: 0, ids: [], tokens: [] };
+      return { ...output, sourceTokens: [], alternatives: [output], warning: unheard, source: null };
+    }
     const parts = cutAtQuiet(samples, Math.round(limits.seconds * this.rate), this.rate);
-    const each = parts.map((part) => {
+    const heard = parts.filter((part) => !this.unheard(part));
+    let stopped = false;
+    const told = onStep && ((step) => (stopped = Boolean(onStep(step))));
+    const each = [];
+    for (const part of heard) {
+      if (stopped) break;
       const source = { samples: part, tags, ctcWeight };
       const most = Math.floor(this.states(part.length) * decode.max_ratio) + decode.max_extra;
       const settings = this.settings(options, most);
       settings.maxLength = Math.min(settings.maxLength, limits.target);
       const found = settings.sample
-        ? follow(this.network, source, settings, (logProbs) => drawn(logProbs, settings.drawing), onStep)
-        : search(this.network, source, settings, onStep, parts.length === 1 ? beams : null);
-      return found.map((one) => this.#output(one));
-    });
+        ? follow(this.network, source, settings, (logProbs) => drawn(logProbs, settings.drawing), told)
+        : search(this.network, source, settings, told, parts.length === 1 ? beams : null);
+      each.push((found.length ? found : [UNFINISHED]).map((one) => this.#output(one)));
+    }
     const best = each.length === 1 ? each[0][0] : joined(each.map((outputs) => outputs[0]));
     const cut = parts.length > 1 ? `The recording was cut into ${parts.length} parts.` : "";
     return { ...best, sourceTokens: [], alternatives: each.length === 1 ? each[0] : [], warning: cut, source: parts.length === 1 ? parts[0] : null };
@@ -232,7 +293,10 @@ class SpeechModel extends Generator {
 
   /** What the encoder alone reads, by CTC: fast enough for a transcript while somebody speaks. */
   partial(samples) {
+    this.checkSource(samples);
     const { network } = this;
+    if (!network.ctc) throw new Error("A transcript by the encoder alone needs a model that was trained with CTC.");
+    if (this.unheard(samples)) return "";
     return network.runtime.scoped(() => {
       const { logProbs, length } = network.ctcOf(network.encode({ samples }));
       return this.target.decode(bestPath(logProbs, length));
@@ -296,7 +360,7 @@ function cutAtQuiet(samples, longest, rate) {
 
 /** A classifier, with a label for a text, or a tagger, with one for each word. */
 class LabelModel extends Model {
-  /** The output: { text, score, tokens, probabilities, alternatives }; options: nbest. */
+  /** The output: { text, score, tokens, probabilities, sourceTokens, alternatives, warning }; options: nbest. */
   run(text, { nbest = 1 } = {}) {
     return this.labelled(text, nbest).output;
   }
@@ -312,16 +376,20 @@ class LabelModel extends Model {
 
   #heard(samples) {
     const most = Math.round(this.description.limits.seconds * this.rate);
+    const unheard = this.unheard(samples);
+    if (unheard) return { ids: [], sourceTokens: [], warning: unheard };
     const warning = samples.length > most ? `The first ${this.description.limits.seconds.toFixed(1)} s were heard.` : "";
     return { ids: samples.subarray(0, most), sourceTokens: [], warning };
   }
 
   /** The same, and what was computed: log-probabilities, attention. */
   labelled(text, nbest = 1) {
+    this.checkSource(text);
+    checkNumbers({ nbest });
     const pooled = this.description.network.pool !== null;
     const heard = this.description.network.source.kind === "speech";
     const { ids, sourceTokens, warning } = heard ? this.#heard(text) : this.#read(text, pooled);
-    if (!ids.length) return { output: { text: "", score: 0, tokens: [], sourceTokens, alternatives: [], warning }, found: null };
+    if (!ids.length) return { output: { text: "", score: 0, tokens: [], probabilities: [], sourceTokens, alternatives: [], warning }, found: null };
     const found = this.network.label(ids);
     const orders = found.logProbs.map((row) => Array.from(row.keys()).sort((a, b) => row[b] - row[a]));
     const piece = (label) => this.target.pieces([label + SPECIALS])[0];

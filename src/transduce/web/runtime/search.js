@@ -204,7 +204,8 @@ class SlidingWalk {
   constructor(network, size, prompt) {
     const half = Math.max(1, Math.floor(size / 2));
     const over = prompt.length < size ? 0 : half * (Math.floor((prompt.length - size) / half) + 1);
-    Object.assign(this, { network, size, half, tokens: prompt.slice(over) });
+    const { mark } = network.runtime;
+    Object.assign(this, { network, size, half, mark, tokens: prompt.slice(over) });
     this.#open();
   }
 
@@ -220,8 +221,9 @@ class SlidingWalk {
     return this.walk.next(this.waiting);
   }
 
-  /** Read a window, but for its last token. */
+  /** Read a window, but for its last token; the memory of the one before is freed. */
   #open() {
+    this.network.runtime.release(this.mark);
     this.walk = new Walk(this.network, this.network.encode(), this.size + 1);
     const read = [BEGIN, ...this.tokens];
     for (const token of read.slice(0, -1)) this.walk.next(token);

@@ -91,6 +91,16 @@ export class Runtime {
     }
   }
 
+  /** How much the present scope has allocated; for `release`. */
+  get mark() {
+    return this.allocated.length;
+  }
+
+  /** Free what the present scope has allocated since a mark. */
+  release(mark) {
+    for (const address of this.allocated.splice(mark)) this.exports.free(address);
+  }
+
   // Views of memory are made anew for each use: memory that grows has another buffer.
 
   floats(address, count) {
