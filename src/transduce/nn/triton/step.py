@@ -84,6 +84,11 @@ def step_kernels() -> dict[str, Any]:
         tl.store(out_ptr + row * D + h * K + c, out.to(out_ptr.dtype.element_ty), mask=wide)
 
     @triton.jit
+    def finite(highest):
+        """What log-sum-exp subtracts: a chunk of impossible tokens has the sum 0, not NaN."""
+        return tl.where(highest > -float("inf"), highest, 0.0)
+
+    @triton.jit
     def best_of_chunks(
         logits, bias, steps, limits, values, tokens, masses, V, each, minimum,
         KEEP: tl.constexpr, PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
@@ -95,7 +100,7 @@ def step_kernels() -> dict[str, Any]:
         nothing = -float("inf")
         x = tl.load(logits + row * V + place, mask=place < V, other=nothing)
         x += tl.load(bias + place, mask=place < V, other=0.0)
-        highest = tl.max(x)
+        highest = finite(tl.max(x))
         tl.store(masses + row * chunks + chunk, tl.log(tl.sum(tl.exp(x - highest))) + highest)
         # NaN ranks below all numbers but above banned tokens: a row must still end. Its
         # log-probability stays NaN, through the normaliser.
@@ -132,7 +137,7 @@ def step_kernels() -> dict[str, Any]:
         nothing = -float("inf")
         y += tl.load(bias + token, mask=there, other=0.0).to(tl.float32)[None, :]
         y = tl.where(there[None, :], y, nothing)
-        highest = tl.max(y, 1)
+        highest = finite(tl.max(y, 1))
         to = row.to(tl.int64) * chunks + chunk
         mass = tl.log(tl.sum(tl.exp(y - highest[:, None]), 1)) + highest
         tl.store(masses + to, mass, mask=known)
@@ -215,6 +220,7 @@ def step_kernels() -> dict[str, Any]:
             nothing = -float("inf")
             n, number = tl.arange(0, ROWS), tl.arange(0, MADE)
             step, limit = tl.load(steps + b * N), tl.load(limits + b)
+            count = tl.load(counts + b)
 
             # The log-probability of each hypothesis, less its normaliser.
             c = tl.arange(0, WIDTH)
@@ -311,7 +317,7 @@ def step_kernels() -> dict[str, Any]:
             mildest = tl.maximum(lessened(limit * 1.0, power), lessened(step + 2.0, power))
             highest_open = tl.max(tl.where(n < N, worth, nothing), 0)
             lowest_ended = tl.min(tl.where(k < NBEST, old, float("inf")), 0)
-            count = tl.load(counts + b) + tl.sum(tl.where(last > nothing, 1, 0), 0)
+            count += tl.sum(tl.where(last > nothing, 1, 0), 0)
             tl.store(counts + b, count)
             done = (lowest_ended >= highest_open / mildest) | (limit <= step + 1)
             if done | (count >= maximum):
