@@ -90,6 +90,9 @@ ONE_OF, MANY_OF = (4096, 8), (512, 1)
 FEW_ROWS = {"ROWS": 16, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
 SOME_ROWS = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 4}
 MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 3}
+# The widest beam of a step in one kernel, which holds the square of its candidates: Triton takes no
+# tensor of more than 2**20 elements, and registers are few.
+WIDEST_BEAM = 32
 MAX_INT = 2**31 - 1  # of int32
 STEPS, STEPS_OF_AUDIO = 8, 4  # between two checks by the host, which let others in
 STEPS_OF_GRAPH = 4  # the GPU begins when the first of these graphs is there, not all steps
@@ -542,8 +545,9 @@ class Slots:
 
     @property
     def _by_kernels(self) -> bool:
-        """Rules need the logits of all tokens."""
-        return self.device.type == "cuda" and self.rules is None
+        """Rules and wide beams need the logits of all tokens."""
+        plain = self.rules is None and self.shape.beam <= WIDEST_BEAM
+        return self.device.type == "cuda" and plain
 
     def _top(self, features_RD: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """Logits and tokens that include the `count` most likely allowed tokens of each row.

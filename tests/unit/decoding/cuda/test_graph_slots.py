@@ -11,7 +11,7 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.cuda import pool as fast
-from transduce.decoding.cuda.graph_slots import Slots
+from transduce.decoding.cuda.graph_slots import WIDEST_BEAM, Slots
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam as beam_search
@@ -137,6 +137,34 @@ def test_as_many_learned_positions_as_there_are(maximum: int, beam: int, device:
     made.to(device)
     found = CudaSearch(made, torch.float64).run(asked, Search(beam, 1, 0.8))
     assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
+
+
+@pytest.mark.parametrize("beam", [2, WIDEST_BEAM, WIDEST_BEAM + 1, 600])
+def test_a_beam_is_settled_in_one_kernel_where_it_fits(beam: int) -> None:
+    """Triton refuses tensors of more than 2**20 elements, which a beam of 600 would need."""
+    pool = Slots(network(), Shape(1, beam, 8, 8))
+    pool.device = torch.device("cuda")
+    steps = []
+    pool._settle_beams = lambda best: steps.append("kernel")
+    pool._beam = lambda *best: steps.append("torch")
+    pool._best_of_chunks = lambda features_RD, keep: None
+    with torch.inference_mode():
+        pool._step()
+    assert steps == ["kernel" if beam <= WIDEST_BEAM else "torch"]
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+@torch.inference_mode()
+def test_a_wide_beam_finds_what_plain_search_finds(device: str) -> None:
+    torch.manual_seed(7)
+    made = network().double()
+    asked = [Job(job.source[:9], min(job.limit, 6)) for job in jobs(3)]
+    wide = WIDEST_BEAM + 1
+    expected = [beam_search(made, *as_batch(job), wide, 2, 0.8)[0] for job in asked]
+    found = CudaSearch(made.to(device), torch.float64).run(asked, Search(wide, 2, 0.8))
+    assert [[h.tokens for h in one] for one in found] == [
+        [h.tokens for h in one] for one in expected
+    ]
 
 
 def as_batch(job: Job) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
