@@ -15,7 +15,6 @@ from transduce.interop.positions import check_parts
 from transduce.recipe import Recipe, read_recipe
 from transduce.recipe import Tokens as TokensKeys
 from transduce.tasks.transduce import Transducer, create, load
-from transduce.web.export import model_bytes
 
 PART = {"layers": 1, "heads": 2, "feed_forward": 16}
 CORPUS = {"file": "a.tsv", "tags": 2}
@@ -70,8 +69,6 @@ def test_engines_that_count_all_positions_are_refused() -> None:
         check_parts(recipe().model, "ONNX")
     with pytest.raises(ModelError, match="tag_positions"):
         choose_family(recipe().model)
-    with pytest.raises(ModelError, match="tag_positions"):
-        model_bytes(make("zero"))
 
 
 def test_recipes_that_cannot_be() -> None:
