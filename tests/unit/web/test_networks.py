@@ -423,7 +423,10 @@ def test_outputs_have_the_fields_of_the_types(tmp_path: Path) -> None:
         fields[name] = own | fields.get(parent, set())
     language = language_model()
     language.network.float()
-    models = {"Output": [tiny(banned=True), language], "LabelOutput": [classifier(), tagger()]}
+    models: dict[str, list[Any]] = {
+        "Output": [tiny(banned=True), language],
+        "LabelOutput": [classifier(), tagger()],
+    }
     script = """
 import { load } from "RUNTIME/index.js";
 const model = await load("model.bin");
