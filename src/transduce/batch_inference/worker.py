@@ -127,7 +127,7 @@ def _write_errors(job: Job, shard: Shard, errors: list[str]) -> None:
     if errors:
         text = "".join(errors).encode("utf-8", "replace").decode("utf-8")
         write_text_at(path, text, job.work)
-    else:
+    elif path.is_file():  # of an earlier try; who may write to a store may not remove from it
         with suppress(FileNotFoundError):
             path.unlink()
 

@@ -107,3 +107,15 @@ def test_changed_inputs_and_other_files_are_said(store: Any) -> None:
         opened("memory://new", "")
     with pytest.raises(DataError, match="a web server takes no files"):
         opened("https://example.org/out")
+
+
+def test_a_store_that_only_takes_files_is_enough(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: RemotePath) -> None:
+        raise DataError(f"{path}: your credentials do not allow this")
+
+    monkeypatch.setattr(RemotePath, "unlink", refuse)
+    job = opened("memory://out")
+    run(job, Upper())
+    assert job.unfinished(job.shards) == []
