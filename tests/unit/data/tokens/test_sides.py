@@ -120,12 +120,11 @@ def test_a_sample_does_not_depend_on_the_order_of_the_corpus(tmp_path: Path) -> 
 def test_a_sample_of_a_part_of_a_text_is_drawn_from_that_part(tmp_path: Path) -> None:
     """The hash that draws it is another than the one that cuts a corpus into parts."""
     (tmp_path / "a.txt").write_text("".join(f"word{n:04d}\n" for n in range(2000)))
-    parts = {
-        name: recipe.Text(text="a.txt", lines="apart", split=part)
-        for name, part in (("train", "20-100%"), ("valid", "0-20%"))
-    }
+    train, valid = (
+        recipe.Text(text="a.txt", lines="apart", split=part) for part in ("20-100%", "0-20%")
+    )
     tokens = recipe.TokensOfSides(both=recipe.Tokens(size=300, sample=160))
-    data = recipe.Data(folder=str(tmp_path), tokens=tokens, **parts)
+    data = recipe.Data(folder=str(tmp_path), tokens=tokens, train=train, valid=valid)
     assert 120 < sum(1 for _ in of_sides.side_texts(data, "target", share=0.1)) < 200
     assert len(train_tokens(data)[1]) > 20
 
