@@ -13,11 +13,13 @@ import pytest
 
 from command_line import TINY, Transduce, sentence
 from transduce.automatic import Machine
+from transduce.cli.commands.train import _first_tags
 from transduce.data.doctor import check
+from transduce.data.tokens.sides import train_tokens
 from transduce.errors import DataError
-from transduce.recipe import load_recipe
+from transduce.recipe import load_recipe, read_recipe
 from transduce.tasks.folder import WEIGHTS
-from transduce.tasks.transduce import load
+from transduce.tasks.transduce import Transducer, load
 from transduce.training import loop
 from transduce.training import train as transduce_train
 from transduce.training.own_file import plan, time_left
@@ -176,6 +178,17 @@ def test_training_on_a_file_ends_with_a_score_and_a_recipe(
 
 
 PLACES = [f"{a}{b}" for a in "mnprst" for b in "aeiouxyz"]
+
+
+def test_the_command_to_try_has_tags_where_sources_need_them(pairs: Path) -> None:
+    Path("forms.tsv").write_text("sing\tsang\tV;PST\ndog\tdogs\tN;PL\n", "utf-8")
+    tagged: dict[str, Any] = {"file": "forms.tsv", "source": 0, "target": 1, "tags": 2}
+    for train, said in ((tagged, " --tag 'V;PST'"), ({"file": "pairs.tsv"}, "")):
+        recipe = read_recipe({"data": {"train": train, "valid": train}, "model": {"width": 16}})
+        model = Transducer.create(recipe, *train_tokens(recipe.data))
+        assert _first_tags(model) == said
+        Path(train["file"]).unlink()
+        assert _first_tags(model) == ""
 
 
 @pytest.mark.slow  # half a minute: seven trainings each
