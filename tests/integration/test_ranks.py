@@ -338,6 +338,7 @@ def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
     identical(folder, whole)
 
 
+@pytest.mark.slow
 def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
     group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000", "train.timeout=0.08"])
     group.wait_for("step 15/1000")

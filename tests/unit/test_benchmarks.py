@@ -72,7 +72,6 @@ QUICK: dict[str, Quick] = {
         world=("tones", "declaration"),
         packages=("espeakng_loader", "soundfile"),
         variables=DATA,
-        slow=False,
     ),
     "announcements.py": Quick(
         "whisper sounds.tsv --lines 3 --unread 2 --untold 3 --json out.json",
@@ -137,7 +136,6 @@ QUICK: dict[str, Quick] = {
         "width~64,~dropout~0.0 width~64,~dropout~0.3",
         holds=("dropout 0.0", "dropout 0.3", "of_seeds"),
         world=("inflection",),
-        slow=False,
     ),
     "language_detection.py": Quick(
         "languages --folds 2 --only 1 --json out.json",
@@ -153,7 +151,6 @@ QUICK: dict[str, Quick] = {
         holds=("finish_scores", "first"),
         world=("live",),
         packages=("soundfile",),
-        slow=False,
     ),
     "live_kinds.py": Quick(
         "--recipe live-sounds/tones.yaml --seeds 1 --limit 2 --chunk 160 --threads 1 --device cpu "

@@ -151,6 +151,12 @@ def test_one_model_in_the_place_of_the_first(folder: Path) -> None:
     for used in (load(folder), open_models([str(folder)], "cpu").first.model):
         assert texts(used.run(TAGGED)) == texts(other.run(TAGGED)) != texts(own.run(TAGGED))
     assert "is used as" in says_alone(folder, "exported")
+
+
+@pytest.mark.slow
+def test_the_model_in_the_place_of_the_first_is_exported(folder: Path) -> None:
+    write_members(folder, model=folder / "seed-2")
+    other = load(folder / "seed-2")
     place, _ = export_folder(folder, "native", quantize="int8", folder=folder.parent / "small")
     assert load(place, precision="float32").run(["tea"])[0].score == pytest.approx(
         other.run(["tea"])[0].score, rel=0.05
