@@ -67,6 +67,7 @@ def scrolled(browser: Browser, selector: str) -> float:
     return float(np.median(frames))
 
 
+@pytest.mark.slow
 def test_the_tree_says_which_constraint_banned_a_token(browser: Browser, tmp_path: Path) -> None:
     found = look(tiny(banned=True), "iroh made tea", beam=3, exclude=["oo"], include=["tea"])
     opened(browser, found, tmp_path)

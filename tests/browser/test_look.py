@@ -265,6 +265,7 @@ def test_two_models_side_by_side(browser: Browser, tmp_path: Path) -> None:
     at_ease(browser)
 
 
+@pytest.mark.slow
 def test_attribution_and_embeddings(browser: Browser, tmp_path: Path) -> None:
     found = look(tiny(banned=True), "iroh made tea", target="tea", attribution=True)
     opened(browser, found, tmp_path)
@@ -380,6 +381,7 @@ def test_labels(browser: Browser, tmp_path: Path) -> None:
         at_ease(browser)
 
 
+@pytest.mark.slow
 def test_long_sequences_stay_smooth(browser: Browser, tmp_path: Path) -> None:
     """500 tokens by 500 scroll and change their head well within a blink, on a slow machine too."""
     found = look(tiny(banned=True), "tea", beam=1)

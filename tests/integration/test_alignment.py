@@ -61,6 +61,7 @@ def reading(folder: Path) -> list[tuple[float, float] | None]:
     return truth
 
 
+@pytest.mark.slow
 def test_lines_are_found_and_written(command: Command, place: Path) -> None:
     truth = reading(place)
     done = command(
@@ -110,6 +111,7 @@ def test_lines_are_found_and_written(command: Command, place: Path) -> None:
     assert jiwer.cer([pair.target for pair in pairs], heard) < 0.15
 
 
+@pytest.mark.slow
 def test_what_a_person_has_marked(command: Command, place: Path) -> None:
     reading(place)
     (place / "two.txt").write_text("a_1\tcab\na_2\tdad\na_3\tbed\n", "utf-8")

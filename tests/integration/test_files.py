@@ -95,6 +95,7 @@ def test_a_card_that_was_edited_stays(undisturbed: Path, lives: Lives, tmp_path:
 # ------------------------------------------------------------------------------------ resuming
 
 
+@pytest.mark.slow
 def test_a_better_model_in_the_folder_stays(task: Path, lives: Lives, tmp_path: Path) -> None:
     """Such as the average of an earlier end, which the state knows nothing of."""
     folder = tmp_path / "run"

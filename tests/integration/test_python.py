@@ -45,6 +45,7 @@ def test_a_network_of_plain_numbers_is_trained_in_ten_lines(
     assert f"{names['right']} of 100 reversed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

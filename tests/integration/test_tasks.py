@@ -219,6 +219,7 @@ def test_the_recipes_and_commands_of_the_page_work(
     assert metrics["calibration"]["details"]["bins"]
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_is_as_short_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

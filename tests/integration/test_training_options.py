@@ -223,6 +223,7 @@ def test_mixed_corpora_resume_to_the_letter(
         train(load_recipe(task / "tiny.yaml", few), tmp_path / "parts", resume=True)
 
 
+@pytest.mark.slow
 def test_muon_and_checkpointed_activations_resume_to_the_letter(task: Path, tmp_path: Path) -> None:
     def recipe(steps: int, checkpointed: bool = True) -> Recipe:
         asked = [f"train.steps={steps}", "train.log_every=1", "validation.every=6"]

@@ -23,6 +23,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 def test_speech_is_made_learnt_heard_and_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -453,6 +453,7 @@ def tiny_conformer(**numbers: Any) -> transduce.models.SpeechEncoderDecoder:
     return Conformer(6, **(shape | audio | numbers))
 
 
+@pytest.mark.slow
 def test_a_conformer_learns_in_a_loop_of_ones_own() -> None:
     torch.manual_seed(1)
     network = tiny_conformer(positions="sinusoidal")
