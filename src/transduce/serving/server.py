@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import ipaddress
 import logging
 import os
 import shutil
 import socket
+import struct
 import sys
 import threading
 import time
@@ -34,6 +36,7 @@ FIRST_SECONDS = 3.0  # and for the first one of a client that is slow
 LIVE_SECONDS = 25.0  # for the last transcripts of live sessions
 SPARE_SECONDS = 2.0  # before the end at once, for answers of 503 and the end of threads
 ABORT_SECONDS = 0.3  # from these answers to the end of their connections
+SO_ATTACH_FILTER = 26  # of Linux
 TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
     b"content-type: text/plain\r\ncontent-length: 35\r\n\r\nthe head of the request is too long"
@@ -290,6 +293,7 @@ class Server(uvicorn.Server):
         """Accept the connections that the kernel has made already, and stop listening at once: any
         that nobody has accepted would be reset, with its request."""
         listening.setblocking(False)
+        make_no_connections(listening)
         accepted = []
         with contextlib.suppress(OSError):
             while True:
@@ -324,6 +328,18 @@ def listen(host: str, port: int) -> socket.socket:
     listening = _bound(host, port)
     listening.listen(BACKLOG)
     return listening
+
+
+def make_no_connections(listening: socket.socket) -> None:
+    """From now on the kernel drops what clients send to a listening socket to connect, where it can
+    (Linux). They try again, and are refused when the socket is closed; what was connected stays.
+    """
+    if sys.platform != "linux":
+        return
+    drop_all = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF: return 0
+    program = struct.pack("HP", 1, ctypes.addressof(drop_all))
+    with contextlib.suppress(OSError):
+        listening.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 def listen_together(host: str, port: int, count: int) -> list[socket.socket]:

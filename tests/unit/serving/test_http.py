@@ -29,7 +29,7 @@ from transduce.serving.engine import Engine
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served, parse_spec
 from transduce.serving.protocols.answers import EventStream, closing
-from transduce.serving.server import Server, listen, unprotected
+from transduce.serving.server import Server, listen, make_no_connections, unprotected
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
 
@@ -347,6 +347,22 @@ def test_connections_that_nobody_has_accepted_are_served_at_the_end() -> None:
 
     answers = asyncio.run(stop_with_a_queue())
     assert [answer[:15] for answer in answers] == [b"HTTP/1.1 200 OK"] * 5
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can be asked for it")
+def test_between_the_last_connection_and_the_end_of_listening_nobody_is_let_in() -> None:
+    with listen("127.0.0.1", 0) as listening:
+        address = listening.getsockname()
+        with socket.create_connection(address, timeout=20) as early:
+            make_no_connections(listening)
+            with pytest.raises(TimeoutError):  # and not a connection that is reset later
+                socket.create_connection(address, timeout=0.1)
+            accepted = listening.accept()[0]
+            with accepted:
+                early.sendall(b"ask")
+                assert accepted.recv(3) == b"ask"
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
 
