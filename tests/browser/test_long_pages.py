@@ -94,6 +94,7 @@ def test_why_there_is_no_tree(browser: Browser, tmp_path: Path) -> None:
     assert "diverse beam search" in browser.text("#view-beam .note")
 
 
+@pytest.mark.slow
 def test_a_minute_of_audio_stays_smooth(browser: Browser, tmp_path: Path) -> None:
     """1,500 positions, 60 tokens, 8 heads; encoder self-attention of 1,500 by 1,500."""
     found = look(audio_model(), AudioSegment.of("noise", noise(1.2)), max_length=6)

@@ -236,6 +236,7 @@ def test_microphone(browser: Browser, server: Running) -> None:
     assert np.median(np.abs(samples)) < 100
 
 
+@pytest.mark.slow
 def test_live_microphone(server: Running, tmp_path: Path) -> None:
     file = tmp_path / "microphone.wav"
     pause = np.zeros(40_000, np.int16)

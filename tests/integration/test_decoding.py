@@ -51,7 +51,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=some_slow(FAMILIES, ["transformer", "recurrent"]))
+@pytest.fixture(scope="module", params=some_slow(FAMILIES, ["transformer"]))
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Transducer:
     folder: Path = tmp_path_factory.mktemp("runs") / request.param
     train(load_recipe("pronounce", [*COMMON, *FAMILIES[request.param]]), folder)

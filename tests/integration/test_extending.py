@@ -14,6 +14,7 @@ import torch
 from command_line import Ended, sentence
 from docs_blocks import ROOT, blocks_of
 from forked import Forked
+from slow_params import some_slow
 from transduce import load, register, train
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import PluginError
@@ -76,7 +77,7 @@ def test_the_page_has_three_examples() -> None:
     assert lines["state_space.py"] <= 60
 
 
-@pytest.mark.parametrize("number", range(3), ids=list(PLUGINS))
+@pytest.mark.parametrize("number", some_slow(range(3), [0, 1]), ids=list(PLUGINS))
 def test_the_examples_of_extending_train_and_are_used(folder: Path, number: int) -> None:
     (folder / "my.yaml").write_text(RECIPES[number])
     plugin = list(PLUGINS)[number]
