@@ -1,6 +1,6 @@
 """How busy a GPU is while shipped recipes train: tokens a second, and its share of busy time.
 
-    python benchmarks/busy.py [RECIPE...] [--device cuda] [--seconds 15] [--before SRC]
+    python benchmarks/busy.py [RECIPE...] [--device cuda] [--seconds 15] [--before SRC] [--together]
 
 Each recipe trains in a process of its own, with its own batches and without validation, for
 `--warm` seconds (and `--updates` updates), in which kernels are compiled and graphs captured, and
@@ -9,8 +9,10 @@ then for `--seconds`.
 the start of the process to its first update, reading and tokenising included (the second process
 finds the tokenised corpus). `loss` is the mean over the first `--updates` updates, which must not
 change. --kernels profiles some more updates: which kernels ran, and how long. With --before, the
-same is measured with another checkout's package, in turns: SRC is its folder `src`. Prints a table
-and writes benchmarks/results/busy_DEVICE.json.
+same is measured with another checkout's package, in turns: SRC is its folder `src`. With --together
+all recipes start and warm up side by side, then wait, and are measured one after the other, each
+alone on the GPU, after SETTLE more seconds; `first` is then no time of a process alone. Prints a
+table and writes benchmarks/results/busy_DEVICE.json after each recipe.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ RECIPES = [
 
 
 MOST_KERNELS, MOST_LETTERS = 20, 90
+SETTLE = 1.5  # seconds of a recipe whose turn has come, before its time is taken
+READY = "ready"
 
 
 class Ended(Exception):
@@ -62,6 +66,7 @@ class Clock:
         self.losses: list[float] = []
         self.sampler: subprocess.Popen[str] | None = None
         self.ended = math.inf
+        self.settling: float | None = None
         self.profile: Any = None
         self.last = 0
 
@@ -75,7 +80,7 @@ class Clock:
                 torch.cuda.synchronize()
             self.first = time.perf_counter()
         elif self.began is None:
-            if now - self.first >= self.asked.warm and record.step >= self.asked.updates:
+            if self._is_warm(now, record.step):
                 if on_gpu:
                     torch.cuda.synchronize()
                     self.sampler = sampler()
@@ -98,6 +103,20 @@ class Clock:
                 only = [torch.profiler.ProfilerActivity.CUDA]
                 self.profile = torch.profiler.profile(activities=only)
                 self.profile.start()
+
+    def _is_warm(self, now: float, step: int) -> bool:
+        """Whether the measurement may begin; with --in-turn only when the parent says so."""
+        assert self.first is not None
+        if self.settling is not None:
+            return now - self.settling >= SETTLE
+        if now - self.first < self.asked.warm or step < self.asked.updates:
+            return False
+        if not self.asked.in_turn:
+            return True
+        print(READY, flush=True)
+        sys.stdin.readline()
+        self.settling = time.perf_counter()
+        return False
 
     def log(self, record: Mapping[str, Any]) -> None:
         if record["step"] <= self.asked.updates:
@@ -184,27 +203,40 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def child(asked: argparse.Namespace, name: str, source: Path | None) -> dict[str, Any] | None:
-    environment = dict(os.environ)
-    if source is not None:
-        environment["PYTHONPATH"] = str(source.resolve())
-    options = [name, "--alone", "--device", asked.device]
-    for key in ("seconds", "warm", "updates", "kernels"):
-        options += [f"--{key}", str(getattr(asked, key))]
-    for one in asked.override:
-        options += ["--override", one]
-    made = subprocess.run(
-        [sys.executable, __file__, *options],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        print(f"{name} failed", file=sys.stderr)
-        return None
-    found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
-    return found
+class Child:
+    """One recipe in a process of its own."""
+
+    def __init__(self, asked: argparse.Namespace, name: str, source: Path | None) -> None:
+        self.name = name
+        environment = dict(os.environ)
+        if source is not None:
+            environment["PYTHONPATH"] = str(source.resolve())
+        options = [name, "--alone", "--device", asked.device]
+        for key in ("seconds", "warm", "updates", "kernels"):
+            options += [f"--{key}", str(getattr(asked, key))]
+        for one in asked.override:
+            options += ["--override", one]
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, *options, *(["--in-turn"] if asked.together else [])],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Warm; or it has failed, which its result shows."""
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+    def result(self) -> dict[str, Any] | None:
+        """Of one that may begin now; None where it failed."""
+        said, _ = self.process.communicate("now\n" if self.process.poll() is None else None)
+        if self.process.returncode:
+            print(f"{self.name} failed", file=sys.stderr)
+            return None
+        found: dict[str, Any] = json.loads(said.splitlines()[-1])
+        return found
 
 
 def main() -> None:
@@ -217,7 +249,9 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=0, help="profile so many updates, too")
     parser.add_argument("--before", type=Path)
     parser.add_argument("--override", action="append", default=[])
+    parser.add_argument("--together", action="store_true", help="warm up side by side")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--in-turn", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     if asked.alone:
@@ -226,24 +260,33 @@ def main() -> None:
     rows: dict[str, Any] = {}
     missing: dict[str, str] = {}
     print(f"{'recipe':24} {'':6} {'tokens/s':>10} {'updates/s':>9} {'busy':>5} {'first':>6} loss")
-    for name in asked.recipes:
-        for when, source in (("before", asked.before), ("now", None)):
-            if when == "before" and source is None:
-                continue
-            found = child(asked, name, source)
-            rows.setdefault(name, {})[when] = found
-            if found is None:
-                missing[f"{name}, {when}"] = "its process failed"
-            else:
-                busy = "" if found["busy"] is None else f"{found['busy']:.0%}"
-                print(
-                    f"{name:24} {when:6} {found['tokens_per_second']:10,.0f} "
-                    f"{found['updates_per_second']:9.1f} {busy:>5} {found['first']:5.1f}s "
-                    f"{found['loss']:.4f}",
-                    flush=True,
-                )
     out = asked.out or RESULTS / f"busy_{asked.device}.json"
-    out.write_text(json.dumps({"seconds": asked.seconds, "recipes": rows}, indent=1) + "\n")
+    sources = {"before": asked.before, "now": None}
+    kinds = [
+        (name, when)
+        for name in asked.recipes
+        for when in (("before", "now") if asked.before else ("now",))
+    ]
+    started = {}
+    if asked.together:
+        started = {kind: Child(asked, kind[0], sources[kind[1]]) for kind in kinds}
+        for one in started.values():
+            one.wait_until_ready()
+    for name, when in kinds:
+        one = started.get((name, when)) or Child(asked, name, sources[when])
+        found = one.result()
+        rows.setdefault(name, {})[when] = found
+        if found is None:
+            missing[f"{name}, {when}"] = "its process failed"
+        else:
+            busy = "" if found["busy"] is None else f"{found['busy']:.0%}"
+            print(
+                f"{name:24} {when:6} {found['tokens_per_second']:10,.0f} "
+                f"{found['updates_per_second']:9.1f} {busy:>5} {found['first']:5.1f}s "
+                f"{found['loss']:.4f}",
+                flush=True,
+            )
+        out.write_text(json.dumps({"seconds": asked.seconds, "recipes": rows}, indent=1) + "\n")
     if missing:
         sys.exit(f"Not measured: {missing}")
 

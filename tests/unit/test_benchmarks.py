@@ -80,7 +80,8 @@ QUICK: dict[str, Quick] = {
         packages=("soundfile",),
     ),
     "busy.py": Quick(
-        "copy --device cpu --seconds 0.2 --warm 0 --override train.batch_tokens=64 --out out.json",
+        "copy --device cpu --seconds 0.2 --warm 0 --override train.batch_tokens=64 --together "
+        "--out out.json",
         holds=("tokens_per_second",),
     ),
     "checkpointing.py": Quick("--quick --rounds 1 --steps 1 --json out.json", holds=("with",)),
