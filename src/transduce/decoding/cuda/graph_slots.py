@@ -12,6 +12,7 @@ begin after a prompt, which is read there too.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -96,7 +97,27 @@ WIDEST_BEAM = 32
 MAX_INT = 2**31 - 1  # of int32
 STEPS, STEPS_OF_AUDIO = 8, 4  # between two checks by the host, which let others in
 STEPS_OF_GRAPH = 4  # the GPU begins when the first of these graphs is there, not all steps
+AHEAD = 2  # graphs that wait for the GPU before the host reads the report of the first
 TOGETHER = 128  # sentences that are encoded at once: the host prepares others meanwhile
+
+
+class Report:
+    """What the host sees of the slots, some steps ago."""
+
+    def __init__(self, report_BNE: Tensor) -> None:
+        on_gpu = report_BNE.is_cuda
+        self.seen_BNE = torch.zeros(report_BNE.shape, dtype=report_BNE.dtype, pin_memory=on_gpu)
+        self._written = torch.cuda.Event() if on_gpu else None
+
+    def write(self, report_BNE: Tensor) -> None:
+        """Once the GPU has come so far; the host does not wait."""
+        self.seen_BNE.copy_(report_BNE, non_blocking=True)
+        if self._written is not None:
+            self._written.record()
+
+    def wait(self) -> None:
+        if self._written is not None:
+            self._written.synchronize()
 
 
 class TokenRules(Protocol):
@@ -167,16 +188,20 @@ class Slots:
             for _ in decoder.blocks
         ]
 
+        for own, source in zip(self.own, self.source, strict=True):
+            own.next = source.kept
+        for source, own in zip(self.source, self.own[1:], strict=False):
+            source.next = own.kept
+
         self.report_BNE = torch.zeros(
             B, shape.nbest, 3 + T, dtype=torch.float64, device=device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
-        on_gpu = device.type == "cuda"
-        self._seen_BNE = torch.zeros(
-            self.report_BNE.shape, dtype=torch.float64, pin_memory=on_gpu
-        )  # the last report, as the host sees it
+        # The oldest comes first; the last `launched` of them are not read yet.
+        self._reports = deque(Report(self.report_BNE) for _ in range(AHEAD))
+        self.launched = 0
+        self.steps_since_entry = 0
         self._advance = Recorded(self._some_steps, network)
         self._report = Recorded(self._write_report, network)
-        self._launched = False
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
     def free(self) -> None:
@@ -190,7 +215,7 @@ class Slots:
 
     def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
         """Put new sentences into these slots."""
-        self._launched = False  # steps that an error has left alone are over
+        self.launched = self.steps_since_entry = 0  # what an error has left alone is over
         for start in range(0, len(jobs), TOGETHER):
             some = slice(start, start + TOGETHER)
             self._fill(slots[some], jobs[some])
@@ -333,29 +358,43 @@ class Slots:
         """What is in these slots is no longer needed."""
         self.open_B[slots] = False
 
-    def launch(self) -> bool:
+    def launch(self, steps: int = STEPS) -> bool:
         """Begin to advance; the GPU works while the host does other things."""
-        for _ in range((STEPS_OF_AUDIO if self.audio else STEPS) // STEPS_OF_GRAPH):
+        steps = STEPS_OF_AUDIO if self.audio else steps
+        for _ in range(steps // STEPS_OF_GRAPH):
             self._advance()
         if not self.audio:  # whose outputs are long: only those that have ended are read
             self._report()
-            self._seen_BNE.copy_(self.report_BNE, non_blocking=True)
-        self._launched = True
+            self._reports[0].write(self.report_BNE)
+            self._reports.rotate(-1)
+        self.launched += 1
+        self.steps_since_entry += steps
         return True
+
+    def launch_ahead(self, limit: int) -> None:
+        """Launch steps before the report of the last ones is read: the GPU need not wait for the
+        host. No sentence may enter until all reports are read. limit: the greatest number of steps
+        that those in the slots take."""
+        while self.launched < AHEAD and self.steps_since_entry < limit:
+            self.launch(STEPS_OF_GRAPH)
 
     def go(self) -> list[bool]:
         """Advance by some steps; whether each slot still has work."""
-        if not self._launched:
+        if not self.launched:
             self.launch()
-        self._launched = False
+        self.launched -= 1
         working: list[bool]
         if self.audio:
             working = self.open_B.tolist()
         else:
-            if self.device.type == "cuda":
-                torch.cuda.current_stream(self.device).synchronize()
-            working = (self._seen_BNE[:, 0, 0] != 0).tolist()
+            report = self._last_report
+            report.wait()
+            working = (report.seen_BNE[:, 0, 0] != 0).tolist()
         return working
+
+    @property
+    def _last_report(self) -> Report:
+        return self._reports[-1 - self.launched]
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """The hypotheses of what is in these slots, best first."""
@@ -378,7 +417,7 @@ class Slots:
 
     def _seen(self, slots: list[int]) -> NDArray[np.float64]:
         if not self.audio:
-            return self._seen_BNE.numpy()[slots]
+            return self._last_report.seen_BNE.numpy()[slots]
         self._write_report()
         return self.report_BNE[torch.tensor(slots, device=self.device)].cpu().numpy()
 

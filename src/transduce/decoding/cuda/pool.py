@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN
-from transduce.decoding.cuda.graph_slots import Slots, TokenRules
+from transduce.decoding.cuda.graph_slots import Recorded, Slots, TokenRules
 from transduce.decoding.search.continuous_batching import (
     Job,
     Running,
@@ -71,7 +71,8 @@ class CudaSearch:
     """Greedy and beam search over slots; pools and their CUDA graphs are kept between calls.
 
     The weights are copied into the search network at every call: on a GPU that takes less time
-    than checking whether they have changed.
+    than checking whether they have changed. Where they still have the same addresses, it is one
+    CUDA graph: launching the kernels one by one takes the host longer than they take.
     """
 
     network: EncoderDecoder
@@ -90,7 +91,12 @@ class CudaSearch:
         # Where the weights are: at each call a walk over all modules would take longer than
         # copying them.
         paths = (path.rpartition(".") for path, _ in self.network.named_parameters())
-        self._owners = [(self.network.get_submodule(owner), name) for owner, _, name in paths]
+        # Its own table of parameters, as nn.Module looks through several at each access.
+        self._owners = [
+            (self.network.get_submodule(owner)._parameters, name) for owner, _, name in paths
+        ]
+        self._copying = Recorded(self._copy, self.copy)
+        self._given: list[tuple[int, torch.dtype]] = []
         self.sizes = SlotSizes(self.network)
 
     def run(
@@ -134,11 +140,16 @@ class CudaSearch:
             slots = min(MAX_RECORDINGS, 1 << (len(waiting) - 1).bit_length())
             enter, pool = ENTER_AUDIO, self.pool(shape_of(settings, slots, size), audio.rules)
             running = Running(pool, partial(audio.fill, pool))
+        limit, entered = max(job.limit for _, job in waiting), 0
         while waiting or running.held:
             if waiting and (not running.held or enter * len(running.free) >= pool.shape.slots):
                 waiting = running.enter(waiting)
+                entered = len(running.held)
             if audio is not None and not waiting:
                 pool, running = self._moved(pool, running)
+            elif not waiting and 2 * len(running.held) >= entered:
+                # While there are so many, they will not all end in the next few steps.
+                pool.launch_ahead(limit)
             yield from running.advance()
 
     def _moved(self, pool: Slots, running: Running) -> tuple[Slots, Running]:
@@ -187,8 +198,18 @@ class CudaSearch:
         return replace(shape, slots=min(shape.slots, 1 << max(maximum.bit_length() - 1, 0)))
 
     def copy_weights(self) -> None:
+        given = [(weight.data_ptr(), weight.dtype) for weight in self._weights()]
+        if given != self._given:  # what was recorded reads the old ones
+            self._copying.free()
+            self._given = given
+        self._copying()
+
+    def _weights(self) -> list[Tensor]:
+        return [cast(Tensor, parameters[name]) for parameters, name in self._owners]
+
+    def _copy(self) -> None:
         with torch.no_grad():
-            copy_all(self._copied, [getattr(owner, name) for owner, name in self._owners])
+            copy_all(self._copied, self._weights())
 
     def free(self) -> None:
         """Free the memory of all pools."""
@@ -196,6 +217,7 @@ class CudaSearch:
             for pool in self._pools.values():
                 pool.free()
             self._pools.clear()
+            self._copying.free()
         torch.cuda.empty_cache()
 
 
