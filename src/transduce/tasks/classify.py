@@ -95,10 +95,9 @@ class Classifier(LabelModel, task="classify"):
             weights = pooling_weights(self.network, rows) if attention else None
         outputs = [Output("", 0.0)] * len(sources)
         for place, index in enumerate(filled):
-            output = self._output(encoded[index], found[place], nbest)
-            map_LHTS = None if weights is None else weights[place][None, None, None]
-            warning = warnings.get(index) or unknown_warning(encoded[index])
-            outputs[index] = replace(output, attention=map_LHTS, warning=warning)
+            output = outputs[index] = self._output(encoded[index], found[place], nbest)
+            output.attention = None if weights is None else weights[place][None, None, None]
+            output.warning = warnings.get(index) or unknown_warning(encoded[index])
         if self._lenses:
             self._record([(sources[index], encoded[index], outputs[index]) for index in filled])
         return outputs
@@ -140,4 +139,4 @@ class Classifier(LabelModel, task="classify"):
                     probabilities=[probability],
                 )
             )
-        return replace(outputs[0], alternatives=outputs if nbest > 1 else [])
+        return replace(outputs[0], alternatives=outputs) if nbest > 1 else outputs[0]
