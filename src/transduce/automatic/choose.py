@@ -15,7 +15,8 @@ from transduce.automatic.plans import BATCHES, DROPOUT, PLANS, Plan
 from transduce.data.text.pairs import PLACES, in_part, place_in_corpus
 
 MINUTES = 10.0
-SPENT = 0.85  # of the minutes on updates; the rest are start-up and validation
+SPENT = 0.85  # of the minutes on updates; the rest are validation
+START_UP = {"cpu": 0.0, "cuda": 8.0}  # seconds until the first update: kernels are compiled
 ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be taken
 SHORT = 3  # minutes
 SHORT_FOR_CTC = 0.01  # of the recordings: more of them make the subsampling smaller
@@ -92,13 +93,14 @@ def choose(
     _audio_rate(choice, found)
     timed = _plan(choice, found, machine, minutes, plan)
     _cut_to_time(choice, found, timed)
+    _subwords(choice, timed)
     _augmentation(choice, found)
     _model(choice, found, timed)
     if RECIPE_TASKS[found.task] == "transduce":
         _say_lost(choice, found)
     _train(choice, found, timed, minutes)
     _validation(choice, found, timed, machine, minutes)
-    _decoding(choice, found)
+    _decoding(choice, found, timed)
     choice.about = _about(choice, found, timed, machine, minutes)
     return choice
 
@@ -281,15 +283,22 @@ def _two_sides(choice: Choice, found: Found, source: Side, target: Side, machine
         for side, level in zip((source, target), levels, strict=True)
     ]
     _write_unseen(choice, found, *sides)
-    known = target.letters & source.letters
-    shared = len(known) >= 0.8 * len(target.letters)
-    if levels[0] == levels[1] and levels[0] != "symbol" and shared and _alike(*sides):
-        choice.set(
-            "data.tokens.both", sides[0], f"{_why(levels[0])}; both sides use the same letters"
-        )
-        return
+    if levels[0] == levels[1] and levels[0] != "symbol" and _alike(*sides):
+        same, why = _one_alphabet(source, target, levels[0])
+        if same:
+            choice.set("data.tokens.both", sides[0], f"{_why(levels[0])}; {why}")
+            return
     choice.set("data.tokens.source", sides[0], _why(levels[0]))
     choice.set("data.tokens.target", sides[1], _why(sides[1]["level"]))
+
+
+def _one_alphabet(source: Side, target: Side, level: str) -> tuple[bool, str]:
+    """Whether both sides share a vocabulary, and the reason. Subwords of one script do, as in
+    multi30k: names and many stems are the same. Letters that are to be copied are the same."""
+    if level == "subword":
+        return source.scripts == target.scripts, "both sides are in one script"
+    known = target.letters & source.letters
+    return len(known) >= 0.8 * len(target.letters), "both sides use the same letters"
 
 
 def _alike(source: dict[str, Any], target: dict[str, Any]) -> bool:
@@ -417,7 +426,7 @@ def training_tokens(choice: Choice, found: Found) -> float:
         return share * found.sound.minutes * 6000
     if found.task == "language model":
         return share * found.rows / (1 if choice.get("data.tokens.both.level") != "subword" else 4)
-    return share * found.rows * max(lengths.median + 1 for lengths in _sizes(choice, found))
+    return share * found.rows * max(lengths.mean + 1 for lengths in _sizes(choice, found))
 
 
 def _sizes(choice: Choice, found: Found) -> list[Lengths]:
@@ -449,7 +458,7 @@ def _fit(plan: Plan, tokens: float, row: float, machine: Machine, minutes: float
     # On a GPU a smaller batch saves less than its share.
     share = batch / largest if machine.device == "cpu" else 0.3 + 0.7 * batch / largest
     seconds = plan.seconds[machine.device] * share / machine.speed
-    possible = int(SPENT * 60 * minutes / seconds)
+    possible = max(int((SPENT * 60 * minutes - START_UP[machine.device]) / seconds), 1)
     expected = max(min(updates, possible), 1)
     return Timed(plan, batch, int(updates), possible, expected * batch / max(tokens, 1))
 
@@ -490,6 +499,14 @@ def _cut_to_time(choice: Choice, found: Found, timed: Timed) -> None:
         choice.notes.append(
             f"The time is too short for all rows: a sample of {wanted:g} % is read (--minutes)."
         )
+
+
+def _subwords(choice: Choice, timed: Timed) -> None:
+    for side, tokens in choice.get("data.tokens").items() if timed.plan.tokens else ():
+        if tokens.get("level") == "subword":
+            reason = choice.reasons.get(f"data.tokens.{side}", "")
+            more = f"split differently in each epoch, {timed.plan.like}"
+            choice.set(f"data.tokens.{side}", tokens | timed.plan.tokens, f"{reason}; {more}")
 
 
 # benchmarks/words.py, 700 forms: 44.4 % right in place of 38.3 with a Conformer in six languages,
@@ -674,20 +691,19 @@ def _held_out(choice: Choice, found: Found) -> float:
 PATIENCE = "search on while a better output is possible: early ends are many where letters are few"
 
 
-def _decoding(choice: Choice, found: Found) -> None:
+def _decoding(choice: Choice, found: Found, timed: Timed) -> None:
     if found.task == "text to text" and found.source is not None:
-        beam = 4 if family_of(found) == "words" else 5
-        choice.set("decode.beam", beam, "a little better than greedy search")
+        choice.set("decode.beam", 5, "a little better than greedy search")
         choice.set("decode.patience", None, PATIENCE)
         sizes = _sizes(choice, found)
         ratio = sizes[1].percentile_95 / max(sizes[0].median, 1)
         if ratio > 2:
             choice.set("decode.max_ratio", round(min(1.5 * ratio, 50.0), 1), "targets are longer")
     elif found.task == "audio to text":
-        choice.set("decode.beam", 4, "as in asterisk")
+        for key, value in timed.plan.decode.items():
+            choice.set(f"decode.{key}", value, timed.plan.like)
         choice.set("decode.patience", None, PATIENCE)
-        choice.set("decode.ctc_weight", 0.3, "as in mboshi: CTC keeps the decoder from loops")
-        choice.set("decode.length_penalty", 0.0, "as in mboshi")
+        choice.set("decode.length_penalty", 0.0, timed.plan.like)
         choice.set("decode.max_ratio", 1.0, "a token for each encoder state at most")
     elif found.task == "language model":
         choice.set("decode.beam", 1, "the likeliest text is a dull one: --sample")

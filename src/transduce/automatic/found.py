@@ -28,23 +28,24 @@ MAX_LETTERS = 400  # of an alphabet; more are syllables or ideographs
 
 @dataclass(frozen=True)
 class Lengths:
-    """Median, 95th percentile and maximum."""
+    """Median, 95th percentile, maximum and mean."""
 
     median: int
     percentile_95: int
     maximum: int
+    mean: float
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> Lengths:
         ordered = sorted(sizes) or [0]
         last = len(ordered) - 1
-        return cls(ordered[last // 2], ordered[last * 95 // 100], ordered[-1])
+        mean = sum(ordered) / len(ordered)
+        return cls(ordered[last // 2], ordered[last * 95 // 100], ordered[-1], mean)
 
     def times(self, factor: float) -> Lengths:
         """So many times as long."""
-        return Lengths(
-            *(round(factor * size) for size in (self.median, self.percentile_95, self.maximum))
-        )
+        sizes = (self.median, self.percentile_95, self.maximum)
+        return Lengths(*(round(factor * size) for size in sizes), factor * self.mean)
 
 
 @dataclass(frozen=True)
