@@ -661,8 +661,12 @@ def _validation(
     times = 4 if slow and minutes < SHORT else 8
     choice.set("validation.every", max(timed.expected // times, 10), f"about {times} times")
     if found.task != "language model":
-        limit = int(min(max(50 * minutes, 40), 500)) if slow else None
-        choice.set("validation.limit", limit, "decoding takes time" if slow else "all of it")
+        limit, why = None, "all of it"
+        if slow:
+            limit, why = int(min(max(50 * minutes, 40), 500)), "decoding takes time"
+        elif machine.device == "cpu" and minutes < SHORT:
+            limit, why = int(max(1000 * minutes, 100)), "all would take much of the time"
+        choice.set("validation.limit", limit, why)
     if RECIPE_TASKS[found.task] == "transduce":
         choice.set("validation.decoding", "chosen", "beam and the like, on the validation set")
     metric, why = metrics[0], "decides the best checkpoint"

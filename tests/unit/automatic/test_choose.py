@@ -412,8 +412,16 @@ def plan_of(recipe: str) -> Plan:
 
 @pytest.mark.parametrize(
     "name",
-    "cmudict multi30k-en-de multi30k-en-de-small imdb-pairs ewt-tagger ewt-small shakespeare "
-    "mboshi".split(),
+    [
+        "cmudict",
+        "multi30k-en-de",
+        "multi30k-en-de-small",
+        "imdb-pairs",
+        "ewt-tagger",
+        "ewt-small",
+        "shakespeare",
+        "mboshi",
+    ],
 )
 def test_plans_have_what_the_recipes_found(name: str) -> None:
     """A recipe that is tuned further, or a plan that is changed, is seen here."""
@@ -447,7 +455,8 @@ def test_sentences_of_one_script_share_a_vocabulary_and_split_it_anew() -> None:
     few = choose(it, CPU, 1.0)
     assert few.get("data.tokens.both.bpe_dropout") is None  # seen once or twice
     greek = choose(replace(it, target=side("Greek")), GPU).get("data.tokens")
-    assert sorted(greek) == ["source", "target"] and greek["target"]["bpe_dropout"] == 0.1
+    assert sorted(greek) == ["source", "target"]
+    assert greek["target"]["bpe_dropout"] == 0.1
 
 
 def test_updates_are_counted_by_the_mean_length() -> None:
