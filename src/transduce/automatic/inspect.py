@@ -36,6 +36,10 @@ from transduce.errors import DataError
 from transduce.recipe.tasks import TASK_ALIASES
 
 TABLES = ("tsv", "csv", "jsonl", "parquet")
+_OTHERS = (
+    "xlsx xls ods numbers docx doc odt pdf rtf zip tar tgz 7z rar db sqlite sqlite3 pkl npy npz"
+)
+OTHER_PROGRAMS = frozenset(_OTHERS.split())
 SENTENCE = 4  # words of a source, in the median: one word for it may be a label
 LIKE_LABEL = 20  # characters of a target, in the mean: more without a space are a clause
 
@@ -95,6 +99,11 @@ def format_of(path: Path) -> str:
         raise DataError(
             f"{path.name} is one recording; give the folder that it is in, or a table that lists "
             f"recordings and their transcripts"
+        )
+    if ending in OTHER_PROGRAMS:
+        raise DataError(
+            f"{path.name} is a file of another program (.{ending}); save it as text there: a table "
+            f"as CSV or TSV, running text as .txt, in UTF-8"
         )
     lines = sample_lines(path).lines[:2000]
     if ending == "csv":
@@ -157,8 +166,12 @@ def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
             f"give a table with a source and a target in each row, or running text in a file "
             f"whose name ends in .txt"
         )
+    # Of different rows: texts of rows that are there several times are no labels.
+    different = table.different()
     columns = [
-        column_of(place, None if table.names is None else table.names[place], table.column(place))
+        column_of(
+            place, None if table.names is None else table.names[place], different.column(place)
+        )
         for place in range(table.width)
     ]
     roles = roles_of(path, columns, hints)
@@ -446,10 +459,11 @@ def _check_separated(path: Path, sample: Lines) -> None:
             f"{path.name}:{place}: the line has no tab, and {tabs:,} of {len(filled):,} have one; "
             f"separate source and target by a tab in every line"
         )
-    for sign, name in ((" ||| ", "|||"), ("|", "bars"), (";", "semicolons")):
+    signs = ((" ||| ", "|||"), ("|", "bars"), (";", "semicolons"), ("  ", "two spaces"))
+    for sign, name in signs:
         counts = {line.count(sign) for line in filled}
         if len(filled) >= FEWEST and len(counts) == 1 and 0 not in counts:
             raise DataError(
-                f"{path.name}: every line has {counts.pop()} of {sign.strip()}: if {name} separate "
+                f"{path.name}: {name} stand in every line ({counts.pop()} each); if they separate "
                 f"columns, write tabs instead, and name it {path.stem}.tsv"
             )

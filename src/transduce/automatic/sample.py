@@ -9,8 +9,8 @@ import gzip
 import json
 import lzma
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ class Table:
     total: int
     whole: bool
     notes: list[str] = field(default_factory=list)
-    """What was assumed of the first line."""
+    """What was assumed of the first line, and which columns are no text."""
 
     @property
     def width(self) -> int:
@@ -100,6 +100,10 @@ class Table:
 
     def column(self, place: int) -> list[str]:
         return [row[place] for row in self.rows]
+
+    def different(self) -> Table:
+        """Without rows that repeat another exactly."""
+        return replace(self, rows=list({tuple(row): row for row in self.rows}.values()))
 
 
 def sample_table(path: Path, kind: str, header: bool | None = None) -> Table:
@@ -174,25 +178,54 @@ def _jsonl(path: Path, sample: Lines) -> Table:
             if number > sample.first:
                 continue
             if number == 1 and line.lstrip().startswith("["):
-                raise DataError(
-                    f"{path.name} is one JSON array; write an object in each line (JSON Lines), "
-                    f"for example with `jq -c '.[]' {path.name}`"
-                ) from None
+                raise _is_array(path) from None
             raise DataError(f"{path.name}:{number}: this is not valid JSON: {error}") from None
+        if isinstance(value, list) and number == 1:
+            raise _is_array(path)
         if not isinstance(value, dict):
             raise DataError(f"{path.name}:{number}: each line must be a JSON object, as in {{...}}")
         rows.append(value)
         if len(rows) == MAX_ROWS:
             break
-    names = list(dict.fromkeys(key for row in rows[:1000] for key in row))
-    nested = next((key for key in names if any(isinstance(r.get(key), dict) for r in rows)), None)
-    if nested is not None and len(names) == 1:
-        raise DataError(
-            f"{path.name}: the key {nested} holds an object; write its fields as keys of the line, "
-            f"for example with `jq -c .{nested} {path.name}`"
-        )
+    every = list(dict.fromkeys(key for row in rows[:1000] for key in row))
+    names, notes = _texts(path, every, rows, jq=True)
     cells = [[_text(row.get(name)) for name in names] for row in rows]
-    return Table("jsonl", names, cells, sample.total, sample.whole and len(rows) < MAX_ROWS)
+    whole = sample.whole and len(rows) < MAX_ROWS
+    return Table("jsonl", names, cells, sample.total, whole, notes)
+
+
+def _is_array(path: Path) -> DataError:
+    return DataError(
+        f"{path.name} is one JSON array; write an object in each line (JSON Lines), for example "
+        f"with `jq -c '.[]' {path.name} > {path.stem}.jsonl`"
+    )
+
+
+def _texts(
+    path: Path, names: Sequence[str], rows: Sequence[Mapping[str, Any]], jq: bool
+) -> tuple[list[str], list[str]]:
+    """The columns that hold no lists and objects, and a note on the others. Raises DataError where
+    fewer than two are left. jq: whether that program can mend it."""
+    nested: dict[str, Any] = {}
+    for name in names:
+        values = (row.get(name) for row in rows)
+        found = next((value for value in values if isinstance(value, dict | list)), None)
+        nested |= {} if found is None else {name: found}
+    kept = [name for name in names if name not in nested]
+    if not nested:
+        return kept, []
+    listed = ", ".join(nested)
+    if len(kept) >= 2:
+        return kept, [f"{listed}: not used, as the values are lists or objects, not text"]
+    name = next(iter(nested))
+    if isinstance(nested[name], dict):
+        how = "write its fields as columns"
+        how += f", for example with `jq -c .{name} {path.name}`" if jq else ""
+        raise DataError(f"{path.name}: {name} holds an object, not text; {how}")
+    joined = " | ".join(f'.{one} |= join(" ")' for one in nested)
+    how = "write a text with a space between the words"
+    how += f", for example with `jq -c '{joined}' {path.name}`" if jq else ""
+    raise DataError(f"{path.name}: {name} holds a list, not text; {how}")
 
 
 def _text(value: Any) -> str:
@@ -200,10 +233,10 @@ def _text(value: Any) -> str:
 
 
 def _parquet(path: Path) -> Table:
-    rows: list[list[str]] = []
+    rows: list[dict[str, Any]] = []
     arrow = load_pyarrow(path.name)
     with opened_parquet(str(path), path.name) as file:
-        names, total = list(file.schema_arrow.names), int(file.metadata.num_rows)
+        every, total = list(file.schema_arrow.names), int(file.metadata.num_rows)
         groups = file.metadata.num_row_groups
         chosen = sorted({groups * place // STRETCHES for place in range(STRETCHES)})
         batches = file.iter_batches(
@@ -211,8 +244,7 @@ def _parquet(path: Path) -> Table:
         )
         try:
             for batch in batches:
-                columns = [[_text(value) for value in column.to_pylist()] for column in batch]
-                rows += [list(row) for row in zip(*columns, strict=True)]
+                rows += batch.to_pylist()
                 if len(rows) >= MAX_ROWS:
                     break
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -221,4 +253,6 @@ def _parquet(path: Path) -> Table:
             ) from None
     if not rows:
         raise DataError(f"{path.name} is empty; give a file with at least one row")
-    return Table("parquet", names, rows[:MAX_ROWS], total, len(rows) >= total)
+    names, notes = _texts(path, every, rows, jq=False)
+    cells = [[_text(row[name]) for name in names] for row in rows[:MAX_ROWS]]
+    return Table("parquet", names, cells, total, len(rows) >= total, notes)

@@ -369,7 +369,7 @@ def test_of_more_rows_than_the_time_allows_a_sample_is_read() -> None:
     assert choice.get("data.train.split") == "0-62%"
     assert choice.get("data.test.split") == "99.8-100%"
     files = {part: {"file": f"{part}.tsv"} for part in ("train", "valid", "test")}
-    assert choose(replace(it, corpora=files), CPU, 1).get("data.train.split") == "0-6.4%"
+    assert choose(replace(it, corpora=files), CPU, 1).get("data.train.split") == "0-6.2%"
     assert choose(it, CPU, 600).get("data.train.split") == "0-99.6%"
 
 
@@ -457,6 +457,12 @@ def test_sentences_of_one_script_share_a_vocabulary_and_split_it_anew() -> None:
     greek = choose(replace(it, target=side("Greek")), GPU).get("data.tokens")
     assert sorted(greek) == ["source", "target"]
     assert greek["target"]["bpe_dropout"] == 0.1
+
+
+def test_a_short_training_on_a_cpu_validates_on_a_part() -> None:
+    limits = [choose(found("text to label"), CPU, m).get("validation.limit") for m in (0.01, 1, 9)]
+    assert limits == [100, 1000, None]
+    assert choose(found("text to label"), GPU, 1).get("validation.limit") is None
 
 
 def test_updates_are_counted_by_the_mean_length() -> None:

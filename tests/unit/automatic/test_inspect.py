@@ -404,6 +404,20 @@ BAD = {
         "x.txt", "a few words\n", r"running text of 12 characters, too little.*by a tab",
     ),
     "an array of JSON": ("x.json", '[\n{"a": 1}\n]\n', r"is one JSON array.*jq -c"),
+    "an array of JSON in one line": ("x.json", '[{"a": 1}, {"a": 2}]\n', r"one JSON array.*jq -c"),
+    "lists of words": (
+        "x.jsonl", '{"tokens": ["a", "b"], "tags": ["N", "V"]}\n' * 50,
+        r"""tokens holds a list, not text; .*'.tokens \|= join\(" "\) \| .tags \|= join""",
+    ),
+    "an object in each row": (
+        "x.jsonl", '{"id": 7, "translation": {"en": "a", "de": "b"}}\n' * 50,
+        r"translation holds an object, not text; write its fields as columns",
+    ),
+    "two spaces": (
+        "x.txt", "".join(f"{a}  {b}\n" for a, b in PAIRS),
+        r"two spaces stand in every line \(1 each\); if they separate columns, write tabs",
+    ),
+    "a spreadsheet": ("x.xlsx", "PK", r"file of another program \(.xlsx\); save it as text there"),
     "fastText": ("x.txt", "__label__a some text\n" * 50, "is in fastText's form"),
     "a recording": ("x.wav", "RIFF", "is one recording; give the folder"),
     "nothing": ("x.txt", "\n\n\n", "only empty lines"),
@@ -458,6 +472,40 @@ def test_a_header_that_may_be_data_is_reported(tmp_path: Path) -> None:
     assert "is read as data; if it is a header, give data.train.header=true" in it.warnings[0]
     it = found(tmp_path / "x.tsv", header=True)
     assert (it.corpora["train"]["source"], it.warnings) == ("word", [])
+
+
+def test_a_name_above_phones_or_sentences_may_be_a_header(tmp_path: Path) -> None:
+    it = found(write(tmp_path, "x.tsv", [["Wort", "Lautung"], *PAIRS]))
+    assert "(Wort, Lautung) is read as data; if it is a header, give" in it.warnings[0]
+    assert found(write(tmp_path, "x.tsv", [["Wort", "Laut ung"], *PAIRS])).warnings == []
+    short = [[a, b.split()[0] if n % 5 == 0 else b] for n, (a, b) in enumerate(PAIRS)]
+    assert found(write(tmp_path, "x.tsv", [["Wort", "Lautung"], *short])).warnings == []
+
+
+def test_rows_that_are_there_several_times_are_no_labels(tmp_path: Path) -> None:
+    it = found(write(tmp_path, "x.tsv", PAIRS[:60] * 7))
+    assert (it.task, it.rows, it.sources) == ("text to text", 420, 60)
+    assert found(write(tmp_path, "x.tsv", REVIEWS * 3)).task == "text to label"
+
+
+def test_columns_of_lists_are_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"word": a, "phones": b, "parts": [a, b], "n": {"a": 1}} for a, b in PAIRS]
+    lines = tmp_path / "x.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "x.parquet")
+    for path in (lines, tmp_path / "x.parquet"):
+        it = found(path)
+        corpus = it.corpora["train"]
+        assert (corpus["source"], corpus["target"]) == ("word", "phones")
+        assert it.warnings == ["parts, n: not used, as the values are lists or objects, not text"]
+    only = [{"parts": [a, b], "word": a} for a, b in PAIRS]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(only), tmp_path / "y.parquet")
+    with pytest.raises(DataError, match="parts holds a list, not text; write a text with a space"):
+        found(tmp_path / "y.parquet")
 
 
 def test_mostly_the_same_on_both_sides_is_warned_of(tmp_path: Path) -> None:

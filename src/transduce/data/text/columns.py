@@ -404,12 +404,14 @@ def problem_of(error: csv.Error) -> str:
 # Whether a TSV or CSV file begins with a header, where no column is named; and columns of ids.
 #
 # It is one where a column of numbers begins with a word, or where its cells are usual names of
-# columns: all of them, or most and at least two. Else it is read as data, and a sentence says so.
+# columns: all of them, or most and at least two. Else it is read as data, and a sentence says so
+# where it may be one.
 
 LOOKED_AT = 50  # rows after the first line
 SHOWN = 5  # cells of a line in a message
 LONGEST_NAME = 40  # characters of a column name
 FEWEST = 2  # rows of numbers that tell their first cell from them
+FEWEST_SPACED = 10  # rows of several words that do
 
 # Whole words only: a name such as source_text is split first.
 _USUAL = (
@@ -476,7 +478,21 @@ def first_line(first: Sequence[str], following: Sequence[Sequence[str]]) -> Firs
     # A row of data hardly has two of them (an inflected form may: name, names, N;PL).
     several = usual >= 2 and 2 * usual > len(cells) and all(map(_NAME.fullmatch, cells))
     header = several or usual == len(cells)
-    return FirstLine(header, not header and usual > 0)
+    names = all(map(_NAME.fullmatch, cells))
+    return FirstLine(
+        header, not header and (usual > 0 or (names and _is_shorter(cells, following)))
+    )
+
+
+def _is_shorter(cells: Sequence[str], following: Sequence[Sequence[str]]) -> bool:
+    """Whether a column of several words or phones, in most rows, begins with a single one."""
+    for place, cell in enumerate(cells):
+        column = [row[place] for row in following if place < len(row)]
+        several = sum(len(text.split()) > 1 for text in column)
+        most = len(column) >= FEWEST_SPACED and 10 * several >= 9 * len(column)
+        if most and len(cell.split()) == 1:
+            return True
+    return False
 
 
 def _is_usual_name(cell: str) -> bool:
