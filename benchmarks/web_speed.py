@@ -1,12 +1,14 @@
-"""A model as WebAssembly beside model.run: python benchmarks/web_speed.py MODEL --sources FILE
+"""Models as WebAssembly beside model.run: python benchmarks/web_speed.py MODEL ... --chromium
 
 In int8 and float32, greedy and with a beam of 4, one source at a time on one thread: tokens a
-second of CPU time in Python and in the browser's engine, how many outputs have the same tokens, the
-largest difference of the scores of those, and the size of the page. By default in Node, which has
-the engine of Chrome; --flag is for it, such as --flag=--experimental-wasm-relaxed-simd, which
-Chrome does not need. With --chromium in Chromium itself, by the CPU time of its renderer process;
-with --onnxruntime FOLDER (where npm install onnxruntime-web was run) beside onnxruntime-web: greedy
-search over the files of `transduce export --to onnx`, in float32.
+second of CPU time in Python and in the browser's engine, round by round one after the other; how
+many outputs have the same tokens, the largest difference of the scores of those, the size of the
+page, and how long Chromium takes to open it. By default in Node, which has the engine of Chrome;
+--flag is for it, such as --flag=--experimental-wasm-relaxed-simd, which Chrome does not need. With
+--chromium in Chromium itself, by the CPU time of its renderer process; with --onnxruntime FOLDER,
+where `npm install onnxruntime-web` was run, beside onnxruntime-web: greedy search over the files of
+`transduce export --to onnx`, in float32. With --outputs nothing is measured: outputs are compared.
+Sources are those of the model's test set, or lines of --sources.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +34,32 @@ import torch
 from systems import metadata
 
 import transduce
+from transduce.data.text.pairs import read_pairs
+from transduce.errors import ModelError
 from transduce.interop import onnx
 from transduce.interop.quantize import export as quantized
 from transduce.web.export import RUNTIME, model_bytes, page
 
+#: In Node: a line of standard input is a round, answered with a line.
 SCRIPT = """
 import { load } from "RUNTIME/index.js";
 import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 const sources = JSON.parse(readFileSync("sources.json", "utf-8"));
-const model = await load(process.argv[2]);
-const options = { beam: Number(process.argv[3]) };
-for (const source of sources) model.run(source, options);
-const before = process.cpuUsage();
-const outputs = sources.map((source) => model.run(source, options));
-const { user, system } = process.cpuUsage(before);
-const found = outputs.map(({ ids, score }) => ({ ids, score }));
-process.stdout.write(JSON.stringify({ seconds: (user + system) / 1e6, outputs: found }));
+const { model: name, beam } = JSON.parse(readFileSync("settings.json", "utf-8"));
+const model = await load(name);
+for await (const line of createInterface({ input: process.stdin })) {
+  const before = process.cpuUsage();
+  const outputs = sources.map(({ text }) => model.run(text, { beam }));
+  const { user, system } = process.cpuUsage(before);
+  const found = outputs.map(({ ids, score }) => ({ ids, score }));
+  console.log(JSON.stringify({ seconds: (user + system) / 1e6, outputs: found }));
+}
 """
+WARM_UPS = 3  # rounds that do not count: the browser compiles code again meanwhile
 
 
-#: In Chromium: run everything once to warm up, and once between two readings of CPU time.
+#: In Chromium: window.go() is a round, between two readings of CPU time.
 PAGE = """<!DOCTYPE html><title>speed</title><script type="module">
 import { load } from "./runtime/index.js";
 const sources = await (await fetch("sources.json")).json();
@@ -117,27 +126,77 @@ def served(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def in_chromium(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of CPU time, and outputs, of what the settings ask for."""
+Outputs = list[dict[str, Any]]
+Round = Callable[[], tuple[float, Outputs]]  # seconds of CPU time, and what was written
+
+
+def browser_class() -> Any:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from webdriver import Browser
 
+    return Browser
+
+
+@contextmanager
+def in_chromium(folder: Path, settings: dict[str, Any]) -> Iterator[Round]:
     (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
     # The browser of tests reaches no address; this server is of this machine.
     own = ("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--no-proxy-server")
-    with served(folder) as address, Browser(*own) as browser:
+    with served(folder) as address, browser_class()(*own) as browser:
         browser.open(f"{address}/speed.html")
         try:
             browser.wait("return window.ready", 60)
         except AssertionError:
             sys.exit(f"{settings} did not load: {browser.errors()}")
-        spent = 0.0
-        for _ in range(4):  # the first three to warm up: code is compiled again meanwhile
+
+        def one() -> tuple[float, Outputs]:
             before = renderer_seconds(browser)
-            browser.run("window.outputs = null; window.go()")
+            browser.run("window.go()")
             browser.wait("return window.outputs !== null", 500)
-            spent = renderer_seconds(browser) - before
-        return {"seconds": spent, "outputs": browser.run("return window.outputs")}
+            return renderer_seconds(browser) - before, browser.run("return window.outputs")
+
+        yield one
+
+
+@contextmanager
+def in_node(folder: Path, settings: dict[str, Any], command: list[str]) -> Iterator[Round]:
+    (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
+    process = subprocess.Popen(
+        [*command, "run.mjs"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    asks, answers = process.stdin, process.stdout
+
+    def one() -> tuple[float, Outputs]:
+        asks.write("round\n")
+        asks.flush()
+        if not (line := answers.readline()):
+            sys.exit("Node has ended before its work was done; what it said is above")
+        found = json.loads(line)
+        return found["seconds"], found["outputs"]
+
+    with process:
+        yield one
+        asks.close()
+
+
+def opening_seconds(page_file: Path, times: int) -> list[float]:
+    """From the beginning of loading a page to the model being ready, by the clock."""
+    watch = """
+new MutationObserver((_, self) => {
+  if (!document.documentElement?.dataset.loaded) return;
+  window.opened = performance.now();
+  self.disconnect();
+}).observe(document, { attributes: true, childList: true, subtree: true });
+"""
+    found = []
+    with browser_class()() as browser:
+        browser.emulate("Page.addScriptToEvaluateOnNewDocument", source=watch)
+        for _ in range(times):
+            browser.open(page_file)
+            found.append(round(browser.wait("return window.opened", 60) / 1000, 3))
+    return found
 
 
 def renderer_seconds(browser: Any) -> float:
@@ -154,20 +213,133 @@ def renderer_seconds(browser: Any) -> float:
     return found / os.sysconf("SC_CLK_TCK")
 
 
-def in_python(folder: Path, sources: list[str], beam: int) -> tuple[float, list[Any]]:
+def in_python(folder: Path, sources: list[str], beam: int) -> Round:
     model = transduce.load(folder).freeze()
-    for source in sources:
-        model.run([source], beam=beam)
-    began = time.process_time()
-    outputs = [model.run([source], beam=beam)[0] for source in sources]
-    return time.process_time() - began, outputs
+
+    def one() -> tuple[float, Outputs]:
+        began = time.process_time()
+        outputs = [model.run([source], beam=beam)[0] for source in sources]
+        seconds = time.process_time() - began
+        return seconds, [{"ids": list(output.ids), "score": output.score} for output in outputs]
+
+    return one
+
+
+def measured(engines: dict[str, Round], rounds: int) -> list[dict[str, Any]]:
+    """The rounds of each engine in turn, and how its outputs compare with those of the first."""
+    for name, one in engines.items():
+        for _ in range(WARM_UPS if rounds and name != "Python" else min(rounds, 1)):
+            one()
+    spent: dict[str, list[float]] = {name: [] for name in engines}
+    outputs: dict[str, Outputs] = {}
+    for _ in range(max(1, rounds)):
+        for name, one in engines.items():
+            seconds, outputs[name] = one()
+            spent[name].append(round(seconds, 3))
+    expected = next(iter(outputs.values()))
+    found = []
+    for name, written in outputs.items():
+        pairs = list(zip(expected, written, strict=True))
+        same = [abs(a["score"] - b["score"]) for a, b in pairs if a["ids"] == b["ids"]]
+        found.append(
+            {
+                "engine": name,
+                "tokens": sum(len(one["ids"]) + 1 for one in written),
+                "same": len(same),
+                "largest_difference": max(same, default=None),
+            }
+            | ({"cpu_seconds": spent[name]} if rounds else {})
+        )
+    return found
+
+
+def given_to(model: Any, sources: list[str]) -> list[dict[str, Any]]:
+    """Sources as texts, and as the ids and the maximum length for an engine without tokenizers."""
+    decode = model.recipe.decode
+    encoded = [[*ids, 3] for ids in model._encode(sources)[0]]
+    limits = [int(len(ids) * decode.max_ratio) + decode.max_extra for ids in encoded]
+    return [
+        {"text": text, "ids": ids, "limit": limit}
+        for text, ids, limit in zip(sources, encoded, limits, strict=True)
+    ]
+
+
+def of_model(place: Path, asked: argparse.Namespace, node: list[str]) -> dict[str, Any]:
+    model = transduce.load(place)
+    test = model.recipe.data.test
+    if asked.sources is None and test is None:
+        sys.exit(f"{place} has no test set (data.test): give --sources FILE")
+    texts = (
+        (pair.source for pair in read_pairs(test, model.recipe.data.folder))
+        if asked.sources is None
+        else asked.sources.read_text("utf-8").splitlines()
+    )
+    sources = list(islice((text for text in texts if text.strip()), asked.count))
+    rounds = 0 if asked.outputs else asked.rounds
+    found: dict[str, Any] = {
+        "model": model.recipe.name,
+        "parameters": sum(one.numel() for one in model.network.parameters()),
+        "sources": len(sources),
+        "pages": [],
+        "rows": [],
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "sources.json").write_text(json.dumps(given_to(model, sources)), "utf-8")
+        (folder / "speed.html").write_text(PAGE, "utf-8")
+        (folder / "run.mjs").write_text(SCRIPT.replace("RUNTIME", RUNTIME.as_uri()), "utf-8")
+        shutil.copytree(RUNTIME, folder / "runtime")
+        if asked.onnxruntime:
+            package = asked.onnxruntime / "node_modules/onnxruntime-web/dist"
+            if not package.is_dir():
+                sys.exit(f"no {package}: run npm install onnxruntime-web in {asked.onnxruntime}")
+            shutil.copytree(package, folder / "onnxruntime")
+            (folder / "onnx").mkdir()
+            try:
+                onnx.export(model, folder / "onnx")
+            except ModelError as error:
+                found["no_onnx"] = str(error)
+        (folder / "int8").mkdir()
+        quantized(model, folder / "int8", "int8")
+        for kind, own in (("int8", folder / "int8"), ("float32", place)):
+            made = model_bytes(model, int8=kind == "int8")
+            (folder / "model.bin").write_bytes(made)
+            (folder / "page.html").write_text(page(model, place.name, made), "utf-8")
+            opened = (
+                opening_seconds(folder / "page.html", rounds) if asked.chromium and rounds else []
+            )
+            size = (folder / "page.html").stat().st_size
+            found["pages"].append({"weights": kind, "bytes": size, "opened_seconds": opened})
+            print(found["pages"][-1], flush=True)
+            for beam in (1, 4):
+                settings = {"model": "model.bin", "beam": beam}
+                engines = {"Python": in_python(own, sources, beam)}
+                with ExitStack() as stack:
+                    if asked.chromium:
+                        engines["Chromium"] = stack.enter_context(in_chromium(folder, settings))
+                    else:
+                        engines["Node"] = stack.enter_context(in_node(folder, settings, node))
+                    rows = measured(engines, rounds)
+                    exported = asked.onnxruntime and "no_onnx" not in found
+                    if exported and (kind, beam) == ("float32", 1):
+                        penalty = model.recipe.decode.length_penalty
+                        asks = {"engine": "onnxruntime", "model": "onnx", "penalty": penalty}
+                        other = stack.enter_context(in_chromium(folder, asks))
+                        both = {"Python": engines["Python"], "onnxruntime-web": other}
+                        rows.append(measured(both, rounds)[-1])
+                for row in rows:
+                    found["rows"].append({"weights": kind, "beam": beam, **row})
+                    print(found["rows"][-1], flush=True)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--sources", type=Path, required=True, help="one source a line")
+    parser.add_argument("models", type=Path, nargs="+", metavar="MODEL")
+    parser.add_argument("--sources", type=Path, help="one a line; default: the model's test set")
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--outputs", action="store_true", help="compare outputs, measure nothing")
     parser.add_argument("--flag", action="append", default=[], help="for Node")
     parser.add_argument("--chromium", action="store_true", help="in Chromium rather than in Node")
     parser.add_argument("--onnxruntime", type=Path, help="folder of npm install onnxruntime-web")
@@ -176,73 +348,20 @@ def main() -> None:
     node = shutil.which("node")
     if node is None and not asked.chromium:
         sys.exit("node is not installed: install Node 20 or later, or give --chromium")
-    where = "Chromium" if asked.chromium else "Node"
+    if asked.onnxruntime and not asked.chromium:
+        sys.exit("onnxruntime-web is measured in Chromium: give --chromium as well")
     torch.set_num_threads(1)
-    sources = asked.sources.read_text("utf-8").splitlines()[: asked.count]
-    model, found = transduce.load(asked.model), []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        encoded = [[*ids, 3] for ids in model._encode(sources)[0]]
-        most = [int(len(ids) * model.recipe.decode.max_ratio) for ids in encoded]
-        limits = [one + model.recipe.decode.max_extra for one in most]
-        given = [
-            {"text": text, "ids": ids, "limit": limit}
-            for text, ids, limit in zip(sources, encoded, limits, strict=True)
-        ]
-        (folder / "sources.json").write_text(
-            json.dumps(given if asked.chromium else sources), "utf-8"
-        )
-        (folder / "speed.html").write_text(PAGE, "utf-8")
-        shutil.copytree(RUNTIME, folder / "runtime")
-        if asked.onnxruntime:
-            package = asked.onnxruntime / "node_modules/onnxruntime-web/dist"
-            shutil.copytree(package, folder / "onnxruntime")
-            (folder / "onnx").mkdir()
-            onnx.export(model, folder / "onnx")
-        (folder / "run.mjs").write_text(SCRIPT.replace("RUNTIME", RUNTIME.as_uri()), "utf-8")
-        (folder / "int8").mkdir()
-        quantized(model, folder / "int8", "int8")
-        for kind, own in (("int8", folder / "int8"), ("float32", asked.model)):
-            made = model_bytes(model, int8=kind == "int8")
-            (folder / "model.bin").write_bytes(made)
-            size = len(page(model, asked.model.name, made).encode("utf-8"))
-            for beam in (1, 4):
-                seconds, outputs = in_python(own, sources, beam)
-                if asked.chromium:
-                    there = in_chromium(folder, {"model": "model.bin", "beam": beam})
-                else:
-                    command = [node, *asked.flag, "run.mjs", "model.bin", str(beam)]
-                    ended = subprocess.run(command, cwd=folder, capture_output=True, check=True)
-                    there = json.loads(ended.stdout)
-                other = None
-                if asked.onnxruntime and (kind, beam) == ("float32", 1):
-                    penalty = model.recipe.decode.length_penalty
-                    asks = {"engine": "onnxruntime", "model": "onnx", "penalty": penalty}
-                    theirs = in_chromium(folder, asks)
-                    other = round(
-                        sum(len(one["ids"]) + 1 for one in theirs["outputs"]) / theirs["seconds"]
-                    )
-                pairs = list(zip(outputs, there["outputs"], strict=True))
-                same = [(a, b) for a, b in pairs if list(a.ids) == b["ids"]]
-                tokens = sum(len(output.tokens) for output in outputs)
-                found.append(
-                    {
-                        "weights": kind,
-                        "beam": beam,
-                        "page bytes": size,
-                        "tokens/s in Python": round(tokens / seconds),
-                        f"tokens/s in {where}": round(tokens / there["seconds"]),
-                        "tokens/s of onnxruntime-web": other,
-                        "same outputs": f"{len(same)} of {len(sources)}",
-                        "largest difference of scores": max(
-                            (abs(a.score - b["score"]) for a, b in same), default=None
-                        ),
-                    }
-                )
-                print(found[-1], flush=True)
+    found = [of_model(place, asked, [node or "", *asked.flag]) for place in asked.models]
     if asked.json:
-        result = {**metadata(torch.device("cpu")), "sources": len(sources), "found": found}
-        asked.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        engine = ["chromium", "--version"] if asked.chromium else [node or "", "--version"]
+        version = subprocess.run(engine, capture_output=True, text=True, check=True).stdout.strip()
+        facts = {**metadata(torch.device("cpu")), "browser": version}
+        if asked.onnxruntime:
+            package = asked.onnxruntime / "node_modules/onnxruntime-web/package.json"
+            facts["onnxruntime-web"] = json.loads(package.read_text("utf-8"))["version"]
+        asked.json.write_text(
+            json.dumps({"facts": facts, "models": found}, indent=1) + "\n", "utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -273,9 +273,9 @@ QUICK: dict[str, Quick] = {
         slow=False,
     ),
     "web_speed.py": Quick(
-        "model --sources source --count 3 --json out.json",
+        "model --sources source --count 3 --rounds 1 --json out.json",
         "out.json",
-        ('"same outputs": "3 of 3"', "tokens/s in Node"),
+        ('"engine": "Node"', '"same": 3', '"cpu_seconds"'),
         ("model", "text"),
     ),
     "words.py": Quick(

@@ -27,12 +27,16 @@ from transduce.models.encoders import (
 from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend, SpeechLabelNetwork
+from transduce.models.word_embedding import LONGEST, WordEmbedding
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention import attention as scores
 from transduce.nn.attention.location_aware import LocationAware
 from transduce.nn.attention.relative import RelativeAttention
 from transduce.nn.conformer import ConformerBlock, MaskedBatchNorm
+from transduce.nn.embedding.characters import ConvolvedLetters, RecurrentLetters
+from transduce.nn.embedding.ngrams import MULTIPLIER, PRIME, SCATTER
+from transduce.nn.embedding.ngrams import SCALE as NGRAM_SCALE
 from transduce.nn.embedding.tokens import TaggedEmbedding, TokenEmbedding
 from transduce.nn.gated_convolution import ConvolutionalDecoderBlock, ConvolutionalEncoderBlock
 from transduce.nn.positions import Learned, Sinusoids
@@ -121,10 +125,7 @@ class Description:
         if isinstance(network, SpeechLabelNetwork):
             source, width = self.speech_front(network.front), _speech_width(network.front)
         else:
-            front = network.front
-            if front.letters is not None or front.ngrams is not None:
-                raise ModelError("features of letters and n-grams do not run in a browser yet")
-            source, width = self.embedding(front), _width(front)
+            source, width = self.word_embedding(network.front), _width(network.front)
         pools = {MeanPool: "mean", AttentionPool: "attention", LastPool: "last"}
         return {
             "kind": "labels",
@@ -238,6 +239,46 @@ class Description:
             "concatenated": positions is not None and positions.combine == "concatenate",
             "tags": tags,
             "norm": self.norm(embedding.norm),
+        }
+
+    def word_embedding(self, front: WordEmbedding) -> Described:
+        """Beside the table of words, features of their letters, and n-grams."""
+        ngrams = front.ngrams
+        return {
+            **self.embedding(front),
+            "kind": "words",
+            "letters": None if front.letters is None else self.letters(front, front.letters),
+            "ngrams": ngrams
+            and {
+                "table": self.tensor(ngrams.table.weight),
+                "size": ngrams.table.num_embeddings,
+                "longest": ngrams.longest,
+                "hash": (PRIME, MULTIPLIER, SCATTER),
+                "scale": NGRAM_SCALE,
+            },
+        }
+
+    def letters(
+        self, front: WordEmbedding, letters: RecurrentLetters | ConvolvedLetters
+    ) -> Described:
+        width = letters.table.embedding_dim
+        described = {
+            "letters": list(front.spelling.numbers),
+            "longest": LONGEST,
+            "table": self.tensor(letters.table.weight),
+            "width": width,
+            "recurrent": None,
+            "convolution": None,
+        }
+        if isinstance(letters, RecurrentLetters):
+            both = {"input_width": width, "directions": 2, "reverse": False}
+            return {**described, "recurrent": {**self.recurrent(letters.recurrent), **both}}
+        convolution = letters.convolution
+        weight_FE = convolution.weight.mT.flatten(1)  # columns in the order of windows
+        return {
+            **described,
+            "convolution": self.product(weight_FE, convolution.bias, exact=True),
+            "span": convolution.kernel_size[0],
         }
 
     def positions(self, positions: nn.Module | None) -> Described | None:
@@ -530,6 +571,8 @@ class Description:
 def _width(embedding: TokenEmbedding) -> int:
     """That of the vectors that an encoder reads."""
     content = embedding.table.embedding_dim
+    if isinstance(embedding, WordEmbedding) and embedding.letters is not None:
+        content += embedding.letters.table.embedding_dim
     return content if embedding.positions is None else embedding.positions.output_width(content)
 
 

@@ -37,8 +37,8 @@ MODEL, PAGE_NAME = "model.bin", "model.html"
 #: The modules of the runtime, each after those that it uses.
 MODULES = (
     *("structures", "wasm", "weights", "arrays", "embedding", "transformer", "recurrent"),
-    *("conformer", "convolutional", "encoders", "tokens", "head", "speech", "fronts", "labels"),
-    *("networks", "search", "model", "look"),
+    *("conformer", "convolutional", "encoders", "tokens", "head", "speech", "words", "fronts"),
+    *("labels", "networks", "search", "model", "look"),
 )
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra", "ctc_weight")
 UNSUPPORTED = ("coverage_penalty", "no_repeat_ngram")

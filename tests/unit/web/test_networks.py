@@ -337,16 +337,23 @@ def test_int8_is_that_of_a_model_folder_in_int8(tmp_path: Path) -> None:
 @with_node
 def test_classifiers_and_taggers_say_what_python_says(tmp_path: Path) -> None:
     encoder = {"kind": "transformer", "layers": 1, "heads": 2, "feed_forward": 16}
+    bigrams = classifier(ngrams={"max_n": 3, "size": 50})
+    assert bigrams.network.front.ngrams is not None
+    torch.nn.init.normal_(bigrams.network.front.ngrams.table.weight)
     models = [
         classifier(),
         classifier(pooling="attention"),
         classifier(pooling="last", encoder=encoder),
         tagger(),
         tagger(encoder=encoder),
+        tagger(characters={"kind": "lstm", "width": 4, "words": 2}),
+        tagger(characters={"kind": "cnn", "width": 4}, encoder=encoder),
+        bigrams,
     ]
     for number, model in enumerate(models):
         (tmp_path / f"{number}.bin").write_bytes(model_bytes(model))
-    sources = [*FILMS, *SENTENCES, "", "nothing that it knows"]
+    long = f"{'do' * 9}gs{'ru' * 9} \ufeffDog\x1cruns\x85."  # more letters than are read
+    sources = [*FILMS, *SENTENCES, "", "nothing that it knows", long]
     names = [f"{number}.bin" for number in range(len(models))]
     found = run_module(tmp_path, LABEL, {"names": names, "sources": sources})
     for model, answers in zip(models, found, strict=True):
@@ -357,8 +364,6 @@ def test_classifiers_and_taggers_say_what_python_says(tmp_path: Path) -> None:
 
 
 def test_what_cannot_run_says_so() -> None:
-    with pytest.raises(ModelError, match="features of letters and n-grams do not run"):
-        model_bytes(tagger(characters={"kind": "cnn", "width": 4}))
     with pytest.raises(ModelError, match=r"decode\.no_repeat_ngram is not supported in a browser"):
         model_bytes(tiny(decode={"no_repeat_ngram": 2}))
 

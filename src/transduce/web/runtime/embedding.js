@@ -36,37 +36,43 @@ export class Embedding {
     this.tokens = ref.tokens;
     this.scale = ref.scale;
     this.table = file.floats(ref.table);
-    this.content = ref.width; // of a row of the table
+    this.own = ref.width; // of a row of the table
+    this.content = ref.width + (ref.letters?.width ?? 0);
     this.positions = ref.positions && new Positions(file, ref.positions);
     this.concatenated = ref.concatenated;
-    this.width = ref.width + (ref.concatenated ? this.positions.width : 0);
+    this.width = this.content + (ref.concatenated ? this.positions.width : 0);
     this.known = new Float32Array(0);
     this.tags = ref.tags && new Set(ref.tags); // their position is 0, and those after count from 1
     this.norm = file.norm(runtime, ref.norm);
   }
 
-  /** The vectors of a source: their address and how many there are. */
-  read(tokens) {
+  /** The vectors of a source: their address and how many there are. spelt: see WordEmbedding. */
+  read(tokens, spelt = []) {
     const address = this.runtime.allocate(4 * tokens.length * this.width);
-    this.write(address, tokens, 0);
+    this.write(address, tokens, 0, false, spelt);
     return { address, length: tokens.length };
+  }
+
+  /** Write what tokens are, without their positions, to the first `content` columns of x. */
+  fill(x, tokens, spelt) {
+    const { width, own, scale, table } = this;
+    tokens.forEach((token, row) => {
+      for (let i = 0; i < own; i++) x[row * width + i] = Math.fround(table[token * own + i] * scale);
+    });
   }
 
   /** Write the vectors of tokens to an address; the first, or with `together` all, at position
    * `start`. */
-  write(address, tokens, start, together = false) {
-    const { width, content, scale, table, positions } = this;
+  write(address, tokens, start, together = false, spelt = []) {
+    const { width, content, positions } = this;
     const x = this.runtime.floats(address, tokens.length * width);
+    this.fill(x, tokens, spelt);
     const end = start + (together ? 1 : tokens.length + (this.tags ? 1 : 0));
     let tags = 0;
     if (positions && end * positions.width > this.known.length) {
       this.known = positions.rows(Math.min(2 * end, positions.limit));
     }
-    tokens.forEach((token, row) => {
-      for (let i = 0; i < content; i++) {
-        x[row * width + i] = Math.fround(table[token * content + i] * scale);
-      }
-      if (!positions) return;
+    if (positions) tokens.forEach((token, row) => {
       let place = start + (together ? 0 : row);
       if (this.tags) {
         if (this.tags.has(token)) tags += 1;

@@ -17,11 +17,17 @@ export class LabelNetwork {
     this.labels = this.head.vocabulary;
   }
 
-  /** Log-probabilities, a row for each token or one for all; attention of pooling and encoder. */
-  label(source, tags = []) {
+  /** Whether words are read by their letters too. */
+  get spells() {
+    return Boolean(this.source.letters);
+  }
+
+  /** Log-probabilities, a row for each token or one for all; attention of pooling and encoder. spelt:
+   * the words of a text, where they are read by their letters. */
+  label(source, spelt = []) {
     const { runtime, ref } = this;
     return runtime.scoped(() => {
-      const { address, length: count } = this.source.read(source, tags);
+      const { address, length: count } = this.source.read(source, spelt);
       const memory = this.encoder.encode(address, count, true);
       const { length } = memory;
       const width = this.encoder.width;

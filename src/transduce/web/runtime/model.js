@@ -4,7 +4,7 @@ import { LabelNetwork } from "./labels.js";
 import { EncoderDecoder, LanguageModelNetwork, SpeechNetwork } from "./networks.js";
 import { drawn, explain, follow, likeliest, search } from "./search.js";
 import { bestPath } from "./speech.js";
-import { END, SPECIALS, Tokens, UNKNOWN } from "./tokens.js";
+import { END, SPECIALS, Tokens, UNKNOWN, wordsOf } from "./tokens.js";
 import { Runtime } from "./wasm.js";
 import { ModelFile } from "./weights.js";
 
@@ -91,7 +91,7 @@ export class Model {
   /** What is worth a warning about a text that was read as ids. */
   warning(text, ids, read) {
     const found = [];
-    const unknown = this.source.unknown(text);
+    const unknown = this.network.spells ? [] : this.source.unknown(text);
     if (unknown.length) {
       const some = unknown.slice(0, MOST_NAMED).join(" ");
       const more = unknown.length > MOST_NAMED ? ` and ${unknown.length - MOST_NAMED} more` : "";
@@ -137,7 +137,7 @@ class Transducer extends Generator {
   /** What a text is for the network: ids with END, cut where the model has no more positions; what
    * stands there, for a model that copies; and a warning. */
   #read(text) {
-    const given = text.trim() ? text : "";
+    const given = wordsOf(text).length ? text : "";
     const ids = this.source.encode(given);
     const read = ids.slice(0, this.description.limits.source);
     const spelt = this.network.copying ? this.source.spelt(given, read) : [];
@@ -365,13 +365,14 @@ class LabelModel extends Model {
     return this.labelled(text, nbest).output;
   }
 
-  /** The ids of a text, of a tagger one for each word. */
+  /** The ids of a text, of a tagger one for each word; and the words, for their letters. */
   #read(text, pooled) {
-    const words = text.split(/\s+/u).filter(Boolean);
-    const read = pooled ? this.source.encode(text.trim() ? text : "") : words.map((word) => this.source.encode(word)[0] ?? UNKNOWN);
+    const words = wordsOf(text);
+    const read = pooled ? this.source.encode(words.length ? text : "") : words.map((word) => this.source.encode(word)[0] ?? UNKNOWN);
     const ids = read.slice(0, this.description.limits.source);
     const sourceTokens = pooled ? this.source.pieces(ids) : words.slice(0, ids.length);
-    return { ids, sourceTokens, warning: this.warning(text, read, ids.length) };
+    const word = (id, place) => (id === UNKNOWN && !pooled ? this.source.normalize(words[place]) : this.source.word(id));
+    return { ids, spelt: ids.map(word), sourceTokens, warning: this.warning(text, read, ids.length) };
   }
 
   #heard(samples) {
@@ -388,9 +389,9 @@ class LabelModel extends Model {
     checkNumbers({ nbest });
     const pooled = this.description.network.pool !== null;
     const heard = this.description.network.source.kind === "speech";
-    const { ids, sourceTokens, warning } = heard ? this.#heard(text) : this.#read(text, pooled);
+    const { ids, spelt, sourceTokens, warning } = heard ? this.#heard(text) : this.#read(text, pooled);
     if (!ids.length) return { output: { text: "", score: 0, tokens: [], probabilities: [], sourceTokens, alternatives: [], warning }, found: null };
-    const found = this.network.label(ids);
+    const found = this.network.label(ids, spelt);
     const orders = found.logProbs.map((row) => Array.from(row.keys()).sort((a, b) => row[b] - row[a]));
     const piece = (label) => this.target.pieces([label + SPECIALS])[0];
     if (!pooled) {

@@ -12,6 +12,11 @@ const BLANK = "[\\t-\\r \\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202
 const PUNCTUATION = /[\p{P}$+<=>^`|~]/u;
 const TAG = new RegExp(`^<([^<>\\s]+)>${BLANK}*`, "u");
 
+/** The words of a text, separated by what Python's str.split() takes for white space. */
+export function wordsOf(text) {
+  return text.split(/[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u).filter(Boolean);
+}
+
 /** Bytes as text; a byte order mark is a letter as any other. */
 function utf8(bytes, fatal = false) {
   return new TextDecoder("utf-8", { ignoreBOM: true, fatal }).decode(bytes);
@@ -513,6 +518,11 @@ export class Tokens {
     if (!this.form || !rest) return text + rest;
     const end = text.search(/.\p{M}*$/su);
     return text.slice(0, Math.max(end, 0)) + (text.slice(Math.max(end, 0)) + rest).normalize(this.form);
+  }
+
+  /** The word that a token is; empty for a special one. */
+  word(id) {
+    return id < SPECIALS ? "" : (this.names[id] ?? "");
   }
 
   /** Each token as it is shown: a space is ▁. */

@@ -58,6 +58,16 @@ export class ModelFile {
     return found;
   }
 
+  /** A large matrix of which few rows are read: a function from the number of a row to it. */
+  rows(name) {
+    const { shape: [, width], data } = this.tensor(name);
+    const scale = data instanceof Int8Array ? this.tensor(`${name}.scale`).data : null;
+    return (row) => {
+      const found = Float32Array.from(data.subarray(row * width, (row + 1) * width));
+      return scale ? found.map((value) => value * scale[row]) : found;
+    };
+  }
+
   /** A weight for products in the library, packed in int8 or float32: the address of a Weight. */
   product(runtime, ref) {
     if (!ref) return 0;
