@@ -188,11 +188,6 @@ class Slots:
             for _ in decoder.blocks
         ]
 
-        for own, source in zip(self.own, self.source, strict=True):
-            own.next = source.kept
-        for source, own in zip(self.source, self.own[1:], strict=False):
-            source.next = own.kept
-
         self.report_BNE = torch.zeros(
             B, shape.nbest, 3 + T, dtype=torch.float64, device=device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import cast
 
 import torch
@@ -110,18 +112,18 @@ class CudaSearch:
         with self.turn:
             self.copy_weights()
             size_of = self.sizes.of if audio is None else audio.size_of
-            sizes: dict[tuple[int, int], tuple[int, int]] = {}  # jobs of few different lengths
-            classes: dict[tuple[int, int], list[int]] = {}
-            for place, job in enumerate(jobs):
-                lengths = len(job.source), job.limit
-                size = sizes.get(lengths) or sizes.setdefault(lengths, size_of(job))
-                classes.setdefault(size, []).append(place)
-            # The longest first: out of memory shows at once.
-            for size, places in sorted(classes.items(), reverse=True):
-                places = sorted(places, key=lambda place: -len(jobs[place].source))
-                waiting = [(place, jobs[place]) for place in places]
-                for place, hypotheses in self._work(waiting, size, settings or Search(), audio):
-                    found[place] = hypotheses
+            # Until the first sentences are encoded, the GPU waits: jobs of the same lengths have
+            # one look-up together. The longest first: out of memory shows at once.
+            alike: dict[tuple[int, int], list[tuple[int, Job]]] = defaultdict(list)
+            for number, job in enumerate(jobs):
+                alike[len(job.source), job.limit].append((number, job))
+            classes: dict[tuple[int, int], list[tuple[int, Job]]] = defaultdict(list)
+            for lengths in sorted(alike, reverse=True):
+                classes[size_of(alike[lengths][0][1])] += alike[lengths]
+            for size in sorted(classes, reverse=True):
+                parts = self._work(classes[size], size, settings or Search(), audio)
+                for number, hypotheses in chain.from_iterable(parts):
+                    found[number] = hypotheses
         return found
 
     def _work(
@@ -130,8 +132,9 @@ class CudaSearch:
         size: tuple[int, int],
         settings: Search,
         audio: AudioTask | None,
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """Continuous batching: all jobs of a size through one pool of slots."""
+    ) -> Iterator[list[tuple[int, list[Hypothesis]]]]:
+        """Continuous batching: all jobs of a size through one pool of slots; those that end at the
+        same time, by their numbers."""
         if audio is None:
             enter, pool = ENTER, self.pool_for(len(waiting), size, settings)
             assert pool is not None
@@ -150,7 +153,7 @@ class CudaSearch:
             elif not waiting and 2 * len(running.held) >= entered:
                 # While there are so many, they will not all end in the next few steps.
                 pool.launch_ahead(limit)
-            yield from running.advance()
+            yield running.advance()
 
     def _moved(self, pool: Slots, running: Running) -> tuple[Slots, Running]:
         """The few recordings with long outputs, in a smaller pool: its steps take less time."""

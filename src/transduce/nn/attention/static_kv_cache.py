@@ -7,7 +7,6 @@ length, so a finished sentence is replaced by the next one while the other rows 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,16 +18,6 @@ from transduce.nn.triton import early, kernels
 BLOCK, WARPS = 16, 1  # positions that a Triton program reads at a time, and its warps
 LONG = 1024  # positions from which on these are
 LONG_BLOCK, LONG_WARPS = 64, 4
-LINE = 128  # bytes of a cache line
-
-
-class KVStore(NamedTuple):
-    """Keys and values [B, T, 2D] and how many positions of each row are used; `each` consecutive
-    rows of queries read one row."""
-
-    store_BTE: Tensor
-    lengths_B: Tensor
-    each: int = 1
 
 
 @dataclass
@@ -44,19 +33,13 @@ class StaticSelfAttentionCache:
     lengths_R: Tensor
     """Steps written, int32; incremented by the caller after all layers have done the step."""
     origin_RT: Tensor | None = None
-    next: KVStore | None = None
-    """What attention reads after this cache: it is fetched into the GPU's L2 cache meanwhile."""
-
-    @property
-    def kept(self) -> KVStore:
-        return KVStore(self.store_RTE, self.lengths_R)
 
     def attend(self, projected_R1E: Tensor, heads: int) -> Tensor:
         """Append one step, given its queries, keys and values [R, 1, 3D]; returns context [R, 1,
         D].
         """
         if projected_R1E.is_cuda:
-            return _launch(projected_R1E, self.kept, self.origin_RT, self.next, heads)
+            return _launch(projected_R1E, self.store_RTE, self.lengths_R, self.origin_RT, 1, heads)
         R, T, E = self.store_RTE.shape
         rows_R, lengths_R = torch.arange(R), self.lengths_R.long()
         query_R1D, new_R1E = torch.split(projected_R1E, [E // 2, E], dim=-1)
@@ -75,15 +58,10 @@ class StaticCrossAttentionCache:
     store_BSE: Tensor
     lengths_B: Tensor
     each: int = 1
-    next: KVStore | None = None
-
-    @property
-    def kept(self) -> KVStore:
-        return KVStore(self.store_BSE, self.lengths_B, self.each)
 
     def attend(self, query_R1D: Tensor, heads: int) -> Tensor:
         if query_R1D.is_cuda:
-            return _launch(query_R1D, self.kept, None, self.next, heads)
+            return _launch(query_R1D, self.store_BSE, self.lengths_B, None, self.each, heads)
         store_RSE = self.store_BSE.repeat_interleave(self.each, dim=0)
         lengths_R = self.lengths_B.long().repeat_interleave(self.each)
         return _attend(query_R1D, store_RSE, lengths_R, heads)
@@ -101,43 +79,35 @@ def _attend(query_R1D: Tensor, store_RTE: Tensor, lengths_R: Tensor, heads: int)
 
 def _launch(
     query_R1E: Tensor,
-    kept: KVStore,
+    store_RTE: Tensor,
+    lengths: Tensor,
     origin_RT: Tensor | None,
-    following: KVStore | None,
+    each: int,
     heads: int,
 ) -> Tensor:
-    store_BTE, lengths_B, each = kept
-    D = store_BTE.shape[2] // 2
+    D = store_RTE.shape[2] // 2
     R = query_R1E.shape[0]
     own = query_R1E.shape[2] != D
-    long = store_BTE.shape[1] >= LONG
+    long = store_RTE.shape[1] >= LONG
     query_R1E = query_R1E.contiguous()
     context_R1D = query_R1E.new_empty(R, 1, D)
-    how = early(store_BTE.device)
-    ahead = kept if following is None else following
     kernels().step_attention[(R * heads,)](
         query_R1E,
-        store_BTE,
-        lengths_B,
-        lengths_B if origin_RT is None else origin_RT,
+        store_RTE,
+        lengths,
+        lengths if origin_RT is None else origin_RT,
         context_R1D,
-        ahead.store_BTE,
-        ahead.lengths_B,
         query_R1E.shape[2],
         heads,
-        store_BTE.shape[1],
+        store_RTE.shape[1],
         each,
-        ahead.store_BTE.shape[1],
-        ahead.each,
         (D // heads) ** -0.5,
         OWN=own,
         ORIGIN=origin_RT is not None,
-        NEXT=following is not None and not long and how["EARLY"],
         K=D // heads,
         WIDTH=1 << (D // heads - 1).bit_length(),
         BLOCK=LONG_BLOCK if long else BLOCK,
-        LINE=LINE // store_BTE.itemsize,
         num_warps=LONG_WARPS if long else WARPS,
-        **how,
+        **early(store_RTE.device),
     )
     return context_R1D

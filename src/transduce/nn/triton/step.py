@@ -34,23 +34,11 @@ def step_kernels() -> dict[str, Any]:
         return higher, mass * shrink + tl.sum(weight), total
 
     @triton.jit
-    def fetch(at, wanted):
-        """Ask for the cache lines at these addresses, where wanted, to be in L2; no one waits."""
-        tl.inline_asm_elementwise(
-            "{ .reg .pred p; setp.ne.b32 p, $2, 0; @p prefetch.global.L2 [$1]; mov.b32 $0, 0; }",
-            "=r,l,r",
-            [at, wanted.to(tl.int32)],
-            dtype=tl.int32,
-            is_pure=False,
-            pack=1,
-        )
-
-    @triton.jit
     def step_attention(
-        q_ptr, store_ptr, lengths, origin, out_ptr, next_ptr, next_lengths,
-        q_row, H, T, each, next_T, next_each, scale,
-        OWN: tl.constexpr, ORIGIN: tl.constexpr, NEXT: tl.constexpr, EARLY: tl.constexpr,
-        K: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, LINE: tl.constexpr,
+        q_ptr, store_ptr, lengths, origin, out_ptr,
+        q_row, H, T, each, scale,
+        OWN: tl.constexpr, ORIGIN: tl.constexpr, EARLY: tl.constexpr,
+        K: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         row, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
         c, t = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
@@ -94,15 +82,6 @@ def step_kernels() -> dict[str, Any]:
             highest, mass, total = absorbed(q, k, v, inside, highest, mass, total)
         out = total / tl.where(mass == 0.0, 1.0, mass)
         tl.store(out_ptr + row * D + h * K + c, out.to(out_ptr.dtype.element_ty), mask=wide)
-        if NEXT:
-            # The next attention reads another KV cache. Until then there are products, which leave
-            # the memory idle: it comes to L2 meanwhile. Each head asks for a share of the lines.
-            from_next = next_ptr + (row // next_each) * next_T * 2 * D
-            lines = tl.load(next_lengths + row // next_each) * 2 * D // LINE
-            lines = tl.where(row % next_each == 0, lines, 0)
-            for start in range(0, lines, 32 * H):
-                line = start + tl.arange(0, 32) * H + h
-                fetch(from_next + line * LINE, line < lines)
 
     @triton.jit
     def finite(highest):
@@ -158,29 +137,22 @@ def step_kernels() -> dict[str, Any]:
         nothing = -float("inf")
         y += tl.load(bias + token, mask=there, other=0.0).to(tl.float32)[None, :]
         y = tl.where(there[None, :], y, nothing)
-        x = tl.where(y == y, y, -3.0e38)  # as above
-        value, best = tl.max(x, 1, return_indices=True)
-        highest = finite(value)
+        highest = finite(tl.max(y, 1))
         to = row.to(tl.int64) * chunks + chunk
         mass = tl.log(tl.sum(tl.exp(y - highest[:, None]), 1)) + highest
         tl.store(masses + to, mass, mask=known)
+        y = tl.where(y == y, y, -3.0e38)  # as above
         size = tl.load(steps + row, mask=known, other=0) + 1
         last = size >= tl.load(limits + row // each, mask=known, other=0)
-        if chunk * COLUMNS <= max(PAD, BEGIN, END):
-            banned = ((token == PAD) | (token == BEGIN))[None, :]
-            banned |= (token == END)[None, :] & (size < minimum)[:, None]
-            banned |= (token != END)[None, :] & last[:, None]
-            x = tl.where(banned, nothing, x)
-            value, best = tl.max(x, 1, return_indices=True)
-        else:  # all tokens go on
-            value = tl.where(last, nothing, value)
-            if KEEP:
-                x = tl.where(last[:, None], nothing, x)
-        tl.store(values + to, value, mask=known)
-        tl.store(tokens + to, (chunk * COLUMNS + best).to(tl.int64), mask=known)
+        banned = ((token == PAD) | (token == BEGIN))[None, :]
+        banned |= (token == END)[None, :] & (size < minimum)[:, None]
+        banned |= (token != END)[None, :] & last[:, None]
+        y = tl.where(banned, nothing, y)
+        tl.store(values + to, tl.max(y, 1), mask=known)
+        tl.store(tokens + to, (chunk * COLUMNS + tl.argmax(y, 1)).to(tl.int64), mask=known)
         if KEEP:
             at = row[:, None].to(tl.int64) * V + token[None, :]
-            tl.store(logits + at, x, mask=known[:, None] & there[None, :])
+            tl.store(logits + at, y, mask=known[:, None] & there[None, :])
 
     @triton.jit
     def settle(

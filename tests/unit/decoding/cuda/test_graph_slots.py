@@ -10,6 +10,7 @@ from transduce import recipe
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEG_INF
+from transduce.decoding.cuda import graph_slots
 from transduce.decoding.cuda import pool as fast
 from transduce.decoding.cuda.graph_slots import WIDEST_BEAM, Slots
 from transduce.decoding.cuda.pool import CudaSearch
@@ -332,6 +333,49 @@ def test_it_searches_with_the_weights_of_now() -> None:
     assert [h[0].tokens for h in after] == [h[0].tokens for h in fresh]
     assert [h[0].score for h in after] == pytest.approx([h[0].score for h in fresh])
     assert [h[0].score for h in after] != pytest.approx([h[0].score for h in before])
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+@torch.inference_mode()
+def test_weights_that_are_put_elsewhere_are_found(device: str) -> None:
+    """Copying them is recorded with their addresses."""
+    torch.manual_seed(7)
+    made = network().to(device)
+    searching = CudaSearch(made)
+    for _ in range(3):
+        before = searching.run(jobs(3))
+    for parameter in made.parameters():
+        parameter.data = torch.randn_like(parameter)
+    for _ in range(3):
+        after = searching.run(jobs(3))
+        assert after == CudaSearch(made).run(jobs(3)) != before
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+@torch.inference_mode()
+def test_the_next_steps_are_launched_before_the_host_reads(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But none beyond the greatest length, and none while sentences wait for slots."""
+    torch.manual_seed(7)
+    made = network().to(device)
+    seen: list[str] = []
+    launch, wait = Slots.launch, graph_slots.Report.wait
+    monkeypatch.setattr(Slots, "launch", lambda *given: (seen.append("launch"), launch(*given))[1])
+    monkeypatch.setattr(
+        graph_slots.Report, "wait", lambda report: (seen.append("read"), wait(report))[1]
+    )
+    searching, settings = CudaSearch(made), Search(1, 1, 1.0, 16)  # all outputs have 16 tokens
+    asked = [Job(job.source[:20], 16) for job in jobs(5)]
+    apart = [searching.run([job], settings)[0][0].tokens for job in asked]
+    seen.clear()
+    assert [found[0].tokens for found in searching.run(asked, settings)] == apart
+    assert seen == ["launch", "launch", "read", "launch", "read", "launch", "read", "read"]
+    seen.clear()
+    monkeypatch.setattr(fast, "SIZES", (2,))
+    assert [found[0].tokens for found in searching.run(asked, settings)] == apart
+    assert seen == [*["launch", "read"] * 4, *seen[8:]]
+    assert seen[8:] == ["launch", "launch", "read", "launch", "read", "launch", "read", "read"]
 
 
 def test_what_a_fused_optimizer_did_is_seen() -> None:

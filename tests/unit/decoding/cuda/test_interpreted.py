@@ -26,7 +26,6 @@ from transduce.decoding.search.rules import NEG_INF
 from transduce.nn import linear
 from transduce.nn.attention import static_kv_cache
 from transduce.nn.attention.static_kv_cache import (
-    KVStore,
     StaticCrossAttentionCache,
     StaticSelfAttentionCache,
 )
@@ -289,15 +288,13 @@ def test_attention_over_the_cache() -> None:
         store_RTE, projected_R1E = torch.randn(R, S, 2 * H * K), torch.randn(R, 1, 3 * H * K)
         other = StaticSelfAttentionCache(store_RTE.clone(), lengths_R, origin)
         expected = other.attend(projected_R1E, H)
-        kept = KVStore(store_RTE, lengths_R)
-        found = static_kv_cache._launch(projected_R1E, kept, origin, None, H)
+        found = static_kv_cache._launch(projected_R1E, store_RTE, lengths_R, origin, 1, H)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
         assert torch.equal(store_RTE, other.store_RTE)
     source_BSE, query_R1D = torch.randn(2, S, 2 * H * K), torch.randn(R, 1, H * K)
     lengths_B = torch.tensor([S, 18], dtype=torch.int32)
     expected = StaticCrossAttentionCache(source_BSE, lengths_B, 3).attend(query_R1D, H)
-    kept = KVStore(source_BSE, lengths_B, 3)
-    found = static_kv_cache._launch(query_R1D, kept, None, None, H)
+    found = static_kv_cache._launch(query_R1D, source_BSE, lengths_B, None, 3, H)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
