@@ -118,11 +118,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         os.environ["OMP_NUM_THREADS"] = str(len(options.cores))
         torch.set_num_threads(len(options.cores))
     model = transduce.load(options.model, options.device).freeze()
-    for _ in range(2):  # so that CUDA graphs and buffers are there
-        model.run(sources, beam=options.beam)
-    start = time.perf_counter()
-    model.run(sources, beam=options.beam)
-    offline = len(sources) / (time.perf_counter() - start)
+    model.run(sources, beam=options.beam)  # so that CUDA graphs and buffers are there
+    offline = offline_at_a_time(model, sources, len(sources), options)
     found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
     at_a_time = {
         count: offline_at_a_time(model, sources, count, options) for count in options.clients
@@ -161,13 +158,15 @@ def offline_at_a_time(
     model: Any, sources: list[str], count: int, options: argparse.Namespace
 ) -> float:
     """Sentences a second of model.run with so many in each call, as a server has with so many
-    clients. The first round is not counted: it makes the CUDA graphs of that size."""
-    for _ in range(2):
+    clients; the median of some rounds. The first is not counted: it makes the CUDA graphs of that
+    size."""
+    rates = []
+    for _ in range(1 + options.rounds):
         start = time.perf_counter()
         for first in range(0, len(sources), count):
             model.run(sources[first : first + count], beam=options.beam)
-        rate = len(sources) / (time.perf_counter() - start)
-    return rate
+        rates.append(len(sources) / (time.perf_counter() - start))
+    return statistics.median(rates[1:])
 
 
 def serving(options: argparse.Namespace, processes: int) -> Serving:
@@ -300,6 +299,7 @@ def main() -> None:
     parser.add_argument("--sources", type=Path, required=True, help="one source a line")
     parser.add_argument("--count", type=int, default=2000, help="sources for throughput")
     parser.add_argument("--single", type=int, default=200, help="sources for latency")
+    parser.add_argument("--rounds", type=int, default=3, help="of model.run, whose median counts")
     parser.add_argument("--clients", type=_numbers, default=[64], help="as 64,512")
     parser.add_argument("--http-processes", type=_numbers, default=[0], help="as 1,4")
     parser.add_argument("--client-processes", type=int, default=max(1, (os.cpu_count() or 1) // 4))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transduce.cores import count_cores
 from transduce.data.audio.corpus import (
     FULL_SCALE,
     AudioCorpus,
@@ -29,6 +31,7 @@ from transduce.data.audio.read import (
     place_of,
 )
 from transduce.data.audio.silence import cut_at_silences
+from transduce.data.batches.bucketing import prefetched
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.tags import known_tags, split_tags, without_tags
@@ -41,7 +44,7 @@ from transduce.nn.speech.feature_norm import Statistics
 from transduce.recipe import Audio
 from transduce.tasks.model import Model
 
-SECONDS_AT_ONCE = 1200.0  # of audio in memory
+SECONDS_AT_ONCE = 1200.0  # of audio that are read together; in memory there may be three times that
 NORM_SAMPLE = 500  # recordings for the statistics of feature normalization
 MIN_SEGMENT_SECONDS = 0.05
 
@@ -114,6 +117,14 @@ class SegmentedRecording:
 Group = list[tuple[SegmentedRecording, float, float]]
 
 
+class Readable(NamedTuple):
+    """Segments with the same tags, and their places in the group."""
+
+    tags: tuple[str, ...]
+    segments: list[AudioSegment]
+    entries: Group
+
+
 @dataclass(frozen=True)
 class AudioInput:
     """The sources of a model that reads audio: reading, cutting, tags."""
@@ -157,11 +168,16 @@ class AudioInput:
         """
         if isinstance(sources, str | Path | np.ndarray | Tensor):
             raise ModelError("run takes a list of sources; for one of them call the model itself")
-        tags, found = self.tags_of(tags), []
-        for source in sources:
+        known = self.tags_of(tags)
+
+        def cut(source: AudioSource) -> SegmentedRecording:
             own, named = self._named(source, rate)
-            found.append(self._cut(named, (*tags, *own)))
-        return found
+            return self._cut(named, (*known, *own))
+
+        if len(sources) == 1:
+            return [cut(sources[0])]
+        with ThreadPoolExecutor(count_cores()) as threads:
+            return list(threads.map(cut, sources))
 
     def tags_of(self, tags: Sequence[str]) -> tuple[str, ...]:
         """Tags as the model knows them; several may be in one, as in "V;PST".
@@ -256,7 +272,14 @@ class AudioInput:
         read = iter(read_waves(missing, self.settings.sample_rate) if missing else ())
         return [there or next(read) for there in known]
 
-    def readable(self, group: Group) -> Iterator[tuple[tuple[str, ...], list[AudioSegment], Group]]:
+    def read(
+        self, recordings: Sequence[SegmentedRecording]
+    ) -> Iterator[tuple[Group, list[Readable]]]:
+        """The segments of recordings, in order, some minutes at a time: the next are read while
+        these are used."""
+        return prefetched((group, self._readable(group)) for group in groups(recordings))
+
+    def _readable(self, group: Group) -> list[Readable]:
         """The segments of a group that can be used, grouped by tags; why others cannot is noted in
         their recordings."""
         names = [one.name(start, end, self.settings.sample_rate) for one, start, end in group]
@@ -274,8 +297,7 @@ class AudioInput:
                 recording.remarks += [remark] if recording.whole else []
             else:
                 recording.error = remark
-        for tags, (segments, entries) in by_tags.items():
-            yield tags, segments, entries
+        return [Readable(tags, *found) for tags, found in by_tags.items()]
 
     def labels(self, labels: Labels, source: str, wave: Sequence[int]) -> Labels:
         """The positions of a source are called by their times."""

@@ -20,7 +20,7 @@ from transduce.models.build import build_audio_label_network
 from transduce.models.call_context import Call, CallContext
 from transduce.models.speech import SpeechLabelNetwork
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording, groups
+from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording
 from transduce.tasks.classify import Classifier
 from transduce.tasks.model import inference
 
@@ -90,8 +90,8 @@ class AudioClassifier(Classifier):
         recordings = self.recordings.split(sources, rate, tags)
         found: dict[int, list[tuple[float, LogProbabilities]]] = {}
         maps: dict[int, NDArray[np.float32]] = {}
-        for group in groups(recordings):
-            for own, segments, entries in self.recordings.readable(group):
+        for _, readable in self.recordings.read(recordings):
+            for own, segments, entries in readable:
                 rows = [cast("list[int]", segment.wave) for segment in segments]
                 context = self.context_of(Call(own))
                 with inference(self):

@@ -42,7 +42,7 @@ from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.streaming import is_streaming
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import AudioInput, AudioSegment, AudioSource, Group, groups
+from transduce.tasks.audio_input import AudioInput, AudioSegment, AudioSource, Group, Readable
 from transduce.tasks.encoder_decoder import Transducer
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.join_transcripts import LENGTH, join_segments, with_times
@@ -136,13 +136,14 @@ class SpeechModel(Transducer):
             )
         recordings = self.recordings.split(sources, rate, tags)
         number_of = {id(recording): number for number, recording in enumerate(recordings)}
-        for group in groups(recordings):
-            self._transcribe(group, times, asked, observer, number_of)
+        for group, readable in self.recordings.read(recordings):
+            self._transcribe(group, readable, times, asked, observer, number_of)
         return [join_segments(recording, self.calibration) for recording in recordings]
 
     def _transcribe(
         self,
         group: Group,
+        readable: Sequence[Readable],
         times: bool,
         asked: Any,
         observer: RunObserver | None,
@@ -156,7 +157,7 @@ class SpeechModel(Transducer):
         before = [len(lens) for lens in lenses]
         place_of = {id(entry): place for place, entry in enumerate(group)} if lenses else {}
         order: dict[int, int] = {}
-        for tags, segments, entries in self.recordings.readable(group):
+        for tags, segments, entries in readable:
             if lenses:
                 order |= {id(p): place_of[id(e)] for p, e in zip(segments, entries, strict=True)}
             part = None

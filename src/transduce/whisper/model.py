@@ -30,7 +30,7 @@ from transduce.models.encoder_output import EncoderOutput
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe import Recipe
 from transduce.recipe.audio import Prompt
-from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording, groups
+from transduce.tasks.audio_input import AudioInput, AudioSource, SegmentedRecording
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.join_transcripts import join_segments
 from transduce.tasks.model import check_sources, inference
@@ -148,9 +148,9 @@ class WhisperModel(SpeechModel):
         recordings = self.recordings.split(sources, rate, tags)
         number_of = {id(recording): number for number, recording in enumerate(recordings)}
         sample_rate = self.recordings.settings.sample_rate
-        for group in groups(recordings):
+        for _, readable in self.recordings.read(recordings):
             progress = []
-            for own, segments, entries in self.recordings.readable(group):
+            for own, segments, entries in readable:
                 for segment, (recording, start, _) in zip(segments, entries, strict=True):
                     wave, clock = segment.wave, Clock((Part(0, start),), sample_rate)
                     speech = find_speech(wave, start, sample_rate) if times or vad else []

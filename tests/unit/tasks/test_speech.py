@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -150,6 +151,25 @@ def test_little_is_in_memory_at_a_time(
     assert max(held) <= 3.1
     assert [one.text for one in bit_by_bit] == [one.text for one in at_once]
     assert [one.failed for one in bit_by_bit] == [False, False, True, False]
+
+
+def test_more_is_read_while_the_first_is_decoded(
+    model: SpeechModel, long: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, times, twice = listening.read_waves, [0], Event()
+
+    def note(names: list[str], rate: int) -> object:
+        times[0] += 1
+        if times[0] == 2:
+            twice.set()
+        return read(names, rate)
+
+    monkeypatch.setattr(listening, "SECONDS_AT_ONCE", 3.0)
+    monkeypatch.setattr(listening, "read_waves", note)
+    groups = model.recordings.read(model.recordings.split([str(long)], None, ()))
+    next(groups)
+    assert twice.wait(20)  # nobody has asked for it yet
+    assert [len(readable) for _, readable in groups] == [1] * (times[0] - 1)
 
 
 def test_of_hours_with_one_word_in_them_only_that_is_read(
