@@ -19,6 +19,7 @@ the lines that are there.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import multiprocessing
 import os
@@ -28,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -42,6 +43,7 @@ from transduce.automatic import Machine, choose, inspect
 from transduce.automatic.plans import CONFORMER, RECURRENT, Plan
 from transduce.data.text.tags import split_tags
 from transduce.evaluation.evaluate import evaluate_folder
+from transduce.evaluation.results import Evaluation
 
 
 def _of(plan: Plan) -> dict[str, Any]:
@@ -107,6 +109,8 @@ PARTS: dict[str, dict[str, Any]] = {
     # Hallucinated pairs, and copies.
     "substrings": _hallucination(letters="substrings"),
     "any": _hallucination(letters="any"),
+    "kept2": _hallucination(kept=2),
+    "kept3": _hallucination(kept=3),
     "few": _hallucination(share=0.25),
     "many": _hallucination(share=0.75),
     "most": _hallucination(share=0.9),
@@ -172,19 +176,38 @@ def _merged(below: Any, above: Any) -> Any:
     return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}
 
 
-def chosen(options: argparse.Namespace, language: str) -> dict[str, Any]:
+def chosen(options: argparse.Namespace, language: str, place: Path) -> dict[str, Any]:
     """The recipe that `transduce train` chooses for the training file, for so many seconds; on a
-    GPU as if it had it alone, on a CPU for one core of a Neoverse-N1."""
-    name = f"{language}_{options.size}.train"
+    GPU as if it had it alone, on a CPU for one core of a Neoverse-N1. place: for a file that is
+    cut."""
+    folder, name = options.folder, f"{language}_{options.size}.train"
     if options.task == "pronunciation":
         name = f"{language}_train.tsv.gz"
+    if options.rows:
+        folder = cut(folder, name, options.rows, place)
     machine = Machine("cuda" if options.device.startswith("cuda") else "cpu")
-    choice = choose(inspect([options.folder / name]), machine, options.seconds / 60)
-    choice.set("data.folder", str(options.folder.resolve()))
+    choice = choose(inspect([folder / name]), machine, options.seconds / 60)
+    choice.set("data.folder", str(folder.resolve()))
     choice.set("train.device", options.device)
     if options.part == "dev":
         choice.set("data.test", choice.get("data.valid"))
     return choice.values
+
+
+def cut(folder: Path, name: str, rows: int, place: Path) -> Path:
+    """A folder in which the training file has only its first rows; the other parts are as they
+    are."""
+    place = place / "cut"
+    place.mkdir()
+    for file in folder.glob(f"{name.split('_')[0]}[_.]*"):
+        (place / file.name).symlink_to(file.resolve())
+    opened = gzip.open if name.endswith(".gz") else Path.open
+    with opened(folder / name, "rt", encoding="utf-8") as whole:
+        first = list(islice(whole, rows))
+    (place / name).unlink()
+    with opened(place / name, "wt", encoding="utf-8") as file:
+        file.writelines(first)
+    return place
 
 
 def corpora(options: argparse.Namespace, language: str) -> dict[str, Any]:
@@ -252,7 +275,7 @@ def recipe(
         "metrics": ["exact", "cer" if inflects else "per"],
     }
     if setting.split("+")[0] == CHOSEN:
-        whole = {**chosen(options, language), "seed": seed}
+        whole = {**chosen(options, language, place), "seed": seed}
     for name in setting.split("+"):
         whole = _merged(whole, PARTS[name])
         if name in ("tagsfirst", "tagslast"):
@@ -275,21 +298,52 @@ def measure(options: argparse.Namespace, language: str, setting: str, seed: int)
             redirect_stderr(nothing),
         ):
             asked = recipe(options, language, setting, seed, Path(place))
-            trained = transduce.train(asked, Path(place) / "run")
+            folder = kept_folder(options, language, setting, seed) or Path(place) / "run"
+            trained = transduce.train(asked, folder)
             row["seconds"] = round(time.perf_counter() - began, 1)
             row["cpu_seconds"] = round(time.process_time() - cpu, 1)
             scored = partial(evaluate_folder, trained.model, trained.folder, write=False)
-            row["exact"] = round(scored().metrics["exact"].value, 2)
-            if options.part == "dev":  # what else search could do
+            found = scored()
+            row["exact"] = round(found.metrics["exact"].value, 2)
+            if options.searches:  # what else search could do
                 for name, how in (("greedy", {"beam": 1}), ("patience_1", {"patience": 1.0})):
                     row[f"exact_{name}"] = round(scored(**how).metrics["exact"].value, 2)
             if asked["data"].get("bidirectional"):  # what the same network does in one direction
                 one = scored(bidirectional=False).metrics["exact"].value
                 row["exact_left_to_right"] = round(one, 2)
+            if options.keep is not None:
+                write_outputs(folder / "outputs.tsv", found)
+                (folder / ENDED).touch()
+                before = [kept_folder(options, language, setting, n) for n in range(1, seed)]
+                if others := [one for one in before if one is not None and (one / ENDED).exists()]:
+                    ensemble = [transduce.load(one, device=options.device) for one in others]
+                    together = scored(ensemble=ensemble, with_folders=others)
+                    row["exact_ensemble"] = round(together.metrics["exact"].value, 2)
+                    row["members"] = 1 + len(others)
         row["updates"] = asked["train"]["steps"]
     except Exception as error:  # a setting that cannot be trained must not end the others
         row["error"] = f"{type(error).__name__}: {error}"
     return row
+
+
+ENDED = "scored"
+"""A file in a run directory that is kept, when its model is whole."""
+
+
+def kept_folder(options: argparse.Namespace, language: str, setting: str, seed: int) -> Path | None:
+    """Where a training is kept; None where it is not."""
+    if options.keep is None:
+        return None
+    size = options.rows or options.size
+    return Path(options.keep, f"{options.task}-{size}-{options.part}-{language}-{setting}-{seed}")
+
+
+def write_outputs(path: Path, found: Evaluation) -> None:
+    rows = zip(found.items, found.outputs, strict=True)
+    path.write_text(
+        "".join(f"{one.source}\t{' | '.join(one.references)}\t{out.text}\n" for one, out in rows),
+        encoding="utf-8",
+    )
 
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
@@ -363,6 +417,15 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="folder for the models, with what they wrote; each is also scored as an ensemble with "
+        "those of the seeds before it",
+    )
+    parser.add_argument(
+        "--searches", action="store_true", help="score greedy search and patience 1 as well"
+    )
     parser.add_argument("--table", action="store_true", help="of the lines that are there")
     options = parser.parse_args()
     for setting in options.settings:

@@ -111,6 +111,11 @@ class Hallucination(Section):
         description="invented stems: substrings of two to four letters of training sources (Liu & "
         "Hulden 2021), or any letters (Anastasopoulos & Neubig 2019)",
     )
+    kept: Annotated[int, Field(ge=0, le=20)] = Field(
+        0,
+        description="letters of a stem that stay beside an ending or a prefix, which often depend "
+        "on them: with 3, an invented stem keeps its last vowel in most languages (vowel harmony)",
+    )
     copies: Fraction = Field(
         0.0,
         description="share of the pairs that become copies in an epoch: the source without its "

@@ -4,8 +4,10 @@ Of `walk → walked` the longest common substring, walk, is the stem: `tosp → 
 stem is copied whatever it is, and what its endings are (Anastasopoulos & Neubig 2019,
 https://aclanthology.org/D19-1091). Invented stems of syllable-like substrings of training words
 are closer to real ones than random letters (Liu & Hulden 2021,
-https://arxiv.org/abs/2104.06483). Which pairs are replaced, and by what, differs in each
-epoch. It works on ids alone, keeps the lengths, and is deterministic for a seed.
+https://arxiv.org/abs/2104.06483). Either teaches that endings do not depend on the stem, which is
+wrong where they do: Hungarian has házban, but kézben. So some letters of the stem beside them can
+be kept. Which pairs are replaced, and by what, differs in each epoch. It works on ids alone, keeps
+the lengths, and is deterministic for a seed.
 """
 
 from __future__ import annotations
@@ -142,21 +144,39 @@ def hallucinate(
     """The corpus with the stems of a share of its pairs replaced, and some pairs made copies."""
     drawn = np.flatnonzero(random.random(len(encoded)) < asked.share)
     sources, targets = np.array(encoded.source_ids), np.array(encoded.target_ids)
+    known = letters.known(encoded)
     invent = (
-        _Substrings(letters.known(encoded), letters, random)
+        _Substrings(known, letters, random)
         if asked.letters == "substrings"
         else _AnyLetters(letters, random)
     )
     stems = stems_of(encoded, drawn, letters)
     for number in np.flatnonzero(stems.lengths).tolist():
         row, length = drawn[number], int(stems.lengths[number])
-        first = int(encoded.source_offsets[row] + stems.in_source[number])
-        invented = invent.stem(sources[first : first + length])
-        sources[first : first + length] = invented
-        first = int(encoded.target_offsets[row] + stems.in_target[number])
-        targets[first : first + length] = letters.in_target_V[invented]
+        here, there = int(stems.in_source[number]), int(stems.in_target[number])
+        source, target = known.source(row), known.target(row)
+        prefixed = there > 0 or (here > 0 and not letters.is_tag_V[source[here - 1]])
+        ended = here + length < len(source) or there + length < len(target)
+        start, stop = _without_ends(
+            source[here : here + length], letters, asked.kept * prefixed, asked.kept * ended
+        )
+        if start == stop:
+            continue
+        first = int(encoded.source_offsets[row]) + here
+        invented = invent.stem(sources[first + start : first + stop])
+        sources[first + start : first + stop] = invented
+        first = int(encoded.target_offsets[row]) + there
+        targets[first + start : first + stop] = letters.in_target_V[invented]
     arrays = {**vars(encoded), "source_ids": sources, "target_ids": targets}
     return _with_copies(type(encoded)(**arrays), letters, asked.copies, random)
+
+
+def _without_ends(stem: Ids, letters: Letters, first: int, last: int) -> tuple[int, int]:
+    """Where a stem without so many of its first and last letters, each with its marks, starts and
+    stops; nowhere if there are no others."""
+    starts = [*np.flatnonzero(~letters.continues_V[stem]).tolist(), len(stem)]
+    count = len(starts) - 1
+    return (starts[first], starts[count - last]) if first + last < count else (0, 0)
 
 
 def stems_of(encoded: Encoded, rows: NDArray[np.int64], letters: Letters) -> Stems:

@@ -80,6 +80,38 @@ def test_the_stem_changes_on_both_sides_and_nothing_else(tmp_path: Path, letters
     assert go == (["<V>", "<PST>", "g", "o"], "went")
 
 
+@pytest.mark.parametrize("letters", ["any", "substrings"])
+def test_letters_beside_an_ending_or_a_prefix_are_kept(tmp_path: Path, letters: str) -> None:
+    rows = [*VERBS[:4], ("anker", "geanker", "V"), ("x-ab", "y-abcd", "V"), ("tanz", "tanz", "V")]
+    seen: list[set[str]] = [set() for _ in rows]
+    for seed in range(30):
+        made = epoch(tmp_path, rows, seed, share=1.0, letters=letters, kept=2)
+        for forms, (pieces, form), (lemma, _, _) in zip(seen, made, rows, strict=True):
+            forms.add(form)
+            assert len([one for one in pieces if not one.startswith("<")]) == len(lemma)
+    walked, jumped, spielt, gelacht, anker, ab, tanz = seen
+    assert {form[2:] for form in walked} == {"lked"}
+    assert len({form[:2] for form in walked}) > 5
+    assert {form[2:] for form in jumped} == {"mped"}
+    # Both ends: one letter of five is left, and none of four.
+    assert {form[:4] + form[5:] for form in spielt} == {"gesp" + "elt"}
+    assert len(spielt) > 3
+    assert gelacht == {"gelacht"}
+    # Only a prefix: the end is free. No stem; and nothing that changes, so that all is free.
+    assert {form[:4] for form in anker} == {"gean"}
+    assert len({form[4:] for form in anker}) > 5
+    assert ab == {"y-abcd"}
+    assert len({form[:2] for form in tanz}) > 5
+    assert len({form[2:] for form in tanz}) > 5
+
+
+def test_marks_are_no_letters_that_are_kept(tmp_path: Path) -> None:
+    rows = [("ke\u0301ze\u0301l", "ke\u0301ze\u0301lben", "N"), ("macska", "macska", "N")]
+    forms = {epoch(tmp_path, rows, seed, share=1.0, kept=2)[0][1] for seed in range(20)}
+    assert {form[4:] for form in forms} == {"e\u0301lben"}
+    assert len({form[:4] for form in forms}) > 5
+
+
 def test_each_epoch_has_other_stems_and_a_seed_the_same(tmp_path: Path) -> None:
     first, again, other = (epoch(tmp_path, VERBS, seed, share=1.0) for seed in (1, 1, 2))
     assert first == again != other
