@@ -1,11 +1,12 @@
 """What `transduce train FILE` chooses, against a search by hand in the same time.
 
-    python benchmarks/choices.py --prepare DATA CUT     # corpora, cut to 100, 1,000, 10,000 rows
+    python benchmarks/choices.py --prepare DATA CUT     # corpora, cut to 100, 1,000, 10,000, all
     python benchmarks/choices.py CUT --seconds 60 --jobs 12 --device cuda --out FILE
 
 Each cut is a folder of train, valid and test files. For each the recipe is chosen as the command
 does, for so many seconds; the search tries every plan of the task, except those for sets at least
-ten times as large, and each with other rates and dropouts, for the same wall clock. The best of the
+ten times as large and those that the time gives hardly an update, and each with other rates and
+dropouts, for the same wall clock. The best of the
 search is that of the best validation score; both are compared on the test set. Trainings run side
 by side, each in a process. Results are added to FILE as they come: a run that was stopped goes on,
 and several machines may share the work (--share 1/2). HELD_OUT corpora are reported apart: nothing
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import json
 import lzma
 import multiprocessing
@@ -23,7 +25,7 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from hashlib import blake2b
@@ -31,10 +33,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-ROWS = (100, 1000, 10_000)
+ROWS = (100, 1000, 10_000, 10**9)
+ALL = "all"
 MAX_HELD_OUT = 500  # rows of valid and of test
-HELD_OUT = ("g2p-hun", "g2p-jpn", "inflection-hun", "multi30k-de-fr")
+HELD_OUT = ("g2p-hun", "g2p-jpn", "inflection-hun", "multi30k-de-fr", "languages-short", "letters")
 RATES, DROPOUTS = (0.5, 2.0), (0.1, 0.3, 0.5)
+HARDLY = 0.02  # of its updates that a plan of the search must get in the time
 Parts = dict[str, list[str]]
 """Lines of the files train, valid and test."""
 
@@ -118,11 +122,14 @@ def imdb(folder: Path) -> Parts:
     }
 
 
-def languages(folder: Path) -> Parts:
-    """Paragraphs of the Declaration of Human Rights and their language: of twenty languages."""
+def languages(folder: Path, words: int | None = None) -> Parts:
+    """Paragraphs of the Declaration of Human Rights and their language: of twenty languages.
+    words: so many of each; of other languages, so that it can be held out."""
     rows = [line.split("\t") for line in lines_of(folder / "udhr_text" / "paragraphs.tsv.xz")[1:]]
-    chosen = by_hash({row[0] for row in rows})[:20]
-    kept = by_hash(f"{row[2]}\t{row[0]}" for row in rows if row[0] in chosen)
+    ordered = by_hash({row[0] for row in rows})
+    chosen = ordered[:20] if words is None else ordered[20:40]
+    texts = [(" ".join(row[2].split()[:words]), row[0]) for row in rows if row[0] in chosen]
+    kept = by_hash({f"{text}\t{language}" for text, language in texts if text})
     third = min(len(kept) // 4, MAX_HELD_OUT)
     return {
         "train": kept[2 * third :],
@@ -153,6 +160,75 @@ def _sentences(lines: Iterable[str]) -> Iterator[str]:
             words = []
 
 
+def shakespeare(folder: Path) -> Parts:
+    """Running text, in its order."""
+    lines = lines_of(folder / "tinyshakespeare" / "input.txt.gz")
+    held = len(lines) // 20
+    return {
+        "train": lines[: -2 * held],
+        "valid": lines[-2 * held : -held],
+        "test": lines[-held:],
+    }
+
+
+# ---------------------------------------------------------------------------------------- sound
+
+VOICES = 60  # of each recording
+SAMPLE_RATE = 8000
+DIGITS = tuple(f"digits__{n}" for n in range(10))
+LETTERS = tuple(f"letters__{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
+
+
+def spoken(prompts: Sequence[str]) -> Parts:
+    """Recordings of one speaker, each in many made-up voices: another pitch and pace, another
+    throat and microphone, noise. No voice is in two parts. Real speakers differ more.
+
+    Rows are name of a sound, label; the sounds themselves are made by `voice`, from the name.
+    """
+    rows = {part: list[str]() for part in ("train", "valid", "test")}
+    for number in range(VOICES):
+        part = "test" if number % 6 == 0 else "valid" if number % 6 == 1 else "train"
+        rows[part] += [f"{name}.{number}.wav\t{name.rpartition('_')[2]}" for name in prompts]
+    return rows
+
+
+def voice(samples: Any, number: int) -> Any:
+    """A recording in a made-up voice."""
+    import numpy as np
+
+    draw = np.random.default_rng(number)
+    pace = draw.uniform(0.78, 1.28)
+    places = np.arange(int(len(samples) / pace)) * pace
+    made = np.interp(places, np.arange(len(samples)), samples)
+    filtered = draw.normal(0, 0.25, 9)
+    filtered[4] = 1
+    made = np.convolve(made, filtered, "same")
+    times = np.linspace(0, 1, len(made))
+    bent = times + draw.uniform(-0.08, 0.08) * np.sin(np.pi * times)
+    made = np.interp(bent * (len(made) - 1), np.arange(len(made)), made)
+    made *= 0.05 * draw.uniform(0.5, 2) / np.sqrt((made**2).mean())
+    quiet = [np.zeros(draw.integers(0, 900)) for _ in range(2)]
+    made = np.concatenate([quiet[0], made, quiet[1]])
+    return made + draw.normal(0, 0.05 * 10 ** (-draw.uniform(5, 25) / 20), len(made))
+
+
+def write_sounds(rows: Iterable[str], data: Path, place: Path) -> None:
+    """The recordings that rows of `spoken` name."""
+    import soundfile
+
+    place.mkdir(exist_ok=True)
+    with tarfile.open(data / "asterisk_prompts" / "en_flac_8k.tar") as packed:
+        kept: dict[str, Any] = {}
+        for row in rows:
+            name = row.partition("\t")[0]
+            prompt, number, _ = name.rsplit(".", 2)
+            if prompt not in kept:
+                file = packed.extractfile(f"en/{prompt}.flac")
+                assert file is not None
+                kept[prompt] = soundfile.read(io.BytesIO(file.read()))[0]
+            soundfile.write(place / name, voice(kept[prompt], int(number)), SAMPLE_RATE)
+
+
 CORPORA: dict[str, Callable[[Path], Parts]] = {
     "cmudict": cmudict,
     "g2p-ady": lambda folder: g2p("ady", folder),
@@ -167,8 +243,13 @@ CORPORA: dict[str, Callable[[Path], Parts]] = {
     "multi30k-de-fr": lambda folder: multi30k("de", "fr", folder),
     "imdb": imdb,
     "languages": languages,
+    "languages-short": lambda folder: languages(folder, words=4),
     "ewt": ewt,
+    "shakespeare": shakespeare,
+    "digits": lambda folder: spoken(DIGITS),
+    "letters": lambda folder: spoken(LETTERS),
 }
+TEXTS, SOUNDS = ("shakespeare",), ("digits", "letters")
 
 
 def prepare(data: Path, out: Path) -> None:
@@ -179,18 +260,31 @@ def prepare(data: Path, out: Path) -> None:
         except (OSError, KeyError, AssertionError) as error:
             print(f"{name} is left out: {error}")
             continue
-        train = by_hash(found["train"])
+        running, sound = name in TEXTS, name in SOUNDS
+        order: Callable[[Iterable[str]], list[str]] = list if running else by_hash
+        train = order(found["train"])
+        written: set[str] = set()
         for rows in ROWS:
-            if rows > ROWS[0] and len(train) < rows / 3:
+            if rows > ROWS[0] and rows != ROWS[-1] and len(train) < rows / 3:
                 continue
-            place = out / f"{name}-{rows}"
+            if rows == ROWS[-1] and len(train) <= 2 * ROWS[-2]:  # hardly more than that
+                continue
+            place = out / f"{name}-{rows if rows < ROWS[-1] else ALL}"
             place.mkdir(parents=True, exist_ok=True)
+            held = None if running else MAX_HELD_OUT
             cut = {
                 "train": train[:rows],
-                **{part: by_hash(found[part])[:MAX_HELD_OUT] for part in ("valid", "test")},
+                **{part: order(found[part])[:held] for part in ("valid", "test")},
             }
             for part, lines in cut.items():
-                (place / f"{part}.tsv").write_text("".join(f"{one}\n" for one in lines), "utf-8")
+                shown = [f"../{name}-sounds/{line}" for line in lines] if sound else lines
+                header = ["path\tlabel"] if sound else []
+                text = "".join(f"{one}\n" for one in [*header, *shown])
+                (place / f"{part}.{'txt' if running else 'tsv'}").write_text(text, "utf-8")
+            if sound:
+                new = [line for lines in cut.values() for line in lines if line not in written]
+                write_sounds(new, data, out / f"{name}-sounds")
+                written |= set(new)
             print(f"{place.name}: {', '.join(f'{k} {len(v):,}' for k, v in cut.items())}")
 
 
@@ -209,24 +303,28 @@ def quick(out: Path) -> None:
 
 def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[str, Any]]:
     """The recipes of a cut by name: the chosen one, and those of the search."""
-    from transduce.automatic import choose, inspect
+    from transduce.automatic import Choice, choose, inspect
     from transduce.automatic.choose import family_of
     from transduce.automatic.plans import PLANS
 
-    found = replace(inspect([folder / "train.tsv"]), folder=folder.resolve())
+    train = next(folder.glob("train.*"))
+    found = replace(inspect([train]), folder=folder.resolve())
     minutes = seconds / 60
 
-    def values(**asked: Any) -> dict[str, Any]:
+    def chosen(**asked: Any) -> Choice:
         choice = choose(found, machine, minutes, **asked)
         choice.set("data.folder", str(found.folder))
         choice.set("validation.limit", None)
-        return choice.values
+        return choice
 
-    recipes = {"chosen": values()}
+    recipes = {"chosen": chosen().values}
+    size = found.sound.minutes if found.sound is not None else found.rows
     for plan in PLANS[family_of(found)]:
-        if plan.rows[0] >= 10 * found.rows:
+        choice = chosen(plan=plan)
+        as_it_is = choice.values
+        hardly = choice.expected < HARDLY * as_it_is["train"]["steps"]
+        if plan.rows[0] >= 10 * size or hardly:
             continue
-        as_it_is = values(plan=plan)
         recipes[plan.name] = as_it_is
         rate = as_it_is["train"]["lr"]
         for factor in RATES:
@@ -278,7 +376,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     kept = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
     rows = kept.get("rows", {})
     jobs = []
-    for cut in sorted(folder.iterdir()):
+    for cut in sorted(place for place in folder.iterdir() if any(place.glob("train.*"))):
         if arguments.only and not any(name in cut.name for name in arguments.only):
             continue
         for name, recipe in settings_of(cut, machine, arguments.seconds).items():

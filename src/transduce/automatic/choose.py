@@ -60,6 +60,8 @@ class Choice:
     """What was chosen, in a few lines."""
     notes: list[str] = field(default_factory=list)
     """What else is to be known of the choice."""
+    expected: int = 0
+    """Updates that there is time for, about."""
 
     def set(self, key: str, value: Any, why: str = "") -> None:
         *path, last = key.split(".")
@@ -101,6 +103,7 @@ def choose(
     _train(choice, found, timed, minutes)
     _validation(choice, found, timed, machine, minutes)
     _decoding(choice, found, timed)
+    choice.expected = timed.expected
     choice.about = _about(choice, found, timed, machine, minutes)
     return choice
 
