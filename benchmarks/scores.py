@@ -5,14 +5,19 @@ Each is of a model on a split, and is given what `evaluate` made of it.
 
 from __future__ import annotations
 
+import random
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from transduce.data.text.pairs import read_pairs
+from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import Metric, interval
 from transduce.evaluation.perplexity import in_blocks, text_to_score
 from transduce.evaluation.results import Evaluation
+from transduce.evaluation.score import Answer, score
 
 
 def after_one(model: Any, split: str, _: Evaluation) -> Metric:
@@ -42,3 +47,45 @@ def tokenised_bleu(model: Any, split: str, evaluation: Evaluation, bootstrap: in
     low, high = interval(rows, score, bootstrap, 1)
     details = {"signature": str(metric.get_signature())}
     return Metric("tokenised_bleu", score(rows.sum(axis=0)), low, high, True, details)
+
+
+NUMBER = 10  # recordings in a row: a telephone number
+PAUSES = (0.1, 0.4)  # seconds, shortest and longest
+
+
+def telephone_wer(model: Any, _: str, evaluation: Evaluation) -> Metric:
+    """Word error rate of the split's recordings, ten of one speaker in a row, with digital silence
+    between them; each is in one number."""
+    import soundfile
+
+    draw = random.Random(1)
+    of_speaker: dict[str, list[Item]] = {}
+    for item in evaluation.items:
+        of_speaker.setdefault(item.group, []).append(item)
+    numbers = []
+    for items in of_speaker.values():
+        draw.shuffle(items)
+        numbers += [items[n : n + NUMBER] for n in range(0, len(items) - NUMBER + 1, NUMBER)]
+    with tempfile.TemporaryDirectory() as folder:
+        joined = []
+        for place, items in enumerate(numbers):
+            path = Path(folder) / f"{place}.wav"
+            soundfile.write(path, *in_a_row([item.source for item in items], draw))
+            text = " ".join(item.references[0] for item in items)
+            joined.append(Item(str(path), [text]))
+        outputs = model.run([item.source for item in joined])
+    found = score(model, joined, [Answer.of(output) for output in outputs], ["wer"])["wer"]
+    right = sum(out.text == one.references[0] for out, one in zip(outputs, joined, strict=True))
+    details = {**found.details, "numbers": len(joined), "right": right}
+    return Metric("telephone_wer", found.value, found.low, found.high, False, details)
+
+
+def in_a_row(paths: list[str], draw: random.Random) -> tuple[np.ndarray, int]:
+    """Recordings of one sample rate with a pause between each two, and that rate."""
+    import soundfile
+
+    rate, parts = 0, []
+    for path in paths:
+        samples, rate = soundfile.read(path)
+        parts += [samples, np.zeros(round(draw.uniform(*PAUSES) * rate))]
+    return np.concatenate(parts[:-1]), rate

@@ -17,6 +17,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -553,6 +554,44 @@ def test_what_is_counted_of_announcements(monkeypatch: pytest.MonkeyPatch) -> No
     row = judge(Aligned(Path("a.wav"), 20.0, found, ((3.0, 3.4),)), spans, Span(3.0, 3.5))
     assert (row["found"], row["falsely_absent"], row["unread_line_named"]) == (2, [4], True)
     assert (row["untold_speech_named"], row["near"]) == (0.8, 0.75)
+
+
+def test_telephone_numbers_are_of_one_speaker_and_have_each_recording_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import numpy as np
+    import scores
+    import soundfile
+
+    from transduce.evaluation.items import Item
+
+    items = []
+    for place in range(
+        22
+    ):  # of two speakers in turn; one each is left over
+        path = tmp_path / f"{place}.wav"
+        soundfile.write(path, np.full(80, (place + 1) / 100), 8000)
+        items.append(Item(str(path), [f"w{place}"], str(place % 2)))
+    heard: list[list[int]] = []
+
+    def run(paths: list[str]) -> list[SimpleNamespace]:
+        """Reads words by the loudness of samples, but leaves out the first word of all."""
+        for path in paths:
+            samples, rate = soundfile.read(path)
+            assert rate == 8000
+            assert 800 + 9 * 0.1 * rate <= len(samples) <= 800 + 9 * 0.4 * rate
+            heard.append(list(dict.fromkeys(round(100 * one) - 1 for one in samples if one)))
+        texts = [" ".join(f"w{word}" for word in words) for words in heard]
+        texts[0] = texts[0].partition(" ")[2]
+        return [SimpleNamespace(text=text, tokens=[], probabilities=[]) for text in texts]
+
+    model = SimpleNamespace(recipe=load_recipe("digits-letters"), run=run)
+    found = scores.telephone_wer(model, "test", SimpleNamespace(items=items))  # type: ignore[arg-type]
+    assert [len(set(words)) for words in heard] == [10, 10]
+    assert [{word % 2 for word in words} for words in heard] == [{0}, {1}]
+    assert found.value == pytest.approx(100 / 20)
+    assert (found.details["numbers"], found.details["right"]) == (2, 1)
 
 
 def test_what_is_counted_of_alignments(monkeypatch: pytest.MonkeyPatch) -> None:
