@@ -11,15 +11,17 @@ import difflib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.alignment.align import MIN_CONFIDENCE, UNTOLD, Aligned, Utterance
+from transduce.alignment.align import MIN_CONFIDENCE, Aligned, Utterance
 from transduce.data.audio.intervals import Interval
 from transduce.data.audio.read import read_audio
 from transduce.data.audio.speech_activity import RATE, speech_spans
+from transduce.data.text.numbers import numbers_in_words
+from transduce.decoding.constraints.glossary import WORD
 from transduce.decoding.output import TimedWord
 from transduce.errors import DataError
 from transduce.tasks.speech import SpeechModel
@@ -27,6 +29,7 @@ from transduce.tasks.speech import SpeechModel
 ALIKE = 0.6  # similarity of two spellings that may be of one word
 HALF = 0.5  # of the words of a line must be heard where it is read
 MARGIN = 0.3  # seconds around a line that are its own
+UNTOLD = 0.2  # seconds of speech without text that are worth telling: a letter has no more
 
 
 def align_by_transcript(
@@ -49,28 +52,70 @@ def align_by_transcript(
 
 def match_lines(texts: Sequence[str], heard: Sequence[TimedWord]) -> Iterator[Utterance]:
     """Each line with the times of its words that were heard."""
-    lines = [text.split() for text in texts]
-    written = [(number, word) for number, words in enumerate(lines) for word in words]
-    found = best_matches([_key(word) for _, word in written], [_key(one.text) for one in heard])
-    mine: list[list[tuple[str, TimedWord, float]]] = [[] for _ in lines]
-    for place, at in found.items():
-        number, word = written[place]
-        mine[number].append((word, heard[at], similarity(_key(word), _key(heard[at].text))))
+    lines = [[Written(word, _keys(word)) for word in text.split()] for text in texts]
+    places = [
+        (number, at)
+        for number, words in enumerate(lines)
+        for at, word in enumerate(words)
+        for _ in word.keys
+    ]
+    written = [key for words in lines for word in words for key in word.keys]
+    spoken = [part for word in heard for part in _parts(word)]
+    found: list[dict[int, list[Match]]] = [{} for _ in lines]
+    for place, part in best_matches(written, [part.text for part in spoken]).items():
+        number, at = places[place]
+        match = Match(spoken[part], similarity(written[place], spoken[part].text))
+        found[number].setdefault(at, []).append(match)
     for number, (text, words) in enumerate(zip(texts, lines, strict=True)):
-        own = mine[number]
-        spoken = [word for word in words if _key(word)]
-        if len(own) < HALF * len(spoken) or not own:
+        own = [match for of_word in found[number].values() for match in of_word]
+        keys = sum(len(word.keys) for word in words)
+        if not own or len(own) < HALF * keys:
             yield Utterance(number + 1, text)
             continue
-        sure = sum(alike * one.confidence for _, one, alike in own) / len(spoken)
+        sure = sum(match.alike * match.part.confidence for match in own) / keys
         yield Utterance(
             number + 1,
             text,
-            own[0][1].start,
-            own[-1][1].end,
+            own[0].part.start,
+            own[-1].part.end,
             max(sure, MIN_CONFIDENCE),  # half of its words were heard in their order
-            tuple(Interval(one.start, one.end, word) for word, one, _ in own),
+            tuple(
+                Interval(of_word[0].part.start, of_word[-1].part.end, words[at].text)
+                for at, of_word in found[number].items()
+            ),
         )
+
+
+class Written(NamedTuple):
+    """A word of a line, and what it is compared by."""
+
+    text: str
+    keys: list[str]
+
+
+class Match(NamedTuple):
+    part: TimedWord
+    alike: float
+
+
+def _keys(word: str) -> list[str]:
+    """A word as it is compared: in small letters, digits as English words, what a hyphen joins
+    apart; of scripts without blanks each character; nothing of punctuation."""
+    return [key for key in WORD.findall(numbers_in_words(word).casefold()) if key[0].isalnum()]
+
+
+def _parts(word: TimedWord) -> Iterator[TimedWord]:
+    """Each key of a word that was heard, with a share of its time by its length."""
+    keys = _keys(word.text)
+    letters = max(1, sum(map(len, keys)))
+    before = 0
+    for key in keys:
+        start, end = (
+            round(word.start + (word.end - word.start) * done / letters, 6)
+            for done in (before, before + len(key))
+        )
+        before += len(key)
+        yield TimedWord(key, start, end, word.confidence)
 
 
 def without_text(
@@ -89,10 +134,6 @@ def without_text(
             yield round(start, 2), round(end, 2)
 
 
-def _key(word: str) -> str:
-    return "".join(sign for sign in word.casefold() if sign.isalnum())
-
-
 @cache
 def similarity(one: str, other: str) -> float:
     """1: the same; 0: too different to be the same word."""
@@ -106,8 +147,7 @@ def similarity(one: str, other: str) -> float:
 
 
 def best_matches(written: Sequence[str], heard: Sequence[str]) -> dict[int, int]:
-    """Which heard word each written word is, in order: the greatest sum of similarities. Words
-    without a letter match nothing."""
+    """Which heard word each written word is, in order: the greatest sum of similarities."""
     known = {word: number for number, word in enumerate(dict.fromkeys(heard))}
     number_H = np.array([known[word] for word in heard], np.int64)
     best = np.zeros(len(heard) + 1)
@@ -115,7 +155,7 @@ def best_matches(written: Sequence[str], heard: Sequence[str]) -> dict[int, int]
     alike: dict[str, NDArray[np.float64]] = {}
     for row, word in enumerate(written):
         if word not in alike:
-            values = [similarity(word, other) if word and other else 0.0 for other in known]
+            values = [similarity(word, other) for other in known]
             alike[word] = np.array(values)[number_H] if len(heard) else np.empty(0)
         score_H = alike[word]
         together = np.concatenate(([-np.inf], np.where(score_H > 0, best[:-1] + score_H, -np.inf)))

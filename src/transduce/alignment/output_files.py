@@ -31,7 +31,7 @@ def write_alignment(aligned: Aligned, folder: Path, min_confidence: float) -> No
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(
-            f"the folder {folder} cannot be made ({error.strerror}); choose another with --to"
+            f"the folder {folder} cannot be made ({error.strerror}); choose another with --output"
         ) from None
     name = aligned.audio.stem
     uncertain = aligned.uncertain

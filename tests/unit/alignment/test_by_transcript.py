@@ -60,10 +60,39 @@ def test_a_line_of_which_little_was_heard_is_not_read() -> None:
     assert not any(one.read for one in match_lines(LINES, []))
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("twenty one", "21."),
+        ("m i s d n", "M-I-S-D-N."),
+        ("press 1, or 2", "Press one or two."),
+        ("third folder", "3rd folder"),
+        ("don’t", "don't"),
+        ("我们走", "我 们 走"),
+    ],
+)
+def test_a_line_may_be_spelt_otherwise(line: str, said: str) -> None:
+    """Numbers, what a hyphen joins, scripts without blanks."""
+    (found,) = match_lines([line], heard(said))
+    assert found.read
+    assert found.confidence == pytest.approx(0.9)
+    assert (found.start, found.end) == (heard(said)[0].start, heard(said)[-1].end)
+
+
+def test_words_of_one_that_was_heard_share_its_time() -> None:
+    (found,) = match_lines(["twenty one"], [TimedWord("21.", 4.0, 5.8, 0.9)])
+    assert [(word.start, word.end) for word in found.words] == [(4.0, 5.2), (5.2, 5.8)]
+    assert [word.text for word in found.words] == ["twenty", "one"]
+    (found,) = match_lines(
+        ["21."], [TimedWord("twenty", 4.0, 5.2, 0.9), TimedWord("one", 5.3, 6, 0.9)]
+    )
+    assert [(word.start, word.end, word.text) for word in found.words] == [(4.0, 6.0, "21.")]
+
+
 def test_speech_without_text() -> None:
     read = (Utterance(1, "a", 1.0, 2.0, 0.9), Utterance(2, "b", 5.0, 6.0, 0.9))
-    speech = [(1.0, 2.1), (3.0, 4.5), (4.6, 7.0), (9.0, 9.2)]
-    assert list(without_text(speech, read)) == [(3.0, 4.5), (6.3, 7.0)]
+    speech = [(1.0, 2.1), (3.0, 4.5), (4.6, 7.0), (8.0, 8.1), (9.0, 9.3)]
+    assert list(without_text(speech, read)) == [(3.0, 4.5), (6.3, 7.0), (9.0, 9.3)]
 
 
 def test_uncertain_is_not_absent() -> None:
