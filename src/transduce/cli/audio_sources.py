@@ -48,7 +48,11 @@ def is_audio(stream: BinaryIO) -> bool:
         stream.seek(-len(start), io.SEEK_CUR)
     else:
         return False
-    return start.startswith(MAGIC) or start[4:8] == b"ftyp" or b"\0" in start
+    return _has_magic(start) or b"\0" in start
+
+
+def _has_magic(start: bytes) -> bool:
+    return start.startswith(MAGIC) or start[4:8] == b"ftyp"
 
 
 def audio_sources(
@@ -78,11 +82,14 @@ def standard_input(rate: int, raw_rate: int | None, partial: bool) -> Iterator[l
         try:
             yield [_samples("standard input", path, rate, raw_rate, partial)]
         except DataError as error:
-            raise DataError(str(error).replace(str(path), "standard input")) from None
+            why = str(error).replace(str(path), "standard input")
+            if raw_rate is None and not _has_magic(_bytes(path, 16)):
+                why += "; of raw samples (16 bits, mono), give the --rate"
+            raise DataError(why) from None
 
 
 def _source(source: str, rate: int, raw_rate: int | None, partial: bool) -> str:
-    from transduce.data.audio.read import audio_info, parse_place
+    from transduce.data.audio.read import decode_all, parse_place
 
     path, start, end = parse_place(source)
     raw = path.suffix.lower() in RAW
@@ -91,7 +98,7 @@ def _source(source: str, rate: int, raw_rate: int | None, partial: bool) -> str:
             return _samples(source, path, rate, raw_rate, partial, start, end)
         if partial and not raw:
             try:
-                audio_info(path)
+                decode_all(path)
             except DataError:
                 return _samples(source, path, rate, None, True, start, end)
     except DataError as error:
@@ -130,10 +137,11 @@ def _samples(
     return segment
 
 
-def _bytes(path: AudioPlace) -> bytes:
+def _bytes(path: AudioPlace, size: int = -1) -> bytes:
+    """The first bytes of a file; all, if no size is given."""
     try:
         with path.open("rb") as file:
-            return file.read()
+            return file.read(size)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -121,6 +121,14 @@ def _check_length(samples: Samples, rate: int, name: str, start: float = 0.0) ->
         )
 
 
+def decode_all(path: AudioPlace | str) -> None:
+    """Raises DataError if a file is truncated or damaged, also where its header does not tell, as
+    of FLAC."""
+    with Recording(path) as recording:
+        for _ in recording.blocks():
+            pass
+
+
 def audio_blocks(path: AudioPlace | str, rate: int = RATE) -> Iterator[Samples]:
     """A file of any length as blocks of some seconds; concatenated they equal `read_audio`."""
     with Recording(path) as recording:

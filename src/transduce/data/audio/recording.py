@@ -161,7 +161,8 @@ class Recording:
                 return
             raise DataError(
                 f"{self.path} is damaged after {position / self.rate:.1f} s "
-                f"({str(error).removeprefix('Error : ').rstrip('.')}): copy it again"
+                f"({str(error).removeprefix('Error : ').rstrip('.')}): copy it again, or give "
+                f"--partial for what there is"
             ) from None
         self._check_promise(stop / self.rate, position / self.rate)
 

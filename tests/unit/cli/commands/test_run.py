@@ -296,6 +296,9 @@ def test_audio_from_standard_input_and_without_a_header(
         assert len(transduce("run", SPEECH, *arguments, stdin=pcm).lines) == 1
     assert transduce("run", SPEECH, stdin=f"{wave}\n".encode()).lines == [expected]
     assert "standard input is" in sentence(transduce("run", SPEECH, "-", stdin=b"no audio"))
+    assert "give the --rate" in sentence(transduce("run", SPEECH, "-", stdin=pcm))
+    damaged = sentence(transduce("run", SPEECH, "-", stdin=wave.read_bytes()[:40]))
+    assert "--rate" not in damaged  # it has a header
     # A file that cannot be used does not stop the others.
     ended = transduce("run", SPEECH, raw, wave)
     assert ended.status == 1
@@ -321,6 +324,14 @@ def test_what_there_is_of_a_truncated_recording(transduce: Transduce, tmp_path: 
     assert "is truncated or damaged: 1.25 s of it are used" in found.err
     subtitles = transduce("run", SPEECH, wave, "--partial", "--format", "srt")
     assert subtitles.status == 0
+    # The header of FLAC does not tell that it is truncated.
+    flac = tmp_path / "a.flac"
+    soundfile.write(flac, np.random.default_rng(0).normal(0, 0.1, 32_000), 16_000)
+    flac.write_bytes(flac.read_bytes()[: flac.stat().st_size * 3 // 4])
+    assert "--partial" in transduce("run", SPEECH, flac).err
+    found = transduce("run", SPEECH, flac, "--partial")
+    assert (found.status, len(found.lines)) == (0, 1)
+    assert "s of it are used" in found.err
 
 
 def test_options_of_recordings_are_not_for_text(transduce: Transduce, folder: Path) -> None:
