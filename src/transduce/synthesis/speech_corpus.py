@@ -102,7 +102,7 @@ def make_readings(
     except OSError as error:
         raise DataError(
             f"{place} could not be written ({error.strerror or error}); free some space, or choose "
-            f"another place with --to"
+            f"another place with --output"
         ) from None
     return True
 
