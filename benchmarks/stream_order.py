@@ -1,12 +1,15 @@
 """A streamed corpus: how well it is shuffled, how fast it is resumed and read, in how much memory.
 
-    python benchmarks/stream_order.py [shuffle] [resume] [speed] [memory]
+    python benchmarks/stream_order.py [shuffle] [resume] [receive] [speed] [memory]
 
 - shuffle: the batches of an epoch of 1,000,000 made-up pairs in one sorted file, by the code that
   trains, beside a shuffle buffer of as many pairs as a pool has, and a full shuffle.
 - resume: seconds from nothing to the first batch in the middle of an epoch, of 1e6 to 1e9 pairs.
   The index is of that size and lies on the disk; all its blocks are the same lines of a small file,
   which are really read and tokenised.
+- receive: pairs per second that the process that trains takes from worker processes and plans
+  batches of, where workers have nothing to do but to send: what no number of them can exceed. By
+  the clock, and by the seconds of that process, where other programs count little.
 - speed: pairs per second that are read, tokenised and bucketed, with so many worker processes
   (--workers), without and with filters (all rules but the language, decided before); and seconds
   from nothing but the index to the first batch.
@@ -32,7 +35,9 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +49,13 @@ from systems import metadata
 
 from transduce import recipe
 from transduce.data.batches.bucketing import Batches, Position
-from transduce.data.batches.streaming_dataset import Reader, StreamingDataset
+from transduce.data.batches.streaming_dataset import (
+    TASK,
+    Arrays,
+    Reader,
+    StreamingDataset,
+    narrowed,
+)
 from transduce.data.cache.tokenised import Encoded, PairEncoder, Report
 from transduce.data.index.corpus import CorpusIndex, Section
 from transduce.data.index.files import FileIndex
@@ -56,6 +67,7 @@ from transduce.storage.positions import Version
 RESULTS = Path(__file__).parent / "results" / "stream_order.json"
 FILES = {"source": "source.txt", "target": "target.txt"}
 BATCH = 4096  # tokens
+MOST_SECONDS = 3  # of a round
 
 
 class Sizes(NamedTuple):
@@ -93,13 +105,13 @@ def seconds_of(call: Callable[[], object]) -> float:
 class MadeUpReader(Reader):
     """Rows with lengths but without a text: only their order counts."""
 
-    def read(self, blocks: Any, first_number: int) -> tuple[Encoded, Report]:
+    def read(self, blocks: Any, first_number: int) -> tuple[Arrays, Report]:
         spans = [self.index.sections[0].files[0].span(block) for block in blocks]
         rows = np.concatenate([np.arange(one.line, one.line + one.lines) for one in spans]) - 1
         lengths = 1 + np.random.default_rng(1).poisson(28, 1 << 16)[rows % (1 << 16)]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         ids = np.zeros(offsets[-1], np.int32)
-        return Encoded(ids, offsets, ids, offsets, rows + 1, rows), Report()
+        return narrowed(Encoded(ids, offsets, ids, offsets, rows + 1, rows)), Report()
 
 
 def made_up_stream(pairs: int, pool: int, block: int) -> StreamingDataset:
@@ -170,6 +182,51 @@ def measure_shuffle(pairs: int) -> dict[str, Any]:
     return found
 
 
+# --------------------------------------------------------------------------------------- receive
+
+_prepared: list[Arrays] = []
+"""In a worker process, what it sends."""
+
+
+def _prepare() -> None:
+    rows, random = TASK * 256, np.random.default_rng(1)
+    sides = []
+    for _ in range(2):
+        offsets = np.concatenate([[0], np.cumsum(1 + random.poisson(28, rows))])
+        sides += [random.integers(5, 8000, offsets[-1]).astype(np.int32), offsets]
+    _prepared.append(narrowed(Encoded(*sides, np.arange(rows) + 1, np.arange(rows))))
+
+
+def _send() -> tuple[Arrays, Report]:
+    return _prepared[0], Report()
+
+
+class Senders(ProcessPoolExecutor):
+    """Worker processes that answer every task at once."""
+
+    def submit(self, _: Any, /, *task: Any, **more: Any) -> Future[Any]:
+        return super().submit(_send)
+
+
+def measure_receive(rounds: int, senders: int = 2) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {"pairs_a_second": [], "pairs_a_second_of_the_processor": []}
+    for number in range(rounds):
+        stream = made_up_stream(10**8, 65_536, 256)
+        stream._data = stream._data.model_copy(update={"workers": senders})
+        stream._workers = Senders(senders, get_context("spawn"), _prepare)
+        plans = Batches(stream, BATCH, number)._plans(Position())
+        deque(islice(plans, 4), maxlen=0)  # until all processes have begun
+        began, busy, read = time.perf_counter(), time.process_time(), 0
+        while time.perf_counter() - began < MOST_SECONDS:
+            read += len(next(plans)[0])
+        found["pairs_a_second"].append(read / (time.perf_counter() - began))
+        found["pairs_a_second_of_the_processor"].append(read / (time.process_time() - busy))
+        plans.close()  # type: ignore[attr-defined]
+        stream._end_workers()
+    print("receive:", {key: [f"{rate:,.0f} pairs/s" for rate in found[key]] for key in found})
+    return found
+
+
 # ----------------------------------------------------------------------- resume, speed, memory
 
 
@@ -234,7 +291,6 @@ def lengthened(folder: Path, copies: int) -> dict[str, str]:
     return {side: f"long-{name}" for side, name in FILES.items()}
 
 
-MOST_SECONDS = 3
 RULES = {"min_length": 2, "length_ratio": 4, "copies": True}
 
 
@@ -338,7 +394,7 @@ def one_reading(folder: Path, pairs: int, filtered: bool) -> None:
 
 
 def parts() -> Iterator[str]:
-    yield from ("shuffle", "resume", "speed", "memory")
+    yield from ("shuffle", "resume", "receive", "speed", "memory")
 
 
 def measure(
@@ -347,10 +403,12 @@ def measure(
     """Each part that is wanted, into `found`."""
     if "shuffle" in wanted:
         found["shuffle"] = measure_shuffle(sizes.shuffled)
+    if "receive" in wanted:
+        found["receive"] = measure_receive(asked.rounds)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-        if set(wanted) - {"shuffle"}:
+        if set(wanted) - {"shuffle", "receive"}:
             made_up(folder, sizes.distinct)
         if {"resume", "speed"} & set(wanted):
             tokens = train_tokens(data_of(folder))

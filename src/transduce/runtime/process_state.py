@@ -26,6 +26,7 @@ CACHED = frozenset(
         "transduce.corpora.generated:_all_letters",
         "transduce.corpora.generated:_pronouncing_dictionary",
         "transduce.data.audio.silero:_network",
+        "transduce.data.batches.bucketing:_library",
         "transduce.data.text.columns:_names_above",
         "transduce.data.tokens.words:_library",
         "transduce.inspection.figures:_installed",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import CDLL, c_int64, c_void_p
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice, pairwise
 from typing import TypeVar
 
@@ -18,6 +20,7 @@ from transduce.data.batches.mixing import Mix
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded, check_some_left
 from transduce.errors import DataError
+from transduce.shared_library import declared, is_disabled
 
 T = TypeVar("T")
 
@@ -236,16 +239,31 @@ def _cut(
     total size of these batches on both sides, padding included.
     """
     sources, targets = sources[rows], targets[rows]
-    longer = np.maximum(sources, targets)
-    bounds = [0]
-    while (start := bounds[-1]) < len(rows):
-        end = start + max(1, tokens // int(longer[start]))
-        widths = np.maximum.accumulate(longer[start:end])
-        fits = widths * np.arange(1, len(widths) + 1) <= tokens
-        # Rows x width increases monotonically, so the fitting ones come first.
-        bounds.append(start + max(1, int(fits.sum())))
+    bounds = _bounds(np.maximum(sources, targets), tokens)
     if len(bounds) == 1:
         return rows, bounds, 0
     starts, counts = bounds[:-1], np.diff(bounds)
     widest = np.maximum.reduceat(sources, starts) + np.maximum.reduceat(targets, starts)
     return rows, bounds, int((counts * widest).sum())
+
+
+def _bounds(lengths: NDArray[np.int32], tokens: int) -> list[int]:
+    """Where each batch begins, and the end of the last."""
+    library = None if is_disabled() else _library()
+    if library is not None:  # data/c/batches.c: the loop below takes longer than sorting
+        lengths, bounds = np.ascontiguousarray(lengths), np.empty(len(lengths) + 1, np.int64)
+        places = (lengths.ctypes.data, len(lengths), tokens, bounds.ctypes.data)
+        return bounds[: library.cut_batches(*places) + 1].tolist()
+    found = [0]
+    while (start := found[-1]) < len(lengths):
+        end = start + max(1, tokens // int(lengths[start]))
+        widths = np.maximum.accumulate(lengths[start:end])
+        fits = widths * np.arange(1, len(widths) + 1) <= tokens
+        # Rows x width increases monotonically, so the fitting ones come first.
+        found.append(start + max(1, int(fits.sum())))
+    return found
+
+
+@cache
+def _library() -> CDLL | None:
+    return declared({"cut_batches": (c_int64, c_void_p, c_int64, c_int64, c_void_p)})

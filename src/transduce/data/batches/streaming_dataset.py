@@ -48,7 +48,11 @@ PLACES = 256  # blocks of a pool: from so many places of the corpus
 MAX_BLOCK = 4096  # rows
 TASK = 8  # blocks that a worker process reads and tokenises at a time
 STREAMED = "streamed rows"
-AHEAD = 2  # pools that worker processes are given at a time
+AHEAD = 3  # pools that worker processes are given at a time
+
+
+Arrays = dict[str, NDArray[Any]]
+"""Those of `Encoded`, as `narrowed` gives them."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,12 @@ class Reader:
     encode: PairEncoder
     filtered: FilteredRows | None = None
 
-    def read(self, blocks: Sequence[int], first_number: int) -> tuple[Encoded, Report]:
+    def read(self, blocks: Sequence[int], first_number: int) -> tuple[Arrays, Report]:
         report = Report()
         self.index.fetch(blocks)
         found = [self._kept(block, report) for block in blocks]
-        return self.encode(PairColumns.joined(found), report, first_number), report
+        encoded = self.encode(PairColumns.joined(found), report, first_number)
+        return narrowed(encoded), report
 
     def _kept(self, block: int, report: Report) -> PairColumns:
         pairs = self.index.read(block, report.counts)
@@ -239,7 +244,7 @@ class StreamingDataset:
         for number, parts in enumerate(self._in_processes("read", tasks), start=start + 1):
             for _, report in parts:
                 self.report.add(report)
-            own = joined([encoded for encoded, _ in parts])
+            own = joined([part for part, _ in parts])
             last = number == len(bounds)
             if last and not start:
                 self.whole_epoch = self.report
@@ -318,7 +323,7 @@ class StreamingDataset:
     def _exchanged(self, own: Encoded) -> Encoded:
         if self._shard.count == 1:
             return own
-        return joined([Encoded(**load(part)) for part in self._shard.exchange(save(vars(own)))])
+        return joined([load(part) for part in self._shard.exchange(save(narrowed(own)))])
 
 
 _worker: list[Reader] = []
@@ -366,22 +371,29 @@ def _bounds(firsts: NDArray[np.int64], size: int) -> list[int]:
     return found
 
 
-def joined(parts: Sequence[Encoded]) -> Encoded:
+OFFSETS = ("source_offsets", "target_offsets")
+
+
+def narrowed(encoded: Encoded) -> Arrays:
+    """A part of a pool in few bytes, for another process: lengths in place of offsets, and of each
+    array the smallest integers that can hold it."""
+    arrays = dict(vars(encoded))
+    arrays |= {name: np.diff(arrays[name]) for name in OFFSETS}
+    return {
+        name: values.astype(np.min_scalar_type(values.max(initial=0)))
+        for name, values in arrays.items()
+    }
+
+
+def joined(parts: Sequence[Arrays]) -> Encoded:
     """Parts of a pool, concatenated."""
 
-    def flat(name: str, kind: type[np.int32] | type[np.int64]) -> NDArray[np.int64]:
-        empty = np.zeros(0, kind)
-        return np.concatenate([empty, *(getattr(part, name) for part in parts)])
+    def flat(name: str) -> NDArray[Any]:
+        kind = np.int32 if name.endswith("_ids") else np.int64
+        values = [np.zeros(int(name in OFFSETS), kind), *(part[name] for part in parts)]
+        return np.concatenate(values, dtype=kind, casting="unsafe")
 
-    def offsets(name: str) -> NDArray[np.int64]:
-        lengths = [np.diff(getattr(part, name)) for part in parts]
-        return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
-
-    return Encoded(
-        source_ids=flat("source_ids", np.int32).view(np.int32),
-        source_offsets=offsets("source_offsets"),
-        target_ids=flat("target_ids", np.int32).view(np.int32),
-        target_offsets=offsets("target_offsets"),
-        lines=flat("lines", np.int64),
-        numbers=flat("numbers", np.int64),
-    )
+    arrays = {name: flat(name) for name in Encoded.__dataclass_fields__ if name != "whole"}
+    for name in OFFSETS:
+        np.cumsum(arrays[name], out=arrays[name])
+    return Encoded(**arrays)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.shared_library import LIBRARY_FILE, is_disabled
+from transduce.shared_library import declared, is_disabled
 
 MAX_WORDS = 1 << 18
 """That are kept, some 20 MB; then the table begins anew."""
@@ -149,31 +149,20 @@ def _place(array: NDArray[Any]) -> int:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """The C library; None where it is missing, or of another version."""
-    try:
-        library = ctypes.CDLL(str(LIBRARY_FILE))
-        arguments: dict[str, tuple[Any, ...]] = {
-            "words_new": (c_int64,),
-            "words_free": (c_void_p,),
-            "words_clear": (c_void_p,),
-            "words_count": (c_void_p,),
-            "words_find": (
-                *(c_void_p, ctypes.c_char_p, c_void_p, c_int64, c_int64, c_int32),
-                *(c_void_p, c_void_p),
-            ),
-            "words_text": (c_void_p, c_int64, c_void_p),
-            "words_set": (c_void_p, c_int64, c_void_p, c_void_p),
-            "words_ids": (
-                *(c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_int32),
-                *(c_void_p, c_void_p),
-            ),
-        }
-        for name, types in arguments.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = types, c_int64
-        library.words_new.restype = c_void_p
-        library.words_text.restype = POINTER(c_uint8)
-        library.words_free.restype = library.words_clear.restype = None
-    except (OSError, AttributeError):
-        return None
-    return library
+    functions: dict[str, tuple[Any, ...]] = {
+        "words_new": (c_void_p, c_int64),
+        "words_free": (None, c_void_p),
+        "words_clear": (None, c_void_p),
+        "words_count": (c_int64, c_void_p),
+        "words_find": (
+            *(c_int64, c_void_p, ctypes.c_char_p, c_void_p, c_int64, c_int64, c_int32),
+            *(c_void_p, c_void_p),
+        ),
+        "words_text": (POINTER(c_uint8), c_void_p, c_int64, c_void_p),
+        "words_set": (c_int64, c_void_p, c_int64, c_void_p, c_void_p),
+        "words_ids": (
+            *(c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_int32),
+            *(c_void_p, c_void_p),
+        ),
+    }
+    return declared(functions)

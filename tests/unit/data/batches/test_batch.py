@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from one_by_one import one_by_one
 from transduce import recipe
+from transduce.data.batches import bucketing
 from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.bucketing import Batches, Position, ordered, prefetched
 from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
@@ -116,6 +117,25 @@ def test_every_pair_once_within_the_budget(lengths, budget: int, seed: int) -> N
                 assert (batch.target_BT[place, len(target) :] == PAD).all()
                 assert batch.source_lengths_B[place] == len(source)
                 assert batch.target_lengths_B[place] == len(target) - 1
+
+
+@given(
+    lengths=st.lists(st.integers(1, 40), max_size=60),
+    budget=st.integers(1, 120),
+)
+@settings(max_examples=50, deadline=None)
+def test_batches_are_the_same_with_and_without_the_c_library(lengths, budget: int) -> None:
+    expected, end = [0], 0
+    while end < len(lengths):
+        start, end = end, end + 1
+        while end < len(lengths) and max(lengths[start : end + 1]) * (end + 1 - start) <= budget:
+            end += 1
+        expected.append(end)
+    given = np.array(lengths, np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        for used in ("1", "0"):
+            patch.setenv("TRANSDUCE_NATIVE", used)
+            assert bucketing._bounds(given, budget) == expected
 
 
 def test_similar_lengths_stand_together() -> None:

@@ -23,7 +23,8 @@ from slow_params import some_slow
 from transduce import recipe
 from transduce.data.batches import streaming_dataset
 from transduce.data.batches.bucketing import Batches, Position
-from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
+from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset, joined, narrowed
+from transduce.data.cache.tokenised import Encoded
 from transduce.data.index import files as index_files
 from transduce.data.index.corpus import CorpusIndex
 from transduce.data.text.pairs import read_pairs
@@ -259,6 +260,34 @@ def test_a_pool_comes_from_everywhere(tmp_path: Path) -> None:
 
 
 # -------------------------------------------------------------------- the same order, anywhere
+
+
+def test_parts_of_a_pool_are_sent_in_few_bytes_and_joined_as_they_were() -> None:
+    def part(targets: list[list[int]], lines: list[int]) -> Encoded:
+        ids = np.array([one for row in targets for one in row], np.int32)
+        offsets = np.cumsum([0, *map(len, targets)])
+        some = np.array(lines, np.int64)
+        return Encoded(ids[:0], np.zeros_like(offsets), ids, offsets, some, some - 1)
+
+    parts = [
+        part([[7, 8, 255], [], [9]], [1, 2, 3]),
+        part([], []),
+        part([[300, 1], [2]], [400, 2**40]),
+        part([[70_000] * 300], [2**31 - 1]),
+    ]
+    sent = [narrowed(one) for one in parts]
+    kinds = [sorted(str(values.dtype) for values in one.values()) for one in sent]
+    assert kinds[0] == ["uint8"] * 6
+    assert kinds[2] == ["uint16", "uint64", "uint64", *["uint8"] * 3]
+    whole = joined(sent)
+    assert [str(values.dtype) for values in vars(whole).values()] == [
+        *("int32", "int64", "int32", "int64", "int64", "int64")
+    ]
+    rows = [one.target(row).tolist() for one in parts for row in range(len(one))]
+    assert [whole.target(row).tolist() for row in range(len(whole))] == rows
+    assert [whole.source(row).tolist() for row in range(len(whole))] == [[]] * 6
+    assert whole.lines.tolist() == [1, 2, 3, 400, 2**40, 2**31 - 1]
+    assert (whole.lines - whole.numbers).tolist() == [1] * 6
 
 
 MIXED = {
