@@ -250,6 +250,45 @@ def test_microphones_that_are_refused_lost_silent_or_never_stopped(
     assert complaints(browser) == []
 
 
+def test_live_speech_grows_as_it_is_heard(browser: Browser, tmp_path: Path) -> None:
+    chunk = "chunk: {ms: 160, trained: [40, 320], left_chunks: 2}"
+    shape = "kind: conformer, layers: 1, heads: 2, feed_forward: 32, kernel: 5"
+    decoder = "model.decoder={kind: convolutional, layers: 1, kernel: 2, positions: none}"
+    model = audio_model(
+        f"model.encoder={{{shape}, {chunk}}}",
+        *("audio.normalize=global", "model.transducer={joint_width: 24}", decoder),
+    )
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.network.parameters():
+            parameter.normal_(std=0.4)
+        model.network.head.bias[:4] -= 5.0  # letters, and not too many
+        model.network.head.bias[0] += 4.0
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "live", model_bytes(model)), "utf-8")
+    browser.errors(), browser.requests()
+    browser.open(place)
+    browser.wait("return document.documentElement.dataset.ready")
+    assert "sampling" not in browser.text("select[name=beam]")
+    browser.run(MICROPHONE)
+    browser.click("#record")
+    browser.wait("return document.getElementById('record').textContent === 'Stop recording'")
+    said = "return document.getElementById('output').textContent"
+    texts = [""]
+    for _ in range(2):
+        browser.run("window.speak(2)")
+        browser.wait_for(lambda: len(browser.run(said)) > len(texts[-1]) + 2, "it grows", 20)
+        texts.append(browser.run(said).removesuffix(" …"))
+    assert texts[2].startswith(texts[1])
+    browser.click("#record")
+    browser.wait_for(lambda: "tokens a second" in browser.text("[role=status]"), "transcript")
+    browser.wait(
+        "return document.querySelector('main').innerText.includes('each token is written')"
+    )
+    assert complaints(browser) == []
+    assert asked_for(browser) == [place.as_uri()]
+
+
 def test_runs_while_it_loads_or_runs(browser: Browser, tmp_path: Path) -> None:
     model = tiny(banned=True)
     place = tmp_path / "model.html"

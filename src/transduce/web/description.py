@@ -27,6 +27,7 @@ from transduce.models.encoders import (
 from transduce.models.label_network import AttentionPool, LabelNetwork, LastPool, MeanPool
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontend, SpeechLabelNetwork
+from transduce.models.transducer import SpeechTransducer
 from transduce.models.word_embedding import LONGEST, WordEmbedding
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
@@ -72,12 +73,17 @@ class Description:
         if type(network) is LanguageModelNetwork:
             return {"kind": "language-model", **self.writer(network.decoder, network.head)}
         if type(network) is SpeechEncoderDecoder:
+            written = self.writer(network.decoder, network.head)
+            return {"kind": "speech", **self.speech(network), **written}
+        if type(network) is SpeechTransducer:
             return {
-                "kind": "speech",
-                "source": self.speech_front(network.front),
-                "encoder": self.encoder(network.encoder, _speech_width(network.front)),
+                "kind": "transducer",
+                **self.speech(network),
                 **self.writer(network.decoder, network.head),
-                "ctc": None if network.ctc is None else self.linear(network.ctc),
+                "joint": {
+                    "states": self.linear(network.joint.of_states),
+                    "features": self.linear(network.joint.of_features),
+                },
             }
         if type(network) not in (EncoderDecoder, CopyingEncoderDecoder):
             raise ModelError(
@@ -92,6 +98,14 @@ class Description:
             "encoder": self.encoder(network.encoder, _width(network.front)),
             **self.writer(network.decoder, network.head),
             "copying": self.copying(network),
+        }
+
+    def speech(self, network: SpeechEncoderDecoder | SpeechTransducer) -> Described:
+        """What hears: features, encoder, CTC."""
+        return {
+            "source": self.speech_front(network.front),
+            "encoder": self.encoder(network.encoder, _speech_width(network.front)),
+            "ctc": None if network.ctc is None else self.linear(network.ctc),
         }
 
     def writer(self, decoder: Decoder, head: Head) -> Described:

@@ -21,14 +21,18 @@ from transduce.errors import DataError, ModelError
 from transduce.evaluation.metrics import TITLES
 from transduce.inspection.look.show import STYLES, VIEWS
 from transduce.inspection.page import Markup, assembled, joined, safe, stylesheet
+from transduce.models.encoders import ConformerEncoder
+from transduce.recipe.model import ConformerEncoder as ConformerSettings
 from transduce.recipe.model import max_length_of, max_source_length
 from transduce.storage import replaced_folder, write_text
 from transduce.tasks import AudioClassifier, Classifier, LanguageModel, SpeechModel, Tagger
 from transduce.tasks.generate import GenerativeModel
+from transduce.tasks.live.settings import chunk_states
+from transduce.tasks.speech_transducer import SpeechTransducerModel
 from transduce.tasks.transduce import Model, Transducer, load
 from transduce.web.description import Description
 
-FORMAT = "transduce web 2"
+FORMAT = "transduce web 3"
 METADATA = "transduce_web"
 HERE = Path(__file__).parent
 RUNTIME, PAGE = HERE / "runtime", HERE / "page"
@@ -38,8 +42,9 @@ MODEL, PAGE_NAME = "model.bin", "model.html"
 MODULES = (
     *("structures", "wasm", "weights", "arrays", "embedding", "transformer", "recurrent"),
     *("conformer", "convolutional", "encoders", "tokens", "head", "speech", "words", "fronts"),
-    *("labels", "networks", "search", "model", "look"),
+    *("labels", "networks", "search", "transducer", "live", "model", "look"),
 )
+PAGE_SCRIPTS = ("resampler.js", "input.js", "main.js")
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra", "ctc_weight")
 UNSUPPORTED = ("coverage_penalty", "no_repeat_ngram")
 NEEDS = (
@@ -99,7 +104,8 @@ def _limits(model: Model) -> dict[str, Any]:
             "seconds": model.recordings.longest,
             "silent": SILENT,
             "target": max_length_of(recipe.model.decoder),
-            "ctc": model.has_same_ctc,
+            "ctc": model.has_same_ctc and not isinstance(model, SpeechTransducerModel),
+            "chunk": _chunk(model),
         }
     if isinstance(model, AudioClassifier):
         return {"seconds": model.recordings.longest, "silent": SILENT, "target": 1}
@@ -113,6 +119,21 @@ def _limits(model: Model) -> dict[str, Any]:
     if isinstance(model, Classifier) and data.overlong == "truncate":
         return {"source": min(data.max_length, positions), "target": 1}
     return {"source": min(max_source_tokens(recipe, MIN_LABEL), positions), "target": 1}
+
+
+def _chunk(model: SpeechModel) -> dict[str, int] | None:
+    """The encoder states of a chunk of live speech, and how many chunks before it attention sees;
+    None: the page reads what was said again and again."""
+    settings, network = model.recipe.model.encoder, model.network
+    encoder, front = network.encoder, network.front
+    writes = model.has_same_ctc or isinstance(model, SpeechTransducerModel)
+    if not isinstance(settings, ConformerSettings) or settings.chunk is None or not writes:
+        return None
+    assert isinstance(encoder, ConformerEncoder)
+    if encoder.chunk_sizes is None or front.positions is not None:
+        return None
+    states = chunk_states(settings.chunk.ms, model.recordings.settings.state_ms)
+    return {"states": states, "left": encoder.chunk_sizes.left_chunks}
 
 
 def _tokens(tokens: Tokens) -> dict[str, Any]:
@@ -143,6 +164,7 @@ def page(model: Model, name: str, model_file: bytes, to_try: Sequence[str] | Non
         "asks": "Prompt" if isinstance(model, LanguageModel) else "Input",
         "beam": model.recipe.decode.beam,
         "searches": isinstance(model, GenerativeModel),
+        "samples": not isinstance(model, SpeechTransducerModel),
         "audio": audio_input(model),
         "examples": examples(model) if to_try is None else list(to_try),
         "card": card(model, name, len(model_file)),
@@ -154,7 +176,7 @@ def page(model: Model, name: str, model_file: bytes, to_try: Sequence[str] | Non
         "worker": worker_script(),
     }
     style = f"{stylesheet(STYLES)}\n{(PAGE / 'web.css').read_text('utf-8')}"
-    own = [(PAGE / name).read_text("utf-8") for name in ("input.js", "main.js")]
+    own = [(PAGE / name).read_text("utf-8") for name in PAGE_SCRIPTS]
     script = "\n".join([joined(VIEWS), *own])
     return assembled(
         title,
@@ -174,8 +196,18 @@ def audio_input(model: Model) -> dict[str, Any] | None:
     return {
         "rate": model.recordings.settings.sample_rate,
         "seconds": model.recordings.longest,
-        "partial": isinstance(model, SpeechModel) and model.has_same_ctc,
+        "live": _live(model),
     }
+
+
+def _live(model: Model) -> str:
+    """How a transcript comes about while somebody speaks: each chunk is computed once, or what was
+    said last is read again, by CTC or by greedy search."""
+    if not isinstance(model, SpeechModel):
+        return "search"
+    if _chunk(model) is not None:
+        return "stream"
+    return "ctc" if model.has_same_ctc and model.scorer != "transducer" else "search"
 
 
 def worker_script() -> str:

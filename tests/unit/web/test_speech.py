@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from node import MISSING, NODE, run_module
 from slow_params import some_slow
 from tiny_sounds import audio_model, noise
-from transduce.data.tokens.tokenizer import END, Tokens
+from transduce.data.tokens.tokenizer import END, PAD, Tokens
 from transduce.errors import ModelError
+from transduce.models.streaming import EncoderStreams
 from transduce.nn.speech.mel import LogMel
 from transduce.recipe import Tokens as TokensRecipe
 from transduce.recipe import parse_recipe
 from transduce.tasks import AudioClassifier, SpeechModel
+from transduce.tasks.speech_transducer import SpeechTransducerModel
 from transduce.tasks.transduce import create
 from transduce.web.export import model_bytes
 
@@ -52,7 +55,7 @@ def test_mel_features_are_those_of_python(tmp_path: Path) -> None:
     pair = [(one * 32767).astype(np.int16) for one in (hiss, voice)]
     script = f"""{LOAD}
 const model = await load("model.bin");
-const {{ mel }} = model.network.source;
+const {{ mel }} = model.network.speech.source;
 answer(given.map((wave) => Array.from(mel.features(samplesOf(wave)))));
 """
     found = run_module(tmp_path, script, [wave.tolist() for wave in pair])
@@ -107,6 +110,136 @@ answer(found);
                 assert sum(answer["steps"]) == pytest.approx(output.log_probability, abs=1e-4)
 
 
+RECURRENT = "model.decoder={kind: recurrent, cell: lstm, layers: 2, attention: none}"
+STATELESS = "model.decoder={kind: convolutional, layers: 1, kernel: 2, positions: none}"
+
+
+def transducer(decoder: str, *changes: str) -> SpeechTransducerModel:
+    model = drawn(audio_model("model.transducer={joint_width: 24}", decoder, *changes))
+    assert isinstance(model, SpeechTransducerModel)
+    with torch.no_grad():
+        model.network.head.bias[PAD] += 1.2  # so that it goes on to the next state
+    return model
+
+
+def test_transducers_write_what_they_write_in_python(tmp_path: Path) -> None:
+    models, waves = [transducer(RECURRENT), transducer(STATELESS)], [noise(0.8), noise(1.1, seed=2)]
+    for number, model in enumerate(models):
+        (tmp_path / f"{number}.bin").write_bytes(model_bytes(model))
+    script = f"""{LOAD}
+import {{ lookAt }} from "RUNTIME/look.js";
+const found = [];
+for (const number of [0, 1]) {{
+  const model = await load(`${{number}}.bin`);
+  found.push(given.map((wave) => [1, 3].map((beam) => {{
+    const output = model.run(samplesOf(wave), {{ beam, nbest: beam }});
+    const {{ steps }} = model.explain(samplesOf(wave), output.ids);
+    return [
+      output.alternatives.map(({{ ids, score }}) => [ids, score]),
+      steps.map((one) => one.logProbability),
+      steps.map(({{ attention: [[row]] }}) => Array.from(row)),
+    ];
+  }})));
+  const {{ look }} = lookAt(model, samplesOf(given[0]), {{ beam: 3 }});
+  found.at(-1).push([look.attention.map((one) => one.kind), look.no_beam]);
+}}
+answer(found);
+"""
+    found = run_module(tmp_path, script, [wave.tolist() for wave in waves])
+    for model, (*answers, look) in zip(models, found, strict=True):
+        for wave, of_wave in zip(waves, answers, strict=True):
+            for beam, (nbest, steps, emitted) in zip((1, 3), of_wave, strict=True):
+                [output] = model.run([wave], rate=4000, beam=beam, nbest=beam)
+                expected = output.alternatives or [output]
+                assert [ids for ids, _ in nbest] == [list(one.ids) for one in expected]
+                scores = [one.score for one in expected]
+                np.testing.assert_allclose([score for _, score in nbest], scores, atol=1e-4)
+                assert sum(steps) == pytest.approx(output.log_probability, abs=1e-4)
+                assert output.ids
+                shares = model.emissions(wave, output.ids)
+                np.testing.assert_allclose(emitted[:-1], shares, atol=1e-4)
+        assert look == [["emission"], "The beam of a transducer is not shown."]
+
+
+def streamed(model: SpeechModel, wave: NDArray[np.int16]) -> torch.Tensor:
+    """The states that the encoder gives chunk by chunk."""
+    streams = EncoderStreams(model.network, round(160 / model.recordings.settings.state_ms))
+    slot, found, shape = streams.open(), [], streams.shape
+    with torch.inference_mode():
+        for start in range(0, len(wave), shape.advance):
+            piece = torch.from_numpy(wave[start : start + shape.samples])[None]
+            if count := shape.states_in(piece.shape[1]):
+                states_1TD, _ = streams.encode([slot], piece, torch.tensor([piece.shape[1]]))
+                found.append(states_1TD[0, :count])
+    return torch.cat(found)
+
+
+def test_live_speech_is_read_chunk_by_chunk(tmp_path: Path) -> None:
+    """Each chunk once, with what the encoder keeps of those before, as in Python."""
+    chunk = "chunk: {ms: 160, trained: [40, 320], left_chunks: 2}"
+    shape = "kind: conformer, layers: 2, heads: 2, feed_forward: 32, kernel: 5"
+    places = ("rotary", "relative")
+    kinds = [f"model.encoder={{{shape}, positions: {one}, {chunk}}}" for one in places]
+    together = "audio.normalize=global"
+    ctc = [drawn(audio_model(kind, together)) for kind in kinds]
+    t = np.arange(8000) / 4000
+    tone = np.sin(2 * np.pi * (300 + 200 * np.sin(9 * t)) * t)  # it changes all the time
+    wave = (6000 * tone + noise(2.0) / 4).astype(np.int16)
+    for model in ctc:  # all tokens equally probable in the mean, so that there are some of each
+        output = model.network.ctc
+        output.bias.data = -output.weight.data @ streamed(model, wave).mean(dim=0)
+    models = [*ctc, transducer(RECURRENT, kinds[0], together)]
+    for number, model in enumerate(models):
+        (tmp_path / f"{number}.bin").write_bytes(model_bytes(model))
+    script = f"""{LOAD}
+const found = [];
+for (const number of [0, 1, 2]) {{
+  const model = await load(`${{number}}.bin`);
+  const [session, wave, texts] = [model.live(), samplesOf(given), []];
+  for (let at = 0; at < wave.length; at += 500) {{
+    texts.push(session.write(wave.subarray(at, at + 500)));
+  }}
+  found.push([...texts, session.end()]);
+}}
+answer(found);
+"""
+    for model, texts in zip(models, run_module(tmp_path, script, wave.tolist()), strict=True):
+        states = streamed(model, wave)
+        if isinstance(model, SpeechTransducerModel):
+            search = model._search(model.network, model.settings(beam=1))
+            count_1 = torch.tensor([len(states)])
+            found, _ = search.advance(search.start(1, model.device), states[None], count_1)
+            ids = found.tokens_BNU[0, 0, : int(found.lengths_BN[0, 0])].tolist()
+        else:
+            path = model.network.ctc_log_probs_of(states[None])[0].argmax(dim=-1).tolist()
+            ids = [one for one, _ in itertools.groupby(path) if one]
+        assert texts[-1] == model.target_tokens.decode(ids)
+        assert len(set(texts)) > 3  # it grew meanwhile
+        assert all(later.startswith(text) for text, later in itertools.pairwise(texts))
+
+
+def test_sound_is_resampled_as_it_comes_without_seams(tmp_path: Path) -> None:
+    script = """
+import { readFileSync as read } from "node:fs";
+const text = read(new URL("RUNTIME/../page/resampler.js"), "utf-8");
+const Resampler = new Function(`${text}; return Resampler`)();
+const wave = (rate, n) => Math.sin((2 * Math.PI * 440 * n) / rate) / 2;
+answer(given.map(([from, to]) => {
+  const [one, found] = [new Resampler(from, to), []];
+  for (let at = 0, size = 1; at < from; at += size, size = (3 * size) % 4001) {
+    const block = Float32Array.from({ length: size }, (_, i) => wave(from, at + i));
+    found.push(...one.push([block.subarray(0, 7), block.subarray(7)]));
+  }
+  const errors = found.slice(50).map((value, n) => Math.abs(value - wave(to, n + 50)));
+  return [found.length, Math.max(...errors)];
+}));
+"""
+    rates = [(48000, 16000), (44100, 16000), (8000, 16000), (16000, 16000)]
+    for (_, to), (count, error) in zip(rates, run_module(tmp_path, script, rates), strict=True):
+        assert 0.98 * to < count < 1.3 * to
+        assert error < 2e-3
+
+
 def test_ctc_alone_says_what_the_best_path_says(tmp_path: Path) -> None:
     model, wave = drawn(audio_model()), noise(2.0)
     (tmp_path / "model.bin").write_bytes(model_bytes(model))
@@ -139,7 +272,7 @@ def test_ctc_is_the_sum_over_all_paths(tmp_path: Path) -> None:
         collapsed[ids] = collapsed.get(ids, 0.0) + p
     prefixes = [[4], [4, 4], [4, 5, 5], [5, 4], [4, 4, 4]]
     script = f"""{LOAD}
-import {{ bestPath, CtcPrefix }} from "RUNTIME/speech.js";
+import {{ CtcPrefix, PathReader }} from "RUNTIME/speech.js";
 const logProbs = Float32Array.from(given.table);
 const ctc = {{ logProbs, probs: logProbs.map(Math.exp), length: given.states, size: given.size }};
 const one = (prefix) => {{
@@ -149,7 +282,12 @@ const one = (prefix) => {{
 }};
 const row = (id) => [0, 1, 2].map((one) => (one === id ? 0 : -9));
 const sure = Float32Array.from([1, 1, 0, 1, 2, 0, 0, 2].flatMap(row));
-answer([given.prefixes.map(one), bestPath(sure, 8)]);
+const path = new PathReader();
+[1, 2, 3, 2].reduce((at, count) => {{
+  path.read(sure.subarray(3 * at, 3 * (at + count)), count);
+  return at + count;
+}}, 0);
+answer([given.prefixes.map(one), path.ids]);
 """
     given = {"table": log_probs.ravel().tolist(), "states": states, "size": size}
     found, best = run_module(tmp_path, script, {**given, "prefixes": prefixes, "end": END})

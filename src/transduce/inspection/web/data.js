@@ -7,6 +7,7 @@ const KIND_TITLES = {
   pool: "Pooling",
   rollout: "Rollout through all layers",
   ctc: "CTC, its best path outlined",
+  emission: "When each token is written",
 };
 
 /** Numbers that Python packed: {shape, scale, values}. */
@@ -82,7 +83,7 @@ class Group {
   }
 
   name(layer, head) {
-    if (this.kind === "rollout" || this.kind === "ctc") return this.title;
+    if (["rollout", "ctc", "emission"].includes(this.kind)) return this.title;
     const ofLayer = layer < 0 ? "mean of layers" : `layer ${layer}`;
     return `${this.title}, ${ofLayer}, ${head < 0 ? "mean of heads" : `head ${head}`}`;
   }

@@ -120,33 +120,45 @@ class RecordingInput {
     this.#forget();
     this.file.value = "";
     this.file.disabled = true;
-    this.recording = { stream, context, node, blocks, timer: setInterval(() => this.listen(), EVERY) };
+    const resampler = new Resampler(context.sampleRate, this.audio.rate);
+    this.recording = { stream, context, node, blocks, resampler, read: 0, timer: setInterval(() => this.listen(), EVERY) };
     this.button.textContent = "Stop recording";
     this.page.warn("");
     this.page.how.textContent = "Recording …";
   }
 
-  /** A transcript while somebody speaks: of the last stretch that the model can hear at once. */
+  /** A transcript while somebody speaks. */
   async listen() {
     const { recording } = this;
     if (this.busy || !recording) return;
     this.busy = true;
     try {
       await this.page.ready;
-      const { sampleRate } = recording.context;
-      const last = Math.ceil((this.audio.seconds * sampleRate) / BLOCK) + 1;
-      const heard = await resampled(recording.blocks.slice(-last), sampleRate, this.audio.rate);
-      if (!heard) return;
-      const source = heard.slice(-Math.round(this.audio.seconds * this.audio.rate));
-      const text = this.audio.partial
-        ? await this.page.engine.ask("partial", { source })
-        : (await this.page.engine.ask("look", { source, options: { beam: 1 } })).look.text;
-      if (this.recording === recording) this.page.text.textContent = `${text} …`;
+      const text = this.audio.live === "stream" ? await this.#heardNow(recording) : await this.#heardAgain(recording);
+      if (text !== null && this.recording === recording) this.page.text.textContent = `${text} …`;
     } catch (error) {
       if (!(error instanceof Stopped)) this.page.warn(error.message);
     } finally {
       this.busy = false;
     }
+  }
+
+  /** By a streaming model: it is given what has been said since, and remembers the rest. */
+  #heardNow(recording) {
+    const first = recording.read === 0;
+    const source = recording.resampler.push(recording.blocks.slice(recording.read));
+    recording.read = recording.blocks.length;
+    return source.length ? this.page.engine.ask("live", { source, first }) : null;
+  }
+
+  /** By another: the last stretch that it can hear at once is read again. */
+  async #heardAgain({ context, blocks }) {
+    const last = Math.ceil((this.audio.seconds * context.sampleRate) / BLOCK) + 1;
+    const heard = await resampled(blocks.slice(-last), context.sampleRate, this.audio.rate);
+    if (!heard) return null;
+    const source = heard.slice(-Math.round(this.audio.seconds * this.audio.rate));
+    if (this.audio.live === "ctc") return this.page.engine.ask("partial", { source });
+    return (await this.page.engine.ask("look", { source, options: { beam: 1 } })).look.text;
   }
 
   /** End a recording and run it. why: what is said of an end that nobody asked for. */

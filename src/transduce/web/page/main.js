@@ -73,7 +73,7 @@ class WebPage {
     this.asked = about.audio ? new RecordingInput(about.audio, this) : new TextInput(about, this);
     const beams = [...new Set([1, 2, 4, 8, about.beam])].sort((a, b) => a - b);
     const ways = beams.map((one) => [one, one === 1 ? "greedy" : `beam of ${one}`]);
-    if (about.searches) ways.push(["sample", "sampling"]);
+    if (about.samples) ways.push(["sample", "sampling"]);
     this.way = choice("Search", "beam", ways, about.beam, () => { this.sampling.hidden = this.options().beam !== undefined; this.run(); });
     this.sampling = make("span", { class: "sampling" }, ...SAMPLING.map(([name, label, value, limits]) =>
       make("label", {}, `${label} `, make("input", { type: "number", name, value, ...limits, onchange: () => this.run() }))));

@@ -1,6 +1,7 @@
 // The model in a worker of its own, so that the page never waits.
 
 let model = null;
+let live = null; // a session of live speech
 
 const TASKS = {
   async load({ bytes, wasm }, tell) {
@@ -12,6 +13,10 @@ const TASKS = {
   },
   partial({ source }) {
     return model.partial(source);
+  },
+  live({ source, first }) {
+    if (first || !live) live = model.live();
+    return live.write(source);
   },
 };
 

@@ -5,13 +5,18 @@ import { dotAttention, glu, linear, sum, writeLogProbabilities } from "./arrays.
 const HALVED = Math.sqrt(0.5);
 const SMALL = 0.1;
 
-export class ConvolutionalEncoder {
+/** What encoder and decoder have: products into and out of the blocks. */
+class Convolutional {
   constructor(runtime, file, ref) {
-    this.runtime = runtime;
-    this.ref = ref;
-    this.width = ref.width;
+    Object.assign(this, { runtime, ref, width: ref.width });
     this.into = file.product(runtime, ref.into);
     this.outOf = file.product(runtime, ref.out_of);
+  }
+}
+
+export class ConvolutionalEncoder extends Convolutional {
+  constructor(runtime, file, ref) {
+    super(runtime, file, ref);
     this.products = ref.products.map((one) => file.product(runtime, one));
   }
 
@@ -39,13 +44,9 @@ export class ConvolutionalEncoder {
   }
 }
 
-export class ConvolutionalDecoder {
+export class ConvolutionalDecoder extends Convolutional {
   constructor(runtime, file, ref) {
-    this.runtime = runtime;
-    this.ref = ref;
-    this.width = ref.width;
-    this.into = file.product(runtime, ref.into);
-    this.outOf = file.product(runtime, ref.out_of);
+    super(runtime, file, ref);
     this.blocks = ref.blocks.map((one) => ({
       product: file.product(runtime, one.product),
       query: file.product(runtime, one.query), // 0 of a decoder alone
@@ -62,7 +63,7 @@ export class ConvolutionalDecoder {
       search,
       keys: keys.map((value) => SMALL * value),
       values: values.map((value) => SMALL * value),
-      past: new Float32Array(rows * each), // of each place, layers of kernel - 1 inputs
+      states: new Float32Array(rows * each), // of each place, layers of kernel - 1 inputs
       each,
       attention: null,
     };
@@ -72,7 +73,7 @@ export class ConvolutionalDecoder {
     const { runtime, width } = this;
     const rows = tokens.length;
     const { from, to } = state.search.moves(rows, at);
-    const past = from.map((place) => state.past.slice(place * state.each, (place + 1) * state.each));
+    const past = from.map((place) => state.states.slice(place * state.each, (place + 1) * state.each));
     const embedded = runtime.scoped(() => {
       const address = runtime.allocate(4 * rows * width);
       embedding.write(address, tokens, at, true);
@@ -97,7 +98,7 @@ export class ConvolutionalDecoder {
       }
       x = sum(x, h).map((value) => value * HALVED);
     });
-    to.forEach((place, r) => state.past.set(past[r], place * state.each));
+    to.forEach((place, r) => state.states.set(past[r], place * state.each));
     const features = linear(runtime, this.outOf, x, rows).map((value) => value / SMALL);
     const { head, given } = state.search;
     if (head) runtime.scoped(() => writeLogProbabilities(runtime, head, features, rows, given));

@@ -87,8 +87,19 @@ export interface GenerativeModel extends Model {
   run(source: Source, options?: Options, onStep?: ((step: number) => boolean | void) | null): Output;
   /** Attention and alternatives at each token of an output, given its ids. */
   explain(source: Source, ids: number[], count?: number): { steps: Step[]; length: number };
+  /** Of speech with a streaming encoder (`streams`): a transcript while somebody speaks. */
+  readonly streams?: boolean;
+  live?(): LiveSession;
   /** Of speech alone, trained with CTC: the transcript by the encoder alone, fast enough while somebody speaks. */
   partial?(samples: Float32Array): string;
+}
+
+/** Speech as it comes: each chunk of it is computed once. */
+export interface LiveSession {
+  /** The transcript after more samples. */
+  write(samples: Float32Array): string;
+  /** The transcript of all of them; the session is over. */
+  end(): string;
 }
 
 /** A classifier or a tagger: load<LabelModel>("model.bin"). */

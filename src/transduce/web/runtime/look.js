@@ -23,12 +23,13 @@ const LONG = 120; // states of a recording; of longer ones the encoder's attenti
 
 function lookAtOutput(model, source, options) {
   const beam = options.beam ?? model.description.decode.beam;
-  const beams = beam > 1 && !options.sample ? [] : null;
+  const { kind } = model.description.network;
+  const beams = beam > 1 && !options.sample && kind !== "transducer" ? [] : null;
   const start = performance.now();
   const output = model.run(source, { nbest: options.sample ? 1 : beam, ...options, beam }, null, beams);
   const seconds = (performance.now() - start) / 1000;
   const inside = explained(model, source, output);
-  const prompted = model.description.network.kind === "language-model";
+  const prompted = kind === "language-model";
   const prompt = prompted ? Math.max(0, inside.steps.length - output.tokens.length) : 0;
   const target = inside.steps.map((step) => visible(step.token));
   const read = model.rate ? timesOf(model, inside.length) : output.sourceTokens.slice(0, inside.length).map(visible);
@@ -43,7 +44,7 @@ function lookAtOutput(model, source, options) {
     score: finite(output.score),
     log_probability: finite(output.logProbability),
     axes: { source: read, target, prefix: ["<s>", ...target.slice(0, -1)], pooled: ["pooled"] },
-    attention: attentionOf(inside, prompted),
+    attention: attentionOf(inside, ATTENTION[kind]),
     steps: inside.steps.map(stepOf),
     nbest: output.alternatives.map((one) => ({
       text: one.text,
@@ -52,7 +53,7 @@ function lookAtOutput(model, source, options) {
       tokens: one.tokens.map(visible),
     })),
     beam: beams && beams.length ? treeOf(model, beams, output, beam) : null,
-    no_beam: beams ? "" : "Greedy search and sampling keep one hypothesis: there is no beam.",
+    no_beam: beams ? "" : kind === "transducer" ? "The beam of a transducer is not shown." : "Greedy search and sampling keep one hypothesis: there is no beam.",
     labels: [],
     ...(prompted && { prompt }),
   };
@@ -139,11 +140,19 @@ function packedWeights(heads, rows, columns, at) {
   return { shape: [heads, rows, columns], scale: FULL, values };
 }
 
+/** What the attention of a network's outputs is, and to what. */
+const ATTENTION = {
+  "encoder-decoder": ["cross", "source"],
+  speech: ["cross", "source"],
+  transducer: ["emission", "source"],
+  "language-model": ["decoder", "prefix"],
+};
+
 /** Attention to the source, or of a language model to the tokens so far; and of the encoder. */
-function attentionOf({ steps, encoder, length }, prompted) {
+function attentionOf({ steps, encoder, length }, [kind, columns]) {
   const found = [];
   const layers = steps[0]?.attention.length ?? 0;
-  const [kind, columns, count] = prompted ? ["decoder", "prefix", steps.length] : ["cross", "source", length];
+  const count = columns === "prefix" ? steps.length : length;
   for (let layer = 0; layer < layers; layer++) {
     const heads = steps[0].attention[layer].length;
     const weights = packedWeights(heads, steps.length, count, (h, r, c) => steps[r].attention[layer][h][c] ?? 0);

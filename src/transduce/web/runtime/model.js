@@ -1,14 +1,17 @@
 // A model: run it, look inside.
 
 import { LabelNetwork } from "./labels.js";
-import { EncoderDecoder, LanguageModelNetwork, SpeechNetwork } from "./networks.js";
-import { drawn, explain, follow, likeliest, search } from "./search.js";
-import { bestPath } from "./speech.js";
-import { END, SPECIALS, Tokens, UNKNOWN, wordsOf } from "./tokens.js";
+import { LiveSession } from "./live.js";
+import { EncoderDecoder, LanguageModelNetwork, SpeechNetwork, TransducerNetwork } from "./networks.js";
+import { drawn, entropyOf, explain, follow, highest, likeliest, penaltyOf, search } from "./search.js";
+import { PathReader } from "./speech.js";
+import { aligned, TransducerSearch } from "./transducer.js";
+import { BEGIN, END, SPECIALS, Tokens, UNKNOWN, wordsOf } from "./tokens.js";
 import { Runtime } from "./wasm.js";
 import { ModelFile } from "./weights.js";
 
-const FORMAT = "transduce web 2";
+const FORMAT = "transduce web 3";
+const FRAMES_BEFORE = 6; // of the last one that an encoder state sees
 const QUIET = 0.1; // seconds of a place at which a recording may be cut
 const MOST_NAMED = 8; // letters or words that a warning names
 
@@ -281,9 +284,7 @@ class SpeechModel extends Generator {
       const most = Math.floor(this.states(part.length) * decode.max_ratio) + decode.max_extra;
       const settings = this.settings(options, most);
       settings.maxLength = Math.min(settings.maxLength, limits.target);
-      const found = settings.sample
-        ? follow(this.network, source, settings, (logProbs) => drawn(logProbs, settings.drawing), told)
-        : search(this.network, source, settings, told, parts.length === 1 ? beams : null);
+      const found = this.decoded(source, settings, told, parts.length === 1 ? beams : null);
       each.push((found.length ? found : [UNFINISHED]).map((one) => this.#output(one)));
     }
     const best = each.length === 1 ? each[0][0] : joined(each.map((outputs) => outputs[0]));
@@ -291,16 +292,41 @@ class SpeechModel extends Generator {
     return { ...best, sourceTokens: [], alternatives: each.length === 1 ? each[0] : [], warning: cut, source: parts.length === 1 ? parts[0] : null };
   }
 
+  /** The hypotheses of one recording, best first. */
+  decoded(source, settings, onStep, beams) {
+    return settings.sample
+      ? follow(this.network, source, settings, (logProbs) => drawn(logProbs, settings.drawing), onStep)
+      : search(this.network, source, settings, onStep, beams);
+  }
+
   /** What the encoder alone reads, by CTC: fast enough for a transcript while somebody speaks. */
   partial(samples) {
     this.checkSource(samples);
-    const { network } = this;
-    if (!network.ctc) throw new Error("A transcript by the encoder alone needs a model that was trained with CTC.");
+    const { speech, runtime } = this.network;
+    if (!this.description.limits.ctc) throw new Error("A transcript by the encoder alone needs a model that was trained with CTC.");
     if (this.unheard(samples)) return "";
-    return network.runtime.scoped(() => {
-      const { logProbs, length } = network.ctcOf(network.encode({ samples }));
-      return this.target.decode(bestPath(logProbs, length));
+    return runtime.scoped(() => {
+      const memory = speech.encode({ samples });
+      const logProbs = speech.logProbs(speech.statesOf(memory));
+      return this.target.decode(new PathReader().read(logProbs, memory.length));
     });
+  }
+
+  /** Whether it was trained to read while somebody speaks. */
+  get streams() {
+    return Boolean(this.description.limits.chunk);
+  }
+
+  /** A session: write(samples) gives the transcript so far, end() that of all. */
+  live() {
+    if (!this.streams) throw new Error("A live session needs a model with a streaming encoder (model.encoder.chunk).");
+    return new LiveSession(this, this.never?.() ?? []);
+  }
+
+  /** Samples that one encoder state sees. */
+  get seen() {
+    const { mel } = this.description.network.source;
+    return FRAMES_BEFORE * mel.hop + mel.frame;
   }
 
   /** Encoder states of so many samples. */
@@ -325,6 +351,59 @@ class SpeechModel extends Generator {
   explain(samples, ids, count = 5) {
     const found = explain(this.network, { samples }, ids, count);
     return { ...found, steps: named(found.steps, (some) => this.target.pieces(some)) };
+  }
+}
+
+/** A transducer of speech (RNN-T). */
+class SpeechTransducer extends SpeechModel {
+  /** Labels that are never written. */
+  never() {
+    return [BEGIN, END, ...this.target.tags.values()];
+  }
+
+  decoded({ samples, tags }, settings, onStep) {
+    if (settings.sample || settings.minLength) throw new Error("A transducer neither samples nor has a minimum length: leave them out.");
+    const { network } = this;
+    return network.runtime.scoped(() => {
+      const heard = this.#heard(samples, tags);
+      const limit = settings.maxLength - 1; // without END
+      const found = new TransducerSearch(network, { beam: settings.beam, banned: this.never(), limit });
+      for (const [place, one] of heard.entries()) {
+        found.advance(one);
+        if (onStep && onStep(place)) break;
+      }
+      // Scored over all alignments, of which search has seen some.
+      const outputs = found.hypotheses.map(({ ids }) => ({ ids, logProbability: aligned(network, heard, ids).total }));
+      const scored = outputs.map((one) => ({ ...one, score: one.logProbability / penaltyOf(one.ids.length + 1, settings.lengthPenalty) }));
+      return scored.sort((a, b) => b.score - a.score).slice(0, settings.nbest);
+    });
+  }
+
+  /** The share of each state of a recording in the joint network. */
+  #heard(samples, tags = []) {
+    const { speech } = this.network;
+    const memory = speech.encode({ samples, tags });
+    const all = this.network.heard(speech.statesOf(memory));
+    const wide = all.length / memory.length;
+    return Array.from({ length: memory.length }, (_, s) => all.subarray(s * wide, (s + 1) * wide));
+  }
+
+  /** When each token is written: as "attention", the probability of each state. */
+  explain(samples, ids, count = 5) {
+    return this.network.runtime.scoped(() => {
+      const heard = this.#heard(samples);
+      const { each, emitted, logProbs } = aligned(this.network, heard, ids);
+      const end = new Float32Array(heard.length);
+      end[heard.length - 1] = 1;
+      const steps = [...ids, END].map((id, at) => ({
+        id,
+        logProbability: each[at],
+        alternatives: highest(logProbs[at], count),
+        entropy: entropyOf(logProbs[at]),
+        attention: [[emitted[at] ?? end]],
+      }));
+      return { steps: named(steps, (some) => this.target.pieces(some)), encoder: null, length: heard.length };
+    });
   }
 }
 
@@ -413,5 +492,6 @@ const KINDS = {
   "encoder-decoder": [Transducer, EncoderDecoder],
   "language-model": [LanguageModel, LanguageModelNetwork],
   speech: [SpeechModel, SpeechNetwork],
+  transducer: [SpeechTransducer, TransducerNetwork],
   labels: [LabelModel, LabelNetwork],
 };

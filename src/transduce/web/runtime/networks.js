@@ -1,5 +1,6 @@
 // Networks that write: sources or prompts in, log-probabilities of the next token out.
 
+import { linear } from "./arrays.js";
 import { ConvolutionalDecoder } from "./convolutional.js";
 import { Embedding } from "./embedding.js";
 import { ENCODERS } from "./encoders.js";
@@ -104,27 +105,46 @@ export class EncoderDecoder extends Writer {
   }
 }
 
-/** An encoder-decoder of recordings; perhaps with CTC, by which the encoder alone writes too. */
-export class SpeechNetwork extends Writer {
+/** What hears: features of a recording and their encoder; perhaps CTC, by which it alone writes. */
+class SpeechEncoder {
   constructor(runtime, file, ref) {
-    super(runtime, file, ref);
+    this.runtime = runtime;
     this.source = new SpeechFront(runtime, file, ref.source);
     this.encoder = new ENCODERS[ref.encoder.kind](runtime, file, ref.encoder);
     this.ctc = ref.ctc && new Head(runtime, file, { vocabulary: ref.ctc, narrow: null });
   }
 
-  /** source: { samples, tags, ctcWeight }. */
-  encode({ samples, tags = [], ctcWeight = 0 }, weights = false) {
+  encode({ samples, tags = [] }, weights = false) {
     const { address, length } = this.source.read(samples, tags);
-    const memory = this.encoder.encode(address, length, weights);
-    return ctcWeight ? { ...memory, ctcWeight, ctc: this.ctcOf(memory) } : memory;
+    return this.encoder.encode(address, length, weights);
   }
 
-  /** CTC's log-probabilities of each state. */
-  ctcOf({ states, length }) {
-    const features = this.runtime.floats(states, length * this.encoder.width).slice();
-    const logProbs = this.ctc.logProbabilities(features, length);
-    return { logProbs, probs: logProbs.map(Math.exp), length, size: this.ctc.vocabulary };
+  /** CTC's log-probabilities of states. */
+  logProbs(states) {
+    return this.ctc.logProbabilities(states, states.length / this.encoder.width);
+  }
+
+  statesOf({ states, length }) {
+    return this.runtime.floats(states, length * this.encoder.width).slice();
+  }
+}
+
+/** An encoder-decoder of recordings. */
+export class SpeechNetwork extends Writer {
+  constructor(runtime, file, ref) {
+    super(runtime, file, ref);
+    this.speech = new SpeechEncoder(runtime, file, ref);
+  }
+
+  /** source: { samples, tags, ctcWeight }. */
+  encode(source, weights = false) {
+    const memory = this.speech.encode(source, weights);
+    return source.ctcWeight ? { ...memory, ctcWeight: source.ctcWeight, ctc: this.#ctcOf(memory) } : memory;
+  }
+
+  #ctcOf(memory) {
+    const logProbs = this.speech.logProbs(this.speech.statesOf(memory));
+    return { logProbs, probs: logProbs.map(Math.exp), length: memory.length, size: this.speech.ctc.vocabulary };
   }
 
   start(memory, rows, steps, search) {
@@ -150,9 +170,63 @@ export class SpeechNetwork extends Writer {
   }
 }
 
+/** A transducer (RNN-T): the decoder alone is its prediction network, and a joint network gives the next
+ * label, or a blank, of a state and of the labels so far. */
+export class TransducerNetwork extends Writer {
+  constructor(runtime, file, ref) {
+    super(runtime, file, ref);
+    this.speech = new SpeechEncoder(runtime, file, ref);
+    this.joint = { states: file.product(runtime, ref.joint.states), features: file.product(runtime, ref.joint.features) };
+  }
+
+  encode(source) {
+    return this.speech.encode(source);
+  }
+
+  /** The share of states in the joint network. */
+  heard(states) {
+    return linear(this.runtime, this.joint.states, states, states.length / this.speech.encoder.width);
+  }
+
+  /** What the prediction network makes of one more label each: { said, state } of each row. states: null
+   * before the first label. */
+  predict(labels, states) {
+    const { runtime, decoder } = this;
+    const rows = labels.length;
+    const every = labels.map((_, row) => row);
+    return runtime.scoped(() => {
+      const given = runtime.allocate(4 * rows * decoder.width);
+      const place = { head: 0, given, moves: () => ({ from: every, to: every }) };
+      const kept = decoder.start(NOTHING, rows, 1, place);
+      states?.forEach((state, row) => kept.states.set(state, row * kept.each));
+      decoder.advance(kept, labels, 0, this.target);
+      const said = linear(runtime, this.joint.features, runtime.floats(given, rows * decoder.width).slice(), rows);
+      const wide = said.length / rows;
+      return every.map((row) => ({
+        said: said.slice(row * wide, (row + 1) * wide),
+        state: kept.states.slice(row * kept.each, (row + 1) * kept.each),
+      }));
+    });
+  }
+
+  /** Log-probabilities of each token, the blank among them, for pairs of what was heard and said. */
+  logProbs(pairs) {
+    const wide = pairs[0][0].length;
+    const x = new Float32Array(pairs.length * wide);
+    pairs.forEach(([heard, said], row) => {
+      for (let i = 0; i < wide; i++) x[row * wide + i] = Math.tanh(heard[i] + said[i]);
+    });
+    const found = this.head.logProbabilities(x, pairs.length);
+    const size = this.head.vocabulary;
+    return pairs.map((_, row) => found.subarray(row * size, (row + 1) * size));
+  }
+}
+
+const NOTHING = { states: 0, length: 0, final: null, attention: null };
+
 /** A decoder alone. */
 export class LanguageModelNetwork extends Writer {
   encode() {
-    return { states: 0, length: 0, final: null, attention: null };
+    return NOTHING;
   }
 }

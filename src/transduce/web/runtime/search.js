@@ -3,7 +3,7 @@
 
 import { BEGIN, END, PAD } from "./tokens.js";
 
-const penaltyOf = (length, power) => ((5 + length) / 6) ** power;
+export const penaltyOf = (length, power) => ((5 + length) / 6) ** power;
 
 /** The structures of one search: of one source, with `beam` hypotheses of up to `target` tokens, of
  * which the first `given` are a prompt. */
@@ -339,13 +339,13 @@ export function explain(network, source, ids, count = 5) {
   });
 }
 
-function entropyOf(logProbs) {
+export function entropyOf(logProbs) {
   let sum = 0;
   for (const value of logProbs) if (value > -Infinity) sum -= Math.exp(value) * value;
   return sum;
 }
 
-function highest(logProbs, count) {
+export function highest(logProbs, count) {
   const best = [];
   logProbs.forEach((value, id) => {
     if (best.length < count || value > best.at(-1).logProbability) {

@@ -151,21 +151,27 @@ export class SpeechFront {
 
 // -------------------------------------------------------------------------------------- CTC
 
-/** The best path without repetitions and blanks: ids. logProbs: [states][vocabulary]. */
-export function bestPath(logProbs, length) {
-  const size = logProbs.length / length;
-  const ids = [];
-  let before = PAD;
-  for (let s = 0; s < length; s++) {
-    let best = 0;
-    for (let id = 1; id < size; id++) if (logProbs[s * size + id] > logProbs[s * size + best]) best = id;
-    if (best !== before && best !== PAD) ids.push(best);
-    before = best;
+/** The best path without repetitions and blanks, of states that come some at a time. */
+export class PathReader {
+  constructor() {
+    this.ids = [];
+    this.before = PAD;
   }
-  return ids;
+
+  /** logProbs: [states][vocabulary]. */
+  read(logProbs, length) {
+    const size = logProbs.length / length;
+    for (let s = 0; s < length; s++) {
+      let best = 0;
+      for (let id = 1; id < size; id++) if (logProbs[s * size + id] > logProbs[s * size + best]) best = id;
+      if (best !== this.before && best !== PAD) this.ids.push(best);
+      this.before = best;
+    }
+    return this.ids;
+  }
 }
 
-const logAdd = (a, b) => {
+export const logAdd = (a, b) => {
   const top = Math.max(a, b);
   return top === -Infinity ? top : top + Math.log(Math.exp(a - top) + Math.exp(b - top));
 };
