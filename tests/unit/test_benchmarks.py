@@ -567,9 +567,7 @@ def test_telephone_numbers_are_of_one_speaker_and_have_each_recording_once(
     from transduce.evaluation.items import Item
 
     items = []
-    for place in range(
-        22
-    ):  # of two speakers in turn; one each is left over
+    for place in range(22):  # of two speakers in turn; one each is left over
         path = tmp_path / f"{place}.wav"
         soundfile.write(path, np.full(80, (place + 1) / 100), 8000)
         items.append(Item(str(path), [f"w{place}"], str(place % 2)))
