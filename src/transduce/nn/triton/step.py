@@ -21,29 +21,33 @@ def step_kernels() -> dict[str, Any]:
     wait = wait_kernel()
 
     @triton.jit
-    def absorbed(q, k, v, inside, highest, mass, total):
+    def absorbed(q, k, v, inside, highest, mass, total, ZEROS: tl.constexpr):
         """Online softmax: the running max, normaliser and weighted sum after some more keys and
-        values.
+        values. ZEROS: values that are not inside are 0 already; what an earlier sentence has left
+        may be no number.
         """
         score = tl.where(inside, tl.sum(k.to(tl.float32) * q[None, :], 1), -1e30)
         higher = tl.maximum(highest, tl.max(score))
         weight = tl.where(inside, tl.exp(score - higher), 0.0)
         shrink = tl.exp(highest - higher)
-        values = tl.where(inside[:, None], v.to(tl.float32), 0.0)
+        values = v.to(tl.float32)
+        if not ZEROS:
+            values = tl.where(inside[:, None], values, 0.0)
         total = total * shrink + tl.sum(weight[:, None] * values, 0)
         return higher, mass * shrink + tl.sum(weight), total
 
     @triton.jit
     def step_attention(
-        q_ptr, store_ptr, lengths, origin, out_ptr,
-        q_row, H, T, each, scale,
+        q_ptr, store_ptr, lengths, origin, out_ptr, T, each, scale,
         OWN: tl.constexpr, ORIGIN: tl.constexpr, EARLY: tl.constexpr,
-        K: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+        H: tl.constexpr, K: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         row, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
         c, t = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
         wide = c < K
-        D = H * K
+        # A constant, so that the distances between addresses are: instructions take as long as the
+        # memory here.
+        D: tl.constexpr = H * K
         first = store_ptr + (row // each) * T * 2 * D + h * K
         # The KV cache is of earlier steps, and each step begins with the embedding look-up, which
         # waits for all before it: the cache can be prefetched. Only its valid length is not yet
@@ -52,7 +56,7 @@ def step_kernels() -> dict[str, Any]:
         k = tl.load(at, mask=(t < T)[:, None] & wide[None, :], other=0.0)
         v = tl.load(at + D, mask=(t < T)[:, None] & wide[None, :], other=0.0)
         wait(EARLY)
-        from_q = q_ptr + row * q_row + h * K + c
+        from_q = q_ptr + row * (3 * D if OWN else D) + h * K + c
         q = tl.load(from_q, mask=wide, other=0.0).to(tl.float32) * scale
         length = tl.load(lengths + row // each)
         highest = -1e30
@@ -69,7 +73,7 @@ def step_kernels() -> dict[str, Any]:
             total = new_v.to(tl.float32)
         begin = 0
         if not ORIGIN:
-            highest, mass, total = absorbed(q, k, v, t < length, highest, mass, total)
+            highest, mass, total = absorbed(q, k, v, t < length, highest, mass, total, False)
             begin = BLOCK
         for start in range(begin, length, BLOCK):
             inside = start + t < length
@@ -79,7 +83,7 @@ def step_kernels() -> dict[str, Any]:
                 at = store_ptr + (place * T + start + t)[:, None] * 2 * D + h * K + c[None, :]
             k = tl.load(at, mask=inside[:, None] & wide[None, :], other=0.0)
             v = tl.load(at + D, mask=inside[:, None] & wide[None, :], other=0.0)
-            highest, mass, total = absorbed(q, k, v, inside, highest, mass, total)
+            highest, mass, total = absorbed(q, k, v, inside, highest, mass, total, True)
         out = total / tl.where(mass == 0.0, 1.0, mass)
         tl.store(out_ptr + row * D + h * K + c, out.to(out_ptr.dtype.element_ty), mask=wide)
 
