@@ -12,16 +12,16 @@ begin after a prompt, which is read there too.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
@@ -97,21 +97,56 @@ WIDEST_BEAM = 32
 MAX_INT = 2**31 - 1  # of int32
 STEPS, STEPS_OF_AUDIO = 8, 4  # between two checks by the host, which let others in
 STEPS_OF_GRAPH = 4  # the GPU begins when the first of these graphs is there, not all steps
+ALIGNED = 16  # bytes: kernels read as many at once where an address is such a multiple
 AHEAD = 2  # graphs that wait for the GPU before the host reads the report of the first
-TOGETHER = 128  # sentences that are encoded at once: the host prepares others meanwhile
+TOGETHER = 128  # sentences that are encoded first: the host prepares others meanwhile
 
 
-class Report:
-    """What the host sees of the slots, some steps ago."""
+class Report(NamedTuple):
+    """What the host reads of the slots, in one block of memory: one copy brings it from a GPU, and
+    no kernel has to gather it."""
 
-    def __init__(self, report_BNE: Tensor) -> None:
-        on_gpu = report_BNE.is_cuda
-        self.seen_BNE = torch.zeros(report_BNE.shape, dtype=report_BNE.dtype, pin_memory=on_gpu)
-        self._written = torch.cuda.Event() if on_gpu else None
+    memory: Tensor
+    tokens_BNT: Tensor
+    score_BN: Tensor
+    total_BN: Tensor
+    open_B: Tensor
 
-    def write(self, report_BNE: Tensor) -> None:
+    @classmethod
+    def empty(cls, shape: Shape, device: torch.device, pinned: bool = False) -> Report:
+        B, N, T = shape.slots, shape.nbest, shape.target
+        parts = (
+            (torch.int64, (B, N, T)),
+            (torch.float32, (B, N)),
+            (torch.float32, (B, N)),
+            (torch.bool, (B,)),
+        )
+        sizes = [math.prod(size) * kind.itemsize for kind, size in parts]
+        starts = [0, *accumulate(-(-size // ALIGNED) * ALIGNED for size in sizes)]
+        memory = torch.zeros(starts[-1], dtype=torch.uint8, device=device, pin_memory=pinned)
+        views = (
+            memory[start : start + size].view(kind).view(shaped)
+            for start, size, (kind, shaped) in zip(starts, sizes, parts, strict=False)
+        )
+        return cls(memory, *views)
+
+    def of(self, slots: list[int]) -> Report:
+        """The same of some slots."""
+        places_B = torch.tensor(slots, device=self.memory.device)
+        return Report(self.memory, *(part[places_B].cpu() for part in self[1:]))
+
+
+class HostReport:
+    """A report as it was some steps ago, in the memory of the host."""
+
+    def __init__(self, shape: Shape, device: torch.device) -> None:
+        on_gpu = device.type == "cuda"
+        self.seen = Report.empty(shape, torch.device("cpu"), pinned=on_gpu)
+        self._written = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+
+    def write(self, report: Report) -> None:
         """Once the GPU has come so far; the host does not wait."""
-        self.seen_BNE.copy_(report_BNE, non_blocking=True)
+        self.seen.memory.copy_(report.memory, non_blocking=True)
         if self._written is not None:
             self._written.record()
 
@@ -165,12 +200,16 @@ class Slots:
         self.source_lengths_B = torch.zeros(B, dtype=torch.int32, device=device)
         self.limits_B = torch.ones(B, dtype=torch.int32, device=device)
         self.tokens_R = torch.full((B * N,), PAD, device=device)
-        self.open_B = torch.zeros(B, dtype=torch.bool, device=device)
-        self.written_BNT = torch.full((B, N, T), PAD, device=device)
+        self._report = Report.empty(shape, device)
+        self.open_B = self._report.open_B
+        self.ended = Ended(self._report.score_BN, self._report.tokens_BNT, self._report.total_BN)
+        for part, value in zip(self.ended, (NEG_INF, PAD, NEG_INF), strict=True):
+            part.fill_(value)
+        # Greedy search has one text, open or ended.
+        self.written_BNT = (
+            self.ended.tokens_BNT if N == 1 else torch.full((B, N, T), PAD, device=device)
+        )
         self.reached_BN = torch.full((B, N), NEG_INF, device=device)
-        self.ended = Ended.none(B, shape.nbest, T, device)
-        if N == 1:  # greedy search has one text, open or ended
-            self.ended = self.ended._replace(tokens_BNT=self.written_BNT)
         self.count_B = torch.zeros(B, dtype=torch.int32, device=device)  # of finished hypotheses
 
         # The KV cache. Its lengths are those of the outputs, and with rules that of the prompt too.
@@ -188,21 +227,17 @@ class Slots:
             for _ in decoder.blocks
         ]
 
-        self.report_BNE = torch.zeros(
-            B, shape.nbest, 3 + T, dtype=torch.float64, device=device
-        )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
         # The oldest comes first; the last `launched` of them are not read yet.
-        self._reports = deque(Report(self.report_BNE) for _ in range(AHEAD))
+        self._reports = deque(HostReport(shape, device) for _ in range(AHEAD))
         self.launched = 0
         self.steps_since_entry = 0
         self._advance = Recorded(self._some_steps, network)
-        self._report = Recorded(self._write_report, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
     def free(self) -> None:
         """Free its CUDA graphs; it is not used any more."""
         entries = (enter for _, enter in self._entries.values())
-        for recorded in (self._advance, self._report, *entries):
+        for recorded in (self._advance, *entries):
             recorded.free()
         self._entries.clear()
 
@@ -211,9 +246,12 @@ class Slots:
     def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
         """Put new sentences into these slots."""
         self.launched = self.steps_since_entry = 0  # what an error has left alone is over
-        for start in range(0, len(jobs), TOGETHER):
-            some = slice(start, start + TOGETHER)
+        start = 0
+        while start < len(jobs):
+            # While the GPU encodes some, the host prepares as many again.
+            some = slice(start, start + max(TOGETHER, start))
             self._fill(slots[some], jobs[some])
+            start = some.stop
 
     def _fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
         count = 1 << (len(jobs) - 1).bit_length()
@@ -359,8 +397,7 @@ class Slots:
         for _ in range(steps // STEPS_OF_GRAPH):
             self._advance()
         if not self.audio:  # whose outputs are long: only those that have ended are read
-            self._report()
-            self._reports[0].write(self.report_BNE)
+            self._reports[0].write(self._report)
             self._reports.rotate(-1)
         self.launched += 1
         self.steps_since_entry += steps
@@ -382,23 +419,21 @@ class Slots:
         if self.audio:
             working = self.open_B.tolist()
         else:
-            report = self._last_report
-            report.wait()
-            working = (report.seen_BNE[:, 0, 0] != 0).tolist()
+            self._last_report.wait()
+            working = self._last_report.seen.open_B.tolist()
         return working
 
     @property
-    def _last_report(self) -> Report:
+    def _last_report(self) -> HostReport:
         return self._reports[-1 - self.launched]
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """The hypotheses of what is in these slots, best first."""
-        seen = self._seen(slots)
-        tokens = seen[:, :, 3:].astype(np.int64)
-        sizes = (tokens == END).argmax(axis=2)
-        texts = tokens.reshape(-1, tokens.shape[2])
+        report = (self._report if self.audio else self._last_report.seen).of(slots)
+        tokens = report.tokens_BNT.flatten(0, 1).numpy()
+        ends = (tokens == END).argmax(axis=1)
         # As lists: iterating over numpy values takes several times as long.
-        columns = (texts, sizes.ravel(), seen[:, :, 1].ravel(), seen[:, :, 2].ravel())
+        columns = (tokens, ends, report.score_BN.flatten(), report.total_BN.flatten())
         each = [
             Hypothesis(ids[:end], score, total)
             for ids, end, score, total in zip(*(x.tolist() for x in columns), strict=True)
@@ -409,19 +444,6 @@ class Slots:
             [hypothesis for hypothesis in each[start : start + nbest] if hypothesis.score > NEG_INF]
             for start in range(0, len(each), nbest)
         ]
-
-    def _seen(self, slots: list[int]) -> NDArray[np.float64]:
-        if not self.audio:
-            return self._last_report.seen_BNE.numpy()[slots]
-        self._write_report()
-        return self.report_BNE[torch.tensor(slots, device=self.device)].cpu().numpy()
-
-    def _write_report(self) -> None:
-        """Everything the host reads is in one tensor: each copy from the device synchronizes."""
-        open_BN = self.open_B[:, None].expand_as(self.ended.score_BN)
-        values = [open_BN.float(), self.ended.score_BN, self.ended.total_BN]
-        self.report_BNE[:, :, :3] = torch.stack(values, dim=2)
-        self.report_BNE[:, :, 3:] = self.ended.tokens_BNT
 
     # ------------------------------------------------------------------------------- one step
 

@@ -360,10 +360,10 @@ def test_the_next_steps_are_launched_before_the_host_reads(
     torch.manual_seed(7)
     made = network().to(device)
     seen: list[str] = []
-    launch, wait = Slots.launch, graph_slots.Report.wait
+    launch, wait = Slots.launch, graph_slots.HostReport.wait
     monkeypatch.setattr(Slots, "launch", lambda *given: (seen.append("launch"), launch(*given))[1])
     monkeypatch.setattr(
-        graph_slots.Report, "wait", lambda report: (seen.append("read"), wait(report))[1]
+        graph_slots.HostReport, "wait", lambda report: (seen.append("read"), wait(report))[1]
     )
     searching, settings = CudaSearch(made), Search(1, 1, 1.0, 16)  # all outputs have 16 tokens
     asked = [Job(job.source[:20], 16) for job in jobs(5)]
