@@ -282,7 +282,34 @@ def cuda_graphs() -> list[str]:
         *table(["recipe", "tokens/s before", "busy", "tokens/s", "busy", "times"], rows),
         "",
     ]
-    return lines + _kernels()
+    return lines + _later(found["recipes"]) + _kernels()
+
+
+def _later(first: dict[str, Any]) -> list[str]:
+    """More recipes, and some of the first ones again. first: what was measured then."""
+    found = read("busy_later_cuda")
+    if found is None:
+        return []
+    rows = []
+    for name, measured in found["recipes"].items():
+        now, before = measured["now"], first.get(name, {}).get("before")
+        rate = now["tokens_per_second"]
+        rows.append(
+            [
+                f"`{name}`",
+                "" if before is None else three_digits(before["tokens_per_second"]),
+                three_digits(rate),
+                f"{now['busy']:.0%}",
+                "" if before is None else f"{rate / before['tokens_per_second']:.1f}",
+            ]
+        )
+    return [
+        f"Later. {found['note']} `{found['command']}`, {found['device']}, {found['seconds']:g} "
+        "seconds each; the spread is not known.",
+        "",
+        *table(["recipe", "tokens/s before", "tokens/s", "busy", "times"], rows),
+        "",
+    ]
 
 
 def _kernels() -> list[str]:

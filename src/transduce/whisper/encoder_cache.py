@@ -44,17 +44,19 @@ class EncoderCache:
             new += [wave] if is_new else []
         if self._last is not None and self._last[0] == numbers:
             return self._last[1]  # what a decoder keeps with it is used again
-        if new:
-            self._add(new)
+        made_BSD = self._add(new) if new else None
         found = [self._states[number] for number in numbers]
-        states_BSD = torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
+        if made_BSD is not None and len(new) == len(waves) and _all_long(found, made_BSD):
+            states_BSD = made_BSD  # as it is: nothing is copied
+        else:
+            states_BSD = torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
         lengths_B = torch.tensor([len(states_SD) for states_SD in found])
         mask = padding_mask(lengths_B, states_BSD.shape[1], states_BSD.device)
         self._last = (numbers, EncoderOutput(states_BSD, lengths_B, mask))
         return self._last[1]
 
-    def _add(self, new: Sequence[Wave]) -> None:
-        """Encode these recordings."""
+    def _add(self, new: Sequence[Wave]) -> Tensor:
+        """Encode these recordings; their states, padded."""
         try:
             memory = self._encode(*pad_waves(new, self._device))
         except BaseException:  # out of memory: what has no states is not known
@@ -62,6 +64,7 @@ class EncoderCache:
             raise
         for place in range(len(new)):
             self._states.append(memory.states_BSD[place, : int(memory.lengths_B[place])])
+        return memory.states_BSD
 
     def _number(self, samples: Wave) -> tuple[int, bool]:
         """The number of a recording, and whether it is new."""
@@ -79,3 +82,8 @@ class EncoderCache:
         self._states.clear()
         self._alike.clear()
         self._last = None
+
+
+def _all_long(found: Sequence[Tensor], padded_BSD: Tensor) -> bool:
+    """Whether none of them is padded."""
+    return all(len(states_SD) == padded_BSD.shape[1] for states_SD in found)
