@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from unicodedata import normalize
 
@@ -52,6 +52,8 @@ from transduce.data.tokens.words import (
 )
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
+
+MANY = 256  # texts whose words are worth a table
 
 __all__ = ["BEGIN", "END", "PAD", "SPACE", "SPECIALS", "UNKNOWN", "Tokens"]
 
@@ -181,6 +183,10 @@ class Tokens:
         """
         if not texts:
             return []
+        if len(texts) >= MANY and self._words is not None:
+            ids, offsets = self.encode_flat(texts)
+            flat = ids.tolist()
+            return [flat[start:end] for start, end in pairwise(offsets.tolist())]
         if self.tags:
             parted = [without_tags(text, self.tags) for text in texts]
             rest = self._encode_plain([text for _, text in parted])

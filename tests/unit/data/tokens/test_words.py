@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from transduce import recipe
 from transduce.data.tokens import words
-from transduce.data.tokens.tokenizer import Tokens
+from transduce.data.tokens.tokenizer import MANY, Tokens
 from transduce.errors import TokensError
 from transduce.shared_library import LIBRARY_FILE
 
@@ -140,3 +140,11 @@ def test_the_library_has_the_table() -> None:
     assert hasattr(ctypes.CDLL(str(LIBRARY_FILE)), "words_find")
     assert TOKENS["bpe"]._words is not None
     assert TOKENS["label"]._words is None
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_many_texts_have_the_ids_that_each_has(name: str) -> None:
+    tokens = TOKENS[name]
+    texts = ["", " ", *PIECES, *(f"<fre>{one} cat {one}" for one in PIECES), *TRAINED]
+    many = [texts[number % len(texts)] for number in range(MANY)]
+    assert tokens.encode_batch(many) == [tokens.encode(text) for text in many]
