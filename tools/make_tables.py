@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -340,37 +341,67 @@ def search_of_letters() -> list[str]:
     return table(head, rows)
 
 
-def inflected() -> list[str]:
-    """Exact match on the test sets of SIGMORPHON 2022, of 700 training forms: what
-    `transduce train FILE` chooses, beside the published baseline."""
+PUBLISHED = {"exact": "neural baseline", "cluzh": "CLUZH", "ubc": "UBC"}
+
+
+def inflected(size: str) -> list[str]:
+    """Exact match on the test sets of SIGMORPHON 2022: what `transduce train FILE` chooses, beside
+    the published baseline and the two best submissions."""
     published = read("words_published")
-    ours = {
-        device: {
-            row["language"]: row["exact"]
-            for row in read_lines(f"words_chosen_{device}")
-            if "exact" in row and (row["part"], row["size"]) == ("test", "small")
-        }
-        for device in ("cuda", "cpu")
-    }
-    if published is None or not ours["cuda"]:
-        return []
-    there = published["small"]
     rows = [
-        [
-            language,
-            f"{of['forms']:,}",
-            *(f"{ours[device].get(language, float('nan')):.1f}" for device in ours),
-            f"{of['exact']:.1f}",
-        ]
-        for language, of in there.items()
-        if language in ours["cuda"]
+        row
+        for row in read_lines("words_inflected_cuda")
+        if "exact" in row and (row["part"], row["size"]) == ("test", size)
     ]
-    both = [one for one in there if all(one in of for of in ours.values())]
-    forms = sum(there[one]["forms"] for one in both)
-    columns = [*ours.values(), {one: of["exact"] for one, of in there.items()}]
-    means = [sum(of[one] * there[one]["forms"] for one in both) / forms for of in columns]
-    rows.append([f"all forms of {len(both)}", f"{forms:,}", *(f"{mean:.1f}" for mean in means)])
-    return table(["language", "test forms", "H200", "one CPU core", "published baseline"], rows)
+    if published is None or not rows:
+        return []
+    there = published[size]
+    columns = {"H200": {row["language"]: row["exact"] for row in rows if row["seed"] == 1}}
+    for count in sorted({row["members"] for row in rows if "members" in row}):
+        columns[f"{count} seeds together"] = {
+            row["language"]: row["exact_ensemble"] for row in rows if row.get("members") == count
+        }
+    if size == "small":
+        columns["one CPU core"] = {
+            row["language"]: row["exact"]
+            for row in read_lines("words_chosen_cpu")
+            if "exact" in row and (row["part"], row["size"]) == ("test", size)
+        }
+    columns |= {
+        name: {one: of[key] for one, of in there.items()} for key, name in PUBLISHED.items()
+    }
+    measured = [one for one in there if one in columns["H200"]]
+    lines = [
+        [one, f"{there[one]['forms']:,}", *(_percent(of.get(one)) for of in columns.values())]
+        for one in measured
+    ]
+    forms = sum(there[one]["forms"] for one in measured)
+    means = [
+        sum(of[one] * there[one]["forms"] for one in measured) / forms
+        if all(one in of for one in measured)
+        else None
+        for of in columns.values()
+    ]
+    lines.append([f"all forms of {len(measured)}", f"{forms:,}", *map(_percent, means)])
+    return table(["language", "test forms", *columns], lines)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def pronounced() -> list[str]:
+    """Words wrong in the test sets of SIGMORPHON 2020, each language trained alone."""
+    found: dict[str, list[float]] = {}
+    for row in read_lines("words_pronounced_cuda"):
+        if "exact" in row and row["part"] == "test":
+            found.setdefault(row["language"], []).append(100 - row["exact"])
+    if not found:
+        return []
+    means = {language: statistics.mean(of) for language, of in sorted(found.items())}
+    head = ["", *means, f"mean of {len(means)}"]
+    cells = [f"{value:.1f}" for value in [*means.values(), statistics.mean(means.values())]]
+    return table(head, [["words wrong, %", *cells]])
 
 
 def choices() -> list[str]:
@@ -395,7 +426,9 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "checkpointing": ("guides/training.md", checkpointing),
     "unknown tags": ("guides/words.md", unknown_tags),
     "search of letters": ("guides/words.md", search_of_letters),
-    "inflected": ("guides/your-own-file.md", inflected),
+    "inflected": ("guides/your-own-file.md", partial(inflected, "small")),
+    "inflected, 7,000 forms": ("guides/your-own-file.md", partial(inflected, "large")),
+    "pronounced": ("guides/your-own-file.md", pronounced),
     "choices": ("guides/your-own-file.md", choices),
     "races": ("reference/speedrun.md", races),
     "records": ("reference/speedrun.md", records),

@@ -83,13 +83,14 @@ def test_the_stem_changes_on_both_sides_and_nothing_else(tmp_path: Path, letters
 @pytest.mark.parametrize("letters", ["any", "substrings"])
 def test_letters_beside_an_ending_or_a_prefix_are_kept(tmp_path: Path, letters: str) -> None:
     rows = [*VERBS[:4], ("anker", "geanker", "V"), ("x-ab", "y-abcd", "V"), ("tanz", "tanz", "V")]
+    rows += [("rufen", "ruf", "V"), ("zutun", "tun", "V")]
     seen: list[set[str]] = [set() for _ in rows]
     for seed in range(30):
         made = epoch(tmp_path, rows, seed, share=1.0, letters=letters, kept=2)
         for forms, (pieces, form), (lemma, _, _) in zip(seen, made, rows, strict=True):
             forms.add(form)
             assert len([one for one in pieces if not one.startswith("<")]) == len(lemma)
-    walked, jumped, spielt, gelacht, anker, ab, tanz = seen
+    walked, jumped, spielt, gelacht, anker, ab, tanz, ruf, tun = seen
     assert {form[2:] for form in walked} == {"lked"}
     assert len({form[:2] for form in walked}) > 5
     assert {form[2:] for form in jumped} == {"mped"}
@@ -103,6 +104,9 @@ def test_letters_beside_an_ending_or_a_prefix_are_kept(tmp_path: Path, letters: 
     assert ab == {"y-abcd"}
     assert len({form[:2] for form in tanz}) > 5
     assert len({form[2:] for form in tanz}) > 5
+    # An ending or a prefix of the lemma alone.
+    assert {form[1:] for form in ruf} == {"uf"}
+    assert {form[:2] for form in tun} == {"tu"}
 
 
 def test_marks_are_no_letters_that_are_kept(tmp_path: Path) -> None:
