@@ -173,18 +173,20 @@ def shakespeare(folder: Path) -> Parts:
 
 # ---------------------------------------------------------------------------------------- sound
 
+PROMPTS = Path("asterisk_prompts", "en_flac_8k.tar")
 VOICES = 60  # of each recording
 SAMPLE_RATE = 8000
 DIGITS = tuple(f"digits__{n}" for n in range(10))
 LETTERS = tuple(f"letters__{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
 
 
-def spoken(prompts: Sequence[str]) -> Parts:
+def spoken(prompts: Sequence[str], folder: Path) -> Parts:
     """Recordings of one speaker, each in many made-up voices: another pitch and pace, another
     throat and microphone, noise. No voice is in two parts. Real speakers differ more.
 
     Rows are name of a sound, label; the sounds themselves are made by `voice`, from the name.
     """
+    (folder / PROMPTS).stat()  # raises where they are missing
     rows = {part: list[str]() for part in ("train", "valid", "test")}
     for number in range(VOICES):
         part = "test" if number % 6 == 0 else "valid" if number % 6 == 1 else "train"
@@ -217,7 +219,7 @@ def write_sounds(rows: Iterable[str], data: Path, place: Path) -> None:
     import soundfile
 
     place.mkdir(exist_ok=True)
-    with tarfile.open(data / "asterisk_prompts" / "en_flac_8k.tar") as packed:
+    with tarfile.open(data / PROMPTS) as packed:
         kept: dict[str, Any] = {}
         for row in rows:
             name = row.partition("\t")[0]
@@ -246,8 +248,8 @@ CORPORA: dict[str, Callable[[Path], Parts]] = {
     "languages-short": lambda folder: languages(folder, words=4),
     "ewt": ewt,
     "shakespeare": shakespeare,
-    "digits": lambda folder: spoken(DIGITS),
-    "letters": lambda folder: spoken(LETTERS),
+    "digits": lambda folder: spoken(DIGITS, folder),
+    "letters": lambda folder: spoken(LETTERS, folder),
 }
 TEXTS, SOUNDS = ("shakespeare",), ("digits", "letters")
 
@@ -375,11 +377,14 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
         machine = Machine(machine.device, arguments.speed, machine.name)
     kept = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
     rows = kept.get("rows", {})
+    whole = kept.get("settings", {})
     jobs = []
     for cut in sorted(place for place in folder.iterdir() if any(place.glob("train.*"))):
         if arguments.only and not any(name in cut.name for name in arguments.only):
             continue
-        for name, recipe in settings_of(cut, machine, arguments.seconds).items():
+        settings = settings_of(cut, machine, arguments.seconds)
+        whole[cut.name] = len(settings)
+        for name, recipe in settings.items():
             for seed in range(1, arguments.seeds + 1):
                 key = f"{cut.name} | {name} | {seed}"
                 if key not in rows and (name == "chosen" or not arguments.chosen):
@@ -393,6 +398,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
         "machine": machine.words,
         "seconds": arguments.seconds,
         "held_out": HELD_OUT,
+        "settings": whole,
     }
     context = multiprocessing.get_context("spawn")
     end = time.monotonic() + 60 * arguments.minutes
@@ -411,7 +417,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
             if time.monotonic() > end:
                 for left in waiting:
                     left.cancel()
-    for line in table(rows):
+    for line in table(rows, whole):
         print(line)
 
 
@@ -424,8 +430,11 @@ def write(path: Path, values: dict[str, Any]) -> None:
 # -------------------------------------------------------------------------------------- the table
 
 
-def table(rows: dict[str, dict[str, Any]]) -> list[str]:
-    """Corpus and size: the chosen recipe, the best of the search, and what is lost."""
+def table(rows: dict[str, dict[str, Any]], settings: dict[str, int]) -> list[str]:
+    """Corpus and size: the chosen recipe, the best of the search, and what is lost.
+
+    settings: how many of each corpus there are; one whose search was cut off is left out.
+    """
     cuts: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for key, row in rows.items():
         cut, name, _ = key.split(" | ")
@@ -434,7 +443,7 @@ def table(rows: dict[str, dict[str, Any]]) -> list[str]:
     losses: dict[bool, list[float]] = {True: [], False: []}
     for cut, found in sorted(cuts.items()):
         chosen = found.get("chosen")
-        if chosen is None or len(found) < 2:
+        if chosen is None or len(found) < max(settings.get(cut, 2), 2):
             continue
         sign = 1 if chosen[0]["higher_is_better"] else -1
         searched = {name: of for name, of in found.items() if name != "chosen"}

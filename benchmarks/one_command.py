@@ -1,13 +1,14 @@
 """`transduce train FILE` beside the shipped recipes, on the corpora that these were tuned on.
 
-    python benchmarks/one_command.py NAME... [--minutes 2] [--seed 1] [--jobs 1] [--out FILE]
+    python benchmarks/one_command.py NAME... [--minutes 2 10] [--seed 1] [--jobs 1] [--out FILE]
     python benchmarks/one_command.py --table [--out FILE]
 
 NAMEs: cmudict multi30k imdb ewt mboshi asterisk. The command gets the files of the corpus in
 $TRANSDUCE_DATA as a person would give them, and nothing else; each training is a process of its
 own, --jobs at a time. Its test score is kept beside that of the recipe, which is in
 benchmarks/results/recipes_*.json. The loss is relative, of what is wrong where the metric is an
-error rate.
+error rate. `hungarian` has no recipe: it shows what more minutes bring (g2p-hun-1000 of
+`choices.py --prepare`, as $TRANSDUCE_DATA/hungarian-1000).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COMMAND = "python benchmarks/one_command.py NAME... --minutes M --jobs N"
 
 @dataclass(frozen=True)
 class Case:
-    """Files of a corpus, and the experiment and metric of the recipe."""
+    """Files of a corpus, the metric, and the experiment of the recipe, if there is one."""
 
     files: tuple[str, ...]
     group: str
@@ -52,6 +53,7 @@ CASES = {
         ("mboshi/train.tsv",), "mboshi", "mboshi-conformer", "cer", ("data.train.target=mb",)
     ),
     "asterisk": Case(("asterisk/train.tsv",), "asterisk", "asterisk", "cer"),
+    "hungarian": Case(("hungarian-1000/train.tsv",), "", "", "exact"),
 }
 
 
@@ -88,18 +90,32 @@ def run_one(name: str, seed: int, minutes: float, more: list[str]) -> dict[str, 
 
 
 def table(rows: dict[str, Any]) -> list[str]:
-    lines = ["| corpus | metric | one command | recipe | loss |", "| --- " * 5 + "|"]
-    for name, case in CASES.items():
-        ours = [row["metrics"][case.metric] for key, row in rows.items() if key.split()[0] == name]
-        if not ours:
-            continue
-        theirs, rises = shipped(case)
-        loss = 100 * (mean(theirs) - mean(ours)) / mean(theirs) * (1 if rises else -1)
+    """Corpus and minutes: the mean of the seeds, and of the recipe's."""
+    lines = [
+        "| corpus | minutes | models | metric | one command | recipe | loss |",
+        "| --- " * 7 + "|",
+    ]
+    for (name, minutes), of in sorted(_by_corpus(rows).items()):
+        case = CASES[name]
+        ours = mean(row["metrics"][case.metric] for row in of)
+        theirs = loss = ""
+        if case.experiment:
+            values, rises = shipped(case)
+            theirs = f"{mean(values):.2f} ({len(values)})"
+            loss = f"{100 * (1 - ours / mean(values)) * (1 if rises else -1):.1f} %"
+        models = "/".join(sorted({str(row["models"]) for row in of}))
         lines.append(
-            f"| {name} | {case.metric} | {mean(ours):.2f} ({len(ours)}) | {mean(theirs):.2f} "
-            f"({len(theirs)}) | {loss:.1f} % |"
+            f"| {name} | {minutes:g} | {models} | {case.metric} | {ours:.2f} ({len(of)}) | "
+            f"{theirs} | {loss} |"
         )
     return lines
+
+
+def _by_corpus(rows: dict[str, Any]) -> dict[tuple[str, float], list[dict[str, Any]]]:
+    found: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for key, row in rows.items():
+        found.setdefault((key.split()[0], row["minutes"]), []).append(row)
+    return found
 
 
 def shipped(case: Case) -> tuple[list[float], bool]:
@@ -119,7 +135,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*CASES, []])
-    parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--minutes", type=float, nargs="+", default=[2.0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     parser.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
@@ -132,9 +148,10 @@ def main() -> None:
     with ThreadPoolExecutor(arguments.jobs) as pool:
         waiting = {
             pool.submit(
-                run_one, name, arguments.seed, arguments.minutes, arguments.override
-            ): f"{name} {arguments.seed}"
+                run_one, name, arguments.seed, minutes, arguments.override
+            ): f"{name} {arguments.seed} {minutes:g}"
             for name in names
+            for minutes in arguments.minutes
         }
         for done in as_completed(waiting):
             try:

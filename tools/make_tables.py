@@ -411,7 +411,7 @@ def choices() -> list[str]:
         return []
     import choices as benchmark
 
-    lines = benchmark.table(found["rows"])
+    lines = benchmark.table(found["rows"], found.get("settings", {}))
     means = [line for line in lines if not line.startswith("|")]
     return [*(line for line in lines if line.startswith("|")), "", "; ".join(means)]
 

@@ -168,6 +168,12 @@ QUICK: dict[str, Quick] = {
         world=("live",),
         packages=("soundfile", "websockets"),
     ),
+    "one_command.py": Quick(
+        "hungarian --minutes 0.05 --out out.json --override train.steps=2 --override decode.beam=1",
+        holds=("exact", "minutes", "models"),
+        world=("hungarian",),
+        variables=DATA,
+    ),
     "optimizer.py": Quick(
         "--files source target --seconds 1 --seeds 1 --rates 1e-3 --batch-tokens 64 --each 0.1 0.1",
         "benchmarks/results/optimizer_shakespeare_cpu.json",
@@ -360,6 +366,12 @@ class World:
             for language in ("en", "de"):
                 path = self.folder / "multi30k" / f"{name}.{language}.gz"
                 path.write_bytes(gzip.compress(lines))
+
+    def hungarian(self) -> None:
+        letters = "abcdefgh"
+        rows = "".join(f"{a}{b}\t{b} {a} {b}\n" for a in letters for b in letters)
+        for name in ("train", "valid", "test"):
+            self.write(f"data/hungarian-1000/{name}.tsv", rows)
 
     def untokenised(self) -> None:
         for language in ("en", "de", "fr"):
