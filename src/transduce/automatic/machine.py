@@ -33,6 +33,10 @@ class Machine:
         return self.name or self.device
 
 
+# For a recipe that is written where there is no GPU.
+ELSEWHERE = Machine("cuda", 1.0, "a GPU as fast as an H200, which is not here")
+
+
 def this_machine(device: str = "auto") -> Machine:
     """The device that training would take, its speed measured in a fraction of a second.
 

@@ -14,7 +14,7 @@ Data = Annotated[
     typer.Argument(
         metavar="FILE [KEY=VALUE...]",
         help="A table, a text, two parallel files, or a folder; what you know of it, e.g. "
-        "data.train.target=label.",
+        "data.train.target=label; train.device=cuda for a GPU that is not here.",
     ),
 ]
 
@@ -34,8 +34,9 @@ def new(data: Data, minutes: Minutes = None) -> None:
             if there
             else f"there is no file {data[0]}; give a file of data"
         )
-    found, choice, left = chosen_for(paths, overrides, minutes)
+    found, choice, left = chosen_for(paths, overrides, minutes, elsewhere=True)
     recipe_of(found, choice, left)  # overrides are checked
+    left = [override for override in left if not override.startswith("train.device=")]
     if left:
         raise DataError(
             f"{left[0]} belongs to training: write it into the recipe that this prints, or give it "

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import DataError, RecipeError
+from transduce.errors import DataError, HardwareError, RecipeError
 from transduce.recipe import shipped
 from transduce.terminal import say
 from transduce.training.distributed.launchers import place_in_run
@@ -58,9 +58,12 @@ def _is_recipe(path: Path) -> bool:
 
 
 def chosen_for(
-    paths: list[Path], overrides: list[str], minutes: float | None
+    paths: list[Path], overrides: list[str], minutes: float | None, elsewhere: bool = False
 ) -> tuple[Found, Choice, list[str]]:
-    """What the files are, the recipe for them, and the overrides that are left for it."""
+    """What the files are, the recipe for them, and the overrides that are left for it.
+
+    elsewhere: the recipe may be for a train.device that this machine does not have.
+    """
     place = place_in_run()
     if place is not None and place.size > 1:
         raise RecipeError(
@@ -70,6 +73,7 @@ def chosen_for(
 
     from transduce.automatic import choose, inspect, this_machine
     from transduce.automatic.choose import MINUTES
+    from transduce.automatic.machine import ELSEWHERE
 
     hints: dict[str, Any] = {}
     left = []
@@ -89,7 +93,13 @@ def chosen_for(
         device = str(value) if key == "train.device" else device
         left.append(override)
     found = inspect(paths, hints)
-    return found, choose(found, this_machine(device), minutes or MINUTES), left
+    try:
+        machine = this_machine(device)
+    except HardwareError:
+        if not elsewhere or device.partition(":")[0] != ELSEWHERE.device:
+            raise
+        machine = ELSEWHERE
+    return found, choose(found, machine, minutes or MINUTES), left
 
 
 def recipe_text(found: Found, choice: Choice, start: Path | None = None) -> str:

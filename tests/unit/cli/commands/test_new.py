@@ -16,7 +16,7 @@ from transduce.automatic import Machine
 from transduce.cli.commands.train import _first_tags
 from transduce.data.doctor import check
 from transduce.data.tokens.sides import train_tokens
-from transduce.errors import DataError
+from transduce.errors import DataError, HardwareError
 from transduce.recipe import load_recipe, read_recipe
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.transduce import Transducer, load
@@ -39,6 +39,25 @@ def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = "".join(f"{' '.join(str(n))}\t{' '.join(str(n * n))}\n" for n in range(100, 400))
     (tmp_path / "pairs.tsv").write_text(rows, encoding="utf-8")
     return tmp_path / "pairs.tsv"
+
+
+def test_a_recipe_for_a_gpu_that_is_not_here(
+    transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def this_machine(device: str = "auto") -> Machine:
+        if device in ("cuda", "xyz"):
+            raise HardwareError(f"the device {device} cannot be used here; try auto")
+        return Machine("cpu")
+
+    monkeypatch.setattr("transduce.automatic.this_machine", this_machine)
+    ended = transduce("new", "pairs.tsv", "train.device=cuda")
+    assert ended.status == 0
+    assert "on a GPU as fast as an H200, which is not here" in ended.out
+    Path("my.yaml").write_text(ended.out, encoding="utf-8")
+    recipe = load_recipe("my.yaml")
+    assert (recipe.model.encoder.kind, recipe.train.device) == ("conformer", "auto")
+    assert sentence(transduce("new", "pairs.tsv", "train.device=xyz")).startswith("the device xyz")
+    assert sentence(transduce("train", "pairs.tsv", "train.device=cuda")).startswith("the device")
 
 
 def test_new_prints_the_recipe_that_train_takes(transduce: Transduce, pairs: Path) -> None:
