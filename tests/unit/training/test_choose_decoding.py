@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from tiny_models import tiny
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import Measured
-from transduce.recipe import Decode
+from transduce.recipe import Decode, dump_recipe, load_recipe
+from transduce.tasks.folder import RECIPE
 from transduce.training.choose_decoding import (
     CTC_WEIGHTS,
     LENGTH_PENALTIES,
@@ -19,6 +21,7 @@ from transduce.training.choose_decoding import (
     choose,
     choose_decoding,
     rows_for,
+    seconds_for,
     surely_better,
 )
 
@@ -73,6 +76,7 @@ def test_the_weight_of_ctc_is_tried_for_speech_alone() -> None:
     # What comes after it is tried with the best weight.
     assert all(one.given["ctc_weight"] == 0.0 for one in tried if one.given["beam"] == 1)
     assert all("ctc_weight" not in one.given for one in chosen({}))
+    assert len({tuple(one.given.items()) for one in tried}) == len(tried)  # nothing twice
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(0.5, 1), (1.5, 1), (3.5, 3), (100, 5)])
@@ -107,3 +111,63 @@ def test_what_is_kept_is_said(tmp_path: Path) -> None:
     assert said[0].startswith("Decoding, ")
     assert said[1] == "The recipe's own are kept: none of the others is surely better."
     assert model.recipe == before
+
+
+class Heard:
+    """A model of speech that is right without CTC alone."""
+
+    def __init__(self, *overrides: str) -> None:
+        self.recipe = load_recipe("asterisk", overrides)
+        self.asked: list[dict[str, float]] = []
+        self.sources: set[str] = set()
+        self.saved: list[Path] = []
+
+    def run(self, sources: list[str], **settings: float) -> list[SimpleNamespace]:
+        self.asked.append(settings)
+        self.sources |= set(sources)
+        text = "one" if settings.get("ctc_weight") == 0 else "two"
+        return [SimpleNamespace(text=text, tokens=[], probabilities=[]) for _ in sources]
+
+    def save_definition(self, folder: Path) -> None:
+        self.saved.append(folder)
+
+
+def choose_for(model: Heard, folder: Path) -> list[str]:
+    said: list[str] = []
+    items = [Item(str(place), ["one"]) for place in range(400)]
+    choose_decoding(model, folder, items, said.append)  # type: ignore[arg-type]
+    return said
+
+
+def test_the_best_are_written_into_the_model(tmp_path: Path) -> None:
+    model = Heard("validation.metric=wer")
+    said = choose_for(model, tmp_path)
+    assert said[0].startswith("Decoding, wer on 200 validation pairs: ctc_weight 0 0.00; ")
+    assert said[1] == "The best are written into the model: ctc_weight 0."
+    assert model.recipe.decode.ctc_weight == 0
+    assert model.saved == [tmp_path]
+    assert {int(source) % 2 for source in model.sources if int(source) > 20} == {0}  # all along
+    assert "398" in model.sources
+
+
+def test_a_recipe_of_the_users_own_is_not_written_over(tmp_path: Path) -> None:
+    model = Heard()
+    (tmp_path / RECIPE).write_text("# mine\n" + dump_recipe(model.recipe), "utf-8")
+    assert choose_for(model, tmp_path)[1] == (
+        "recipe.yaml is your own: write decode: {'ctc_weight': 0.0} into it."
+    )
+    assert not model.saved
+    assert model.recipe.decode.ctc_weight == 0  # what is evaluated next
+
+
+def test_a_transducer_has_no_weight_of_ctc(tmp_path: Path) -> None:
+    decoder = "model.decoder={kind: recurrent, cell: lstm, attention: none}"
+    model = Heard("model.transducer={}", decoder, "decode.ctc_weight=0")
+    choose_for(model, tmp_path)
+    assert len(model.asked) > 2
+    assert not any("ctc_weight" in settings for settings in model.asked)
+
+
+@pytest.mark.parametrize(("minutes", "seconds"), [("null", 120), (1, 20), (10, 60), (1000, 120)])
+def test_a_share_of_the_time_is_for_the_choice(minutes: object, seconds: float) -> None:
+    assert seconds_for(load_recipe("asterisk", [f"train.minutes={minutes}"])) == seconds

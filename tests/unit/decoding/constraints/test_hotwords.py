@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -55,6 +55,7 @@ def found_in(tokens: Sequence[int], phrases: Sequence[Sequence[int]]) -> int:
     return total
 
 
+@example([6, 7, 7, 6], [[6], [6, 7, 7, 7]])  # a phrase that was over long before the other ends
 @given(outputs, phrases_of_tokens)
 def test_a_whole_output_has_the_bonus_of_its_whole_phrases(
     tokens: list[int], phrases: list[list[int]]
@@ -62,6 +63,8 @@ def test_a_whole_output_has_the_bonus_of_its_whole_phrases(
     assert HotwordTree(phrases, EDGES).matched(tokens) == found_in(tokens, phrases)
 
 
+@example([6, 7], [[6, 7, 7], [7, 7]])  # the next token goes on with both
+@example([6, 7], [[6, 7], [7, 7]])  # one is over with the next token, which begins the other
 @given(outputs, phrases_of_tokens)
 def test_all_next_tokens_at_once_are_as_one_by_one(
     tokens: list[int], phrases: list[list[int]]
@@ -77,6 +80,16 @@ def test_all_next_tokens_at_once_are_as_one_by_one(
         assert not added_RV[1].any()
         if place < len(tokens):
             node, _ = tree.step(node, tokens[place])
+
+
+def test_a_token_that_is_copied_from_the_source_ends_a_phrase() -> None:
+    tree = HotwordTree([[6], [7, 7]], EDGES)
+    for written, taken_back in ([6], 0.0), ([7], -0.5):
+        hotwords = Hotwords([tree], 0.5, torch.device("cpu"))
+        hotwords.with_bonus(torch.zeros(1, TOKENS + 2), torch.zeros(1, 0).long())
+        added_1V = hotwords.with_bonus(torch.zeros(1, TOKENS + 2), torch.tensor([written]))
+        assert added_1V[0, TOKENS:].tolist() == [taken_back] * 2
+        assert tree.step(tree.step(OUTSIDE, written[0])[0], TOKENS)[1] == 2 * taken_back
 
 
 def test_phrases_are_found_as_a_regular_expression_finds_words() -> None:
@@ -181,6 +194,24 @@ def test_a_wide_beam_finds_what_brute_force_finds(seed: int) -> None:
         )
         changed += hypotheses[0].tokens != ranked(model, source, [], 0.0)[0][-1]
     assert changed  # the bonus matters here
+
+
+def test_search_goes_on_while_the_rest_of_a_phrase_may_be_worth_more() -> None:
+    class Reluctant(RandomModel):
+        """Would rather end at once than begin the phrase, whose other tokens then follow."""
+
+        def next(self, prefix: tuple[int, ...]) -> Tensor:
+            log_probs_V = torch.full((TOKENS,), -9.0)
+            wanted = {(): (END, -0.1), (7,): (9, -0.1), (7, 9): (5, -0.1), (7, 9, 5): (END, -0.1)}
+            token, log_prob = wanted.get(prefix[2:], (END, -0.1))
+            log_probs_V[token] = log_prob
+            if not prefix[2:]:
+                log_probs_V[7] = -4.0
+            return log_probs_V
+
+    tree = HotwordTree([[7, 9, 5]], EDGES)
+    found = decoded(Reluctant(1), [tree, None], 2.0, [4, 4], beam=2, patience=None)
+    assert [one[0].tokens for one in found] == [[7, 9, 5], []]
 
 
 def test_greedy_search_and_samples_are_worth_what_the_model_says() -> None:
