@@ -143,7 +143,7 @@ def test_what_is_told_of_sound(tmp_path: Path) -> None:
         "Vocabulary: 9 tokens.",
         f"Training: 2 recordings, {minutes} minutes and 5 target tokens.",
     ]
-    assert "1 pair longer than 3000 frames skipped (pairs.tsv:4)" in reported[2]
+    assert "1 pair longer than 3000 frames skipped, and with them 17% of the text" in reported[2]
     assert [item.references for item in found.items] == [["abc"], ["de"]]
     assert found.valid_sources == [item.source for item in found.items]
     apart = SOUND.replace(

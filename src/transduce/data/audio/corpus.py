@@ -153,7 +153,7 @@ def encode_recordings(
     for number, pair in enumerate(pairs):
         length = max(len(targets[number]), len(transcripts[number]))
         if length > data.max_length or len(targets[number]) + 1 > capacity:
-            _count_overlong(report, pair)
+            _count_overlong(report, pair, targets[number])
         else:
             fitting.append(number)
     # All of them, as the content of the cache must not depend on data.max_length.
@@ -163,7 +163,7 @@ def encode_recordings(
     for number in fitting:
         trouble = cached.troubles.get(number)
         if trouble == TOO_LONG or cached.sizes[number] > maximum:
-            _count_overlong(report, pairs[number])
+            _count_overlong(report, pairs[number], targets[number])
         elif trouble is not None:
             report.unreadable += 1
             if len(report.unreadable_examples) < EXAMPLES:
@@ -239,8 +239,9 @@ def _joined(rows: list[list[int]], kept: list[int]) -> NDArray[np.int32]:
     return np.array([number for row in kept for number in rows[row]], np.int32)
 
 
-def _count_overlong(report: Report, pair: Pair) -> None:
+def _count_overlong(report: Report, pair: Pair, target: list[int]) -> None:
     report.overlong += 1
+    report.overlong_tokens += len(target)
     if len(report.overlong_examples) < EXAMPLES:
         report.overlong_examples.append(f"{pair.file}:{pair.line}")
 

@@ -82,6 +82,9 @@ class Encoded:
         return np.diff(self.source_offsets), np.diff(self.target_offsets)
 
 
+MUCH_TEXT = 0.05  # of all target tokens: a few long recordings may have a good part of them
+
+
 @dataclass
 class Report:
     """Counts and warnings from reading and tokenising a corpus."""
@@ -89,6 +92,8 @@ class Report:
     counts: ReadingCounts = field(default_factory=ReadingCounts)
     overlong: int = 0
     overlong_examples: list[str] = field(default_factory=list)
+    overlong_tokens: int = 0
+    """Of recordings, the target tokens that are skipped with them."""
     max_length: int = 0
     overlong_done: Literal["skip", "truncate"] = "skip"
     unit: str = "tokens"
@@ -106,6 +111,7 @@ class Report:
         """Add what was counted in another part of the corpus."""
         self.counts.add(other.counts)
         self.max_length, self.overlong_done = other.max_length, other.overlong_done
+        self.overlong_tokens += other.overlong_tokens
         for kind in ("overlong", "unaligned", "unreadable"):
             setattr(self, kind, getattr(self, kind) + getattr(other, kind))
             places = getattr(self, f"{kind}_examples")
@@ -124,6 +130,9 @@ class Report:
         found += warning_of(self.unreadable, what, self.unreadable_examples)
         done = "skipped" if self.overlong_done == "skip" else "cut"
         what = f"longer than {self.max_length} {self.unit} {done}"
+        lost = self.overlong_tokens / max(self.overlong_tokens + self.target_tokens, 1)
+        if lost >= MUCH_TEXT:
+            what += f", and with them {lost:.0%} of the text, which a higher data.max_length keeps"
         found += warning_of(self.overlong, what, self.overlong_examples)
         for side, unknown, count in (
             ("source", self.source_unknown, self.source_tokens),

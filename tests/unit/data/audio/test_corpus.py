@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -284,7 +285,7 @@ def test_what_cannot_be_heard_is_skipped_and_reported(three: Path) -> None:
     assert report.unreadable == 6
     reported = " ".join(report.sentences())
     assert "6 pairs whose audio cannot be used skipped" in reported
-    assert "1 pair longer than 300 frames skipped (train.tsv:5)" in reported
+    assert "1 pair longer than 300 frames skipped, and with them 25% of the text" in reported
     for said in ("is silent", "10 ms", "is not audio", "truncated", "5 Hz"):
         assert said in reported
 
@@ -310,7 +311,12 @@ def test_long_texts_are_skipped_as_long_sounds_are(three: Path) -> None:
     write(three, {"sounds/a.wav": "abc", "sounds/b.flac": long, "sounds/c.wav": "b"})
     corpus, report = encoded(three)
     assert corpus.numbers.tolist() == [0, 2]
-    assert report.sentences() == ["1 pair longer than 300 frames skipped (train.tsv:3)"]
+    assert report.sentences() == [
+        "1 pair longer than 300 frames skipped, and with them 99% of the text, which a higher "
+        "data.max_length keeps (train.tsv:3)"
+    ]
+    little = replace(report, target_tokens=20 * report.overlong_tokens)
+    assert little.sentences() == ["1 pair longer than 300 frames skipped (train.tsv:3)"]
     np.testing.assert_array_equal(
         corpus.wave(1), to_int16(read_audio(three / "sounds" / "c.wav", RATE).samples)
     )
