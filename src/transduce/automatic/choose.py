@@ -238,10 +238,7 @@ def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
     elif found.task == "language model":
         choice.set("data.tokens.both", *_one_text(found, target))
     elif found.task == "audio to text":
-        symbols = target.is_symbols
-        level = {"level": "symbol" if symbols else "character"}
-        why = "phones" if symbols else "letters: CTC needs targets shorter than the sound's states"
-        choice.set("data.tokens.both", level, why)
+        choice.set("data.tokens.both", *_transcripts(found, target))
     elif found.task == "text to text":
         assert source is not None
         _two_sides(choice, found, source, target, machine)
@@ -249,6 +246,21 @@ def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
         choice.set("data.max_length", *_max_length(choice, found))
     if found.task == "text to label":
         choice.set("data.overlong", "truncate", "the beginning of a long text says enough")
+
+
+# As usual in published recipes; nothing was measured here between 4 hours, with letters, and this.
+HOURS_FOR_SUBWORDS = 50
+SUBWORDS_OF_SPEECH = 128
+
+
+def _transcripts(found: Found, target: Side) -> tuple[dict[str, Any], str]:
+    if target.is_symbols:
+        return {"level": "symbol"}, "phones"
+    assert found.sound is not None
+    if found.sound.minutes >= 60 * HOURS_FOR_SUBWORDS and len(target.letters) < SUBWORDS_OF_SPEECH:
+        tokens = {"level": "subword", "size": SUBWORDS_OF_SPEECH}
+        return tokens, "subwords: enough hours of speech to learn how each one sounds"
+    return {"level": "character"}, "letters: CTC needs targets shorter than the sound's states"
 
 
 # A guess from a few short trials on paragraphs in twenty languages, where a word occurs 2 to 4
