@@ -77,8 +77,8 @@ class Sizes(NamedTuple):
     """Pairs that are really made up; longer files repeat them."""
     shuffled: int = 1_000_000
     indexed: tuple[int, ...] = (10**6, 10**7, 10**8, 10**9)
-    copies: int = 40
-    """Of the file whose reading is timed."""
+    copies: int = 100
+    """Of the file whose reading is timed: an epoch of 5 million pairs."""
     written: tuple[int, ...] = (10**6, 10**7, 10**8)
     filtered: int = 10**7
     """No filter reads more pairs than that."""
@@ -86,6 +86,8 @@ class Sizes(NamedTuple):
 
 
 QUICK = Sizes(500, 20_000, (10**6,), 2, (1_000, 2_000), 1_000, 800)
+RULES = {"min_length": 2, "length_ratio": 4, "copies": True}
+FILTERS = {"": None, ", filtered": RULES}
 
 
 def data_of(folder: Path, **keys: Any) -> recipe.Data:
@@ -291,14 +293,10 @@ def lengthened(folder: Path, copies: int) -> dict[str, str]:
     return {side: f"long-{name}" for side, name in FILES.items()}
 
 
-RULES = {"min_length": 2, "length_ratio": 4, "copies": True}
-
-
 def measure_speed(
     folder: Path,
     tokens: tuple[Tokens, Tokens],
-    rounds: int,
-    workers: list[int],
+    asked: argparse.Namespace,
     copies: int,
     found: dict[str, Any],
 ) -> None:
@@ -306,14 +304,16 @@ def measure_speed(
     files = lengthened(folder, copies)
     plain = data_of(folder, train=files)
     StreamingDataset(plain.train, plain, *tokens).open()
-    for count in workers:
-        for filters in (None, RULES):
+    for filtered, filters in FILTERS.items():
+        if filters is not None and asked.without_filters:
+            continue
+        for count in asked.workers:
             data = data_of(folder, train=files, workers=count, filters=filters)
-            kind = f"{count} workers" + (", filtered" if filters else "")
+            kind = f"{count} workers{filtered}"
             stream = StreamingDataset(data.train, data, *tokens)
             decided = seconds_of(stream.open)
             rates, first = [], []
-            for number in range(rounds):
+            for number in range(asked.rounds):
                 stream = StreamingDataset(data.train, data, *tokens, seed=number)
                 began = time.perf_counter()
                 plans = Batches(stream, BATCH, number)._plans(Position())
@@ -416,8 +416,7 @@ def measure(
             found["resume"] = measure_resume(folder, tokens, asked.rounds, sizes)
         if "speed" in wanted:
             found["speed"] = {}
-            how = (asked.rounds, asked.workers, sizes.copies)
-            measure_speed(folder, tokens, *how, found["speed"])
+            measure_speed(folder, tokens, asked, sizes.copies, found["speed"])
         if "memory" in wanted:
             found["memory"] = found.get("memory", {}) | measure_memory(folder, sizes)
 
@@ -427,6 +426,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*parts(), []])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--without-filters", action="store_true", help="of the part speed")
     parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="in sizes that say nothing")
     parser.add_argument("--written", type=int, nargs="*", help="pairs, of the part memory")

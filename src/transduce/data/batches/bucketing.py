@@ -249,12 +249,12 @@ def _cut(
 
 def _bounds(lengths: NDArray[np.int32], tokens: int) -> list[int]:
     """Where each batch begins, and the end of the last."""
+    found = [0]
     library = None if is_disabled() else _library()
     if library is not None:  # data/c/batches.c: the loop below takes longer than sorting
         lengths, bounds = np.ascontiguousarray(lengths), np.empty(len(lengths) + 1, np.int64)
         places = (lengths.ctypes.data, len(lengths), tokens, bounds.ctypes.data)
-        return bounds[: library.cut_batches(*places) + 1].tolist()
-    found = [0]
+        found += bounds[1 : library.cut_batches(*places) + 1].tolist()
     while (start := found[-1]) < len(lengths):
         end = start + max(1, tokens // int(lengths[start]))
         widths = np.maximum.accumulate(lengths[start:end])

@@ -197,9 +197,10 @@ class RemotePath:
         """
         load_package(PACKAGES[self.scheme], "remote", self.url, DataError)
         core = load_package("fsspec.core", "remote", self.url, DataError)
-        # gcsfs waits and asks again by itself, and tells its log of it at length.
+        # gcsfs waits and asks again by itself, but for too few bytes, and tells its log of it at
+        # length.
         logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-        for wait in (*(() if self.scheme == "gs" else WAITS), None):
+        for wait in (*WAITS, None):
             try:
                 # Anew each time: a forked process must not use a connection of its parent, and
                 # fsspec keeps those of this process. Lists that it keeps would be out of date.
@@ -208,7 +209,8 @@ class RemotePath:
                 cause = self._cause(error)
                 if isinstance(cause, FileNotFoundError | TransduceError) or not _is_of_store(cause):
                     raise
-                if wait is None or _is_lasting(cause):
+                repeated = self.scheme == "gs" and not isinstance(cause, _TooShortError)
+                if wait is None or _is_lasting(cause) or repeated:
                     raise DataError(self._sentence(cause)) from None
                 time.sleep(wait * random.uniform(0.75, 1.25))
         raise AssertionError
@@ -282,10 +284,9 @@ class RemotePath:
             if len(found) < end - start:
                 # It may be that it was replaced by a shorter one.
                 self.check_version(version)
-                raise OSError(
-                    errno.EIO,
+                raise _TooShortError(
                     f"it is truncated: of the {end - start:,} bytes from {start:,} on, only "
-                    f"{len(found):,} came",
+                    f"{len(found):,} came"
                 )
             return found
 
@@ -330,6 +331,10 @@ class RemotePath:
     def unlink(self) -> None:
         """Remove a file. Raises FileNotFoundError."""
         self._ask(lambda store, path: store.rm_file(path))
+
+
+class _TooShortError(OSError):
+    """An answer with fewer bytes than were asked for."""
 
 
 class _RemoteFile(io.RawIOBase):
