@@ -86,6 +86,8 @@ class Stack(ctypes.Structure):
         ("tokens", c_int64),
         ("table_scale", c_float),
         ("kernel", c_int32),
+        ("by_distance", Address),
+        ("reach", c_int64),
     )
 
 

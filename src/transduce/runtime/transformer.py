@@ -415,7 +415,7 @@ def is_packed(block: nn.Module) -> bool:
         return False
     attentions = [s.attention for s in block.sublayers if s.kind != "feed_forward"]
     if any(one.inner > one.width or one.relative is not None for one in attentions):
-        return False  # its buffers are as wide as the model, and it knows no bias by distance
+        return False  # its buffers are as wide as the model, and it is given no bias by distance
     return all(
         all(map(is_native, weights_of_sublayer(sublayer)))
         and (

@@ -32,6 +32,7 @@ from transduce.models.word_embedding import LONGEST, WordEmbedding
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention import attention as scores
+from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.location_aware import LocationAware
 from transduce.nn.attention.relative import RelativeAttention
 from transduce.nn.conformer import ConformerBlock, MaskedBatchNorm
@@ -354,6 +355,7 @@ class Description:
             "head_width": first.head_width,
             "layers": len(stack),
             "rotary": self.positions(first.rotary),
+            **self.by_distance(first.relative),
             "norm": self.norm(norm),
             "sublayers": [
                 self.sublayer(sublayer, layer)
@@ -361,6 +363,15 @@ class Description:
                 for sublayer in block.sublayers
             ],
         }
+
+    def by_distance(self, relative: BucketedBias | None) -> Described:
+        """T5's bias of the scores of self-attention, the same in all layers: of each head the
+        numbers of the distances from -reach to reach, from which on they are all the same."""
+        if relative is None:
+            return {"by_distance": None, "reach": 0}
+        away_R = torch.arange(-relative.distance, relative.distance + 1)
+        bias_HR = relative.table_RH[relative.bucket(away_R)].T
+        return {"by_distance": self.tensor(bias_HR, exact=True), "reach": relative.distance}
 
     def sublayer(self, sublayer: blocks.Sublayer, layer: int) -> Described:
         described = {
@@ -597,7 +608,5 @@ def _speech_width(front: SpeechFrontend) -> int:
 
 
 def _check_attention(attention: Any) -> None:
-    if attention.relative is not None:
-        raise ModelError("a bias by distance (as in T5) does not run in a browser yet")
     if attention.inner > attention.width:
         raise ModelError("heads that are wider than width / heads do not run in a browser yet")

@@ -82,6 +82,14 @@ def pre_norm(**changes: Any) -> Transducer:
     return tiny(changes, changes)
 
 
+def distances(**changes: Any) -> Transducer:
+    """With T5's bias of attention by distance, drawn so that it matters."""
+    model = pre_norm(positions="relative", norm="rms", **changes)
+    for part in (model.network.encoder, model.network.decoder):
+        torch.nn.init.normal_(part.stack[0].self_attention.relative.table_RH, std=2.0)
+    return model
+
+
 def conformer(**changes: Any) -> Transducer:
     model = {
         "width": 16,
@@ -110,6 +118,7 @@ MODELS: dict[str, Callable[[], Transducer]] = {
     "bridge": lambda: tiny({}, RECURRENT),
     "conformer": lambda: conformer(positions="rotary"),
     "conformer, relative": lambda: conformer(positions="relative"),
+    "by distance": lambda: distances(relative_buckets=8, relative_distance=6),
     "concatenated": lambda: pre_norm(combine="concatenate"),
     "location-aware, input": lambda: recurrent(
         cell="lstm", attention="location-aware", context="input", location_kernel=5

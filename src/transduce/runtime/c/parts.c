@@ -85,7 +85,8 @@ static void add_values(const float *weights, const float *const *values, int64_t
 }
 
 void attend(const float *query, int64_t rows, int64_t apart, const float *const *places,
-            int64_t count, int64_t width, int64_t heads, float *scores, float *context) {
+            int64_t count, int64_t width, int64_t heads, const float *by_distance, int64_t reach,
+            int64_t position, float *scores, float *context) {
     const int64_t size = width / heads, stride = padded(count, LANES), all = heads * stride;
     const float scale = 1.0f / sqrtf((float)size);
     for (int64_t first = 0; first < count; first += NEAR_PLACES) {
@@ -95,6 +96,13 @@ void attend(const float *query, int64_t rows, int64_t apart, const float *const 
                 for (int64_t h = 0; h < heads; h++)
                     scores[r * all + h * stride + t] =
                         scale * dot(query + r * apart + h * size, places[t] + h * size, size);
+    }
+    for (int64_t i = 0; by_distance && i < rows * heads; i++) {
+        const float *bias = by_distance + i % heads * (2 * reach + 1) + reach;
+        for (int64_t t = 0; t < count; t++) {
+            const int64_t away = t - position - i / heads;
+            scores[i * stride + t] += bias[away < -reach ? -reach : away > reach ? reach : away];
+        }
     }
     for (int64_t i = 0; i < rows * heads; i++) softmax(scores + i * stride, count);
     memset(context, 0, sizeof(float) * (size_t)(rows * width));

@@ -22,9 +22,11 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
 /* Attention of up to TOGETHER rows to the same `count` positions; keys and values of a position are
  * contiguous. Queries are `apart` from row to row, contexts `width`. `scores` is a buffer for the
  * scores of each row and head, rounded up to whole vectors. A row's result does not depend on the
- * others. */
+ * others. `by_distance` is NULL, or added to the scores: of each head the numbers of the distances
+ * from -reach to reach, which stand for those beyond too; the rows are at `position` and after it. */
 void attend(const float *query, int64_t rows, int64_t apart, const float *const *places,
-            int64_t count, int64_t width, int64_t heads, float *scores, float *context);
+            int64_t count, int64_t width, int64_t heads, const float *by_distance, int64_t reach,
+            int64_t position, float *scores, float *context);
 
 /* Rotary positions: neighbouring pairs rotated; cosine and sine of an angle are contiguous. */
 void rotate(float *x, int64_t width, const float *rotary, int64_t size);

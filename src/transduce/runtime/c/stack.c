@@ -145,8 +145,8 @@ static void attend_to_self(Work *work, const Step *step, const Sublayer *sublaye
         for (int64_t t = 0; t <= now; t++)
             work->places[t] = past + t * all_layers + origins[t] * 2 * width;
         memcpy((float *)work->places[now], query + inner, sizeof(float) * 2 * (size_t)inner);
-        attend(query, 1, 0, work->places, now + 1, inner, inner / size, work->scores,
-               work->normed + r * inner);
+        attend(query, 1, 0, work->places, now + 1, inner, inner / size, stack->by_distance,
+               stack->reach, now, work->scores, work->normed + r * inner);
         if (step->self_attention) {
             const int64_t row = (sublayer->layer * work->rows + r) * (width / size);
             copy_weights(work->scores, 0, inner / size, now + 1,
@@ -169,7 +169,7 @@ static void attend_to_source(Work *work, const Step *step, const Sublayer *subla
         const int64_t length = step->lengths[source];
         for (int64_t s = 0; s < length; s++) work->places[s] = first + s * 2 * inner;
         attend(work->wide + r * inner, some, inner, work->places, length, inner,
-               inner / stack->head_width, work->scores, work->normed + r * inner);
+               inner / stack->head_width, NULL, 0, 0, work->scores, work->normed + r * inner);
         for (int64_t i = 0; step->attention && i < some; i++) {
             const int64_t row =
                 (sublayer->layer * work->rows + r + i) * (stack->width / stack->head_width);
@@ -242,7 +242,8 @@ static void attend_within(Work *work, const Sources *sources, const Sublayer *su
         for (int64_t s = 0, some; s < length; s += some) {
             some = length - s < TOGETHER ? length - s : TOGETHER;
             attend(first + s * 3 * inner, some, 3 * inner, work->places, length, inner,
-                   inner / size, work->scores, context + s * inner);
+                   inner / size, stack->by_distance, stack->reach, s, work->scores,
+                   context + s * inner);
             const int64_t longest = sources->longest, heads = stack->width / size;
             for (int64_t i = 0; sources->attention && i < some; i++) {
                 const int64_t source = (sublayer->layer * sources->sources + b) * heads;
@@ -319,7 +320,7 @@ const int64_t layout[] = {
     AT(Sublayer, out_of),
     sizeof(Stack), AT(Stack, sublayer), AT(Stack, sublayers), AT(Stack, layers), AT(Stack,
     width), AT(Stack, head_width), AT(Stack, last), AT(Stack, table), AT(Stack, tokens), AT(Stack,
-    table_scale), AT(Stack, kernel),
+    table_scale), AT(Stack, kernel), AT(Stack, by_distance), AT(Stack, reach),
     sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, steps), AT(Step, slots), AT(Step,
     tokens), AT(Step, embedded), AT(Step, position), AT(Step, rotary), AT(Step, past), AT(Step,
     max_rows), AT(Step, origins), AT(Step, max_steps), AT(Step, memory), AT(Step, memory_length),

@@ -27,6 +27,8 @@ typedef struct {
     int64_t tokens;     /* vocabulary size */
     float table_scale;
     int32_t kernel;
+    const float *by_distance; /* of self-attention: see attend */
+    int64_t reach;
 } Stack;
 
 /* A decoder's next step. */

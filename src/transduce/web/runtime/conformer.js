@@ -133,7 +133,7 @@ export class ConformerEncoder {
       for (let s = 0; s < length; s += TOGETHER) {
         const some = Math.min(TOGETHER, length - s);
         const sizes = [count, inner, part.heads].map(BigInt);
-        runtime.call("attend", queries + 4 * s * inner, BigInt(some), BigInt(inner), places, ...sizes, scores, context + 4 * s * inner);
+        runtime.call("attend", queries + 4 * s * inner, BigInt(some), BigInt(inner), places, ...sizes, 0, 0n, 0n, scores, context + 4 * s * inner);
         const found = runtime.floats(scores, some * part.heads * stride);
         for (let r = 0; r < some; r++) {
           for (let h = 0; h < part.heads; h++) {

@@ -36,7 +36,9 @@ export const STRUCTURES = {
     "table": "pointer",
     "tokens": "i64",
     "table_scale": "f32",
-    "kernel": "i32"
+    "kernel": "i32",
+    "by_distance": "pointer",
+    "reach": "i64"
   },
   "Step": {
     "rows": "i64",

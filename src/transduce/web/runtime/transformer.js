@@ -31,6 +31,8 @@ class Stack {
       head_width: ref.head_width,
       last: file.norm(runtime, ref.norm),
       kernel: BEST,
+      by_distance: ref.by_distance ? runtime.newFloats(file.floats(ref.by_distance)) : 0,
+      reach: ref.reach ?? 0,
     });
   }
 
