@@ -17,6 +17,7 @@ import live_results
 import recipe_results
 import small_results
 import sound_results
+import web_results
 from result_tables import read, table, three_digits
 
 ROOT = Path(__file__).parent.parent
@@ -498,6 +499,7 @@ def benchmark_pages() -> dict[str, list[str]]:
         "inflection": small_results.inflection(),
         "language-detection": small_results.language_detection(),
         "exports": exports(),
+        "web-pages": web_results.pages(),
         "ctranslate2-engine": engine_speed(),
     }
     return {name: lines for name, lines in found.items() if lines}

@@ -57,6 +57,9 @@ def test_the_page_says_what_python_says(browser: Browser, tmp_path: Path) -> Non
         [output] = model.run([source])
         ask(browser, source)
         wait_for(browser, output.text)
+    ask(browser, "")
+    assert browser.text("[role=status]") == "Type an input: the model runs when you pause."
+    assert browser.text("main") == ""
     ask(browser, "iroh made tea")
     [output] = model.run(["iroh made tea"], nbest=3)
     wait_for(browser, output.text)

@@ -47,6 +47,14 @@ MODELS = (
         ("multi30k-en-de-small", "multi30k-en-de"),
         "transduce train multi30k-en-de-small",
     ),
+    LiveModel(
+        "speech",
+        "Announcements",
+        "Spoken announcements of a railway station to text, the model of `transduce demo speech`: "
+        "give it a recording, or the microphone.",
+        ("demo-speech",),
+        "transduce demo speech",
+    ),
 )
 
 

@@ -39,7 +39,8 @@ def test_the_site_has_the_models_that_were_trained_and_says_what_is_missing(tmp_
     assert "`transduce train multi30k-en-de-small` trains it" in text
     assert missing == [
         "A tiny translator: no model in runs/multi30k-en-de-small; "
-        "transduce train multi30k-en-de-small trains it"
+        "transduce train multi30k-en-de-small trains it",
+        "Announcements: no model in runs/demo-speech; transduce demo speech trains it",
     ]
 
 

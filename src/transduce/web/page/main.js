@@ -145,6 +145,7 @@ class WebPage {
     const source = this.asked.source();
     if (source === null) return;
     const turn = ++this.turn;
+    if (this.about.asks === "Input" && typeof source === "string" && !source.trim()) return this.empty();
     this.halt.disabled = false;
     try {
       await this.ready;
@@ -170,6 +171,18 @@ class WebPage {
     } finally {
       if (turn === this.turn) this.halt.disabled = true;
     }
+  }
+
+  /** Nothing is given, and nothing is shown. */
+  empty() {
+    this.halt.disabled = true;
+    this.text.textContent = "";
+    this.how.textContent = "Type an input: the model runs when you pause.";
+    this.warn("");
+    this.tabs?.leave();
+    this.tabs = null;
+    this.bar.replaceChildren();
+    this.views.replaceChildren();
   }
 
   stop() {
