@@ -244,8 +244,8 @@ def decoding_settings() -> list[str]:
 
 
 def races() -> list[str]:
-    """What is to be reached, and the record of each race: the fastest of three seeds, or while there
-    is none, the fastest."""
+    """What is to be reached, and the record of each race: the fastest of three seeds, or while
+    there is none, the fastest."""
     from to_quality import read_races
 
     found = [one for one in _records() if one["reached"]]
