@@ -112,9 +112,14 @@ class Update:
         # An update of no tokens has no mean: NaN, and it is skipped.
         objective = torch.where(tokens > 0, objective, math.nan)
         gradients = [p.grad for p in self._weights if p.grad is not None]
+        norm = torch.zeros_like(objective)
         if gradients:
-            multiply_all(gradients, (1 / (share * tokens)).to(gradients[0].dtype))
-        norm = self.clip().to(self.device).double()
+            mean = 1 / (share * tokens)
+            norm = self.norm(gradients).to(self.device).double() * mean
+            # One multiplication for the mean and for clipping.
+            largest = self.settings.clip_norm or math.inf
+            kept = (largest / (norm + 1e-6)).clamp(max=1.0)
+            multiply_all(gradients, (mean * kept).to(gradients[0].dtype))
         self.skip.copy_(nonfinite(objective, norm))
         return UpdateResult(objective, norm, cross_entropy, tokens)
 
@@ -139,10 +144,9 @@ class Update:
         self.exchange.finish()
         self.ranks.all_reduce(total)
 
-    def clip(self) -> Tensor:
-        """Gradient clipping; returns the norm before it."""
-        largest = self.settings.clip_norm or math.inf
-        return torch.nn.utils.clip_grad_norm_(self._weights, largest)
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        """The norm of all gradients together, over all ranks."""
+        return torch.nn.utils.get_total_norm(gradients)
 
     @property
     def applied(self) -> Tensor | float:

@@ -152,5 +152,5 @@ def _launch(
         DROPS=seed is not None,
         K=K,
         BLOCK=16 if longest <= 16 else 32 if longest <= 32 else 64,
-        num_warps=2 if longest <= 32 else 4,
+        num_warps=(1 if K <= 64 else 2) if longest <= 32 else 4,
     )

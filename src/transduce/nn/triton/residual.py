@@ -114,7 +114,8 @@ def residual_kernels() -> dict[str, Any]:
         by_weight = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
         by_bias = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
         by_change = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
-        for first in range(program * ROWS, rows, programs * ROWS):
+        # Two stages: the next rows are read while these are computed.
+        for first in tl.range(program * ROWS, rows, programs * ROWS, num_stages=2):
             row = first + tl.arange(0, ROWS)
             inside = (row < rows)[:, None] & (place < width)[None, :]
             at = row[:, None].to(tl.int64) * width + place[None, :]

@@ -97,8 +97,8 @@ class ShardedUpdate(Update):
         # FSDP averages over the ranks, but the sum is needed.
         return self._mean(total, 1 / count)
 
-    def clip(self) -> Tensor:
-        return full_tensor(super().clip())
+    def norm(self, gradients: list[Tensor]) -> Tensor:
+        return full_tensor(super().norm(gradients))
 
     @property
     def applied(self) -> float:
