@@ -54,7 +54,9 @@ from transduce.training.warnings import TrainingMonitor, changes, long_warmup
 wall_clock = time.monotonic
 processor_clock = time.process_time  # of all threads together
 SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
-AHEAD = 4  # updates whose batches are made ahead, on other devices
+# Updates whose batches are made ahead, on other devices: a GPU goes on while an epoch is planned.
+AHEAD, LEAST_AHEAD = 64, 4
+TOKENS_AHEAD = 1 << 19  # of text; the samples of audio take more memory
 
 Pause = Callable[[TrainingState], bool]
 """Whether a run is to stop here, after a validation and with a checkpoint; asked after every
@@ -233,7 +235,7 @@ class Run:
             self.batches_an_update, self.state.position, ranks.rank, ranks.count
         )
         if self.device.type not in SYNCHRONOUS:
-            updates = prefetched(map(self._lay_out, updates), AHEAD)
+            updates = prefetched(map(self._lay_out, updates), self._ahead())
         self.network.train()
         with StopSignals() as interrupt, ranks.together():
             while not self._ended() and not self.interrupted:
@@ -275,6 +277,13 @@ class Run:
             state.tokens = int(min(minimum for (minimum,) in self.ranks.all_gather_numbers([fits])))
             self.progress.print_line(f"Batches have up to {state.tokens:,} tokens, which fit here.")
         batches.tokens = state.tokens
+
+    def _ahead(self) -> int:
+        """How many updates have their batches made ahead."""
+        if self.recipe.audio is not None:
+            return LEAST_AHEAD
+        fitting = TOKENS_AHEAD // (self.state.tokens * self.batches_an_update)
+        return max(LEAST_AHEAD, min(AHEAD, fitting))
 
     # ------------------------------------------------------------------------- one update
 

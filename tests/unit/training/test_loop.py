@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice, takewhile
 from pathlib import Path
 from typing import Any
@@ -314,6 +314,30 @@ def test_an_update_takes_as_many_batches_as_asked(
     recipe = make(train={"steps": 2, "accumulate": accumulate}, validation={"every": 2})
     batches = list(islice(one_by_one(prepared(recipe).train), 2 * accumulate))
     assert train(recipe, tmp_path / "run").state.position == batches[-1][1]
+
+
+@pytest.mark.parametrize(("tokens", "accumulate", "ahead"), [(64, 1, 64), (1 << 15, 2, 8)])
+def test_on_a_gpu_batches_are_made_ahead_as_far_as_memory_allows(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    tokens: int,
+    accumulate: int,
+    ahead: int,
+) -> None:
+    scored(10)
+    asked: list[int] = []
+
+    def prefetched(items: Iterator[Any], count: int) -> Iterator[Any]:
+        asked.append(count)
+        return items
+
+    monkeypatch.setattr(loop, "SYNCHRONOUS", ())
+    monkeypatch.setattr(loop, "prefetched", prefetched)
+    settings = {"steps": 1, "accumulate": accumulate, "batch_tokens": tokens}
+    train(make(train=settings, validation={"every": 1}), tmp_path / "run")
+    assert asked == [ahead]
 
 
 def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path: Path) -> None:

@@ -174,9 +174,13 @@ def prefetched(items: Iterator[T], ahead: int = 1) -> Iterator[T]:
 
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ahead") as thread:
         waiting = deque(thread.submit(following) for _ in range(ahead))
-        while got := waiting.popleft().result():
-            waiting.append(thread.submit(following))
-            yield got[0]
+        try:
+            while got := waiting.popleft().result():
+                waiting.append(thread.submit(following))
+                yield got[0]
+        finally:  # nobody wants the others
+            for one in waiting:
+                one.cancel()
 
 
 def _plan(

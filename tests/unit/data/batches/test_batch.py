@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import islice
@@ -378,6 +379,22 @@ def test_what_is_made_ahead_comes_in_order_and_no_further(ahead: int) -> None:
     assert next(coming) == 0
     assert len(made) <= 1 + ahead
     assert list(coming) == [1, 2, 3, 4, 5]
+
+
+def test_what_nobody_wants_any_more_is_not_made() -> None:
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            made.append(number)
+            time.sleep(0.02)
+            yield number
+
+    coming = prefetched(items(), 50)
+    assert next(coming) == 0
+    assert isinstance(coming, Generator)
+    coming.close()
+    assert len(made) < 10
 
 
 def test_what_fails_ahead_fails_where_it_is_used() -> None:
