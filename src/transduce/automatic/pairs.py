@@ -14,6 +14,7 @@ from transduce.data.text.tags import split_tags
 from transduce.errors import DataError
 
 FEWEST = 40  # different sources: fewer cannot be split into train, valid and test
+FEWEST_OF_TRAINING = 10  # where files of the other parts are there
 
 
 def pairs_found(
@@ -35,7 +36,8 @@ def pairs_found(
     _check_filled(path, rows, both)
     tagged = {(source, tags) for source, _, tags in both}
     distinct = len({source for source, _, _ in both})
-    _check_enough(path, distinct, len(both), whole)
+    parts = {"train": corpus, **(others if others is not None else siblings(path, corpus))}
+    _check_enough(path, distinct, len(both), whole, "valid" in parts)
     different = set(both)
     copies = sum(source == target for source, target, _ in different)
     if copies == len(different):
@@ -64,7 +66,7 @@ def pairs_found(
         task,
         name or run_name(path),
         path.parent,
-        {"train": corpus, **(others if others is not None else siblings(path, corpus))},
+        parts,
         rows=round(total * len(both) / max(len(rows), 1)),
         sources=round(distinct * (factor if not whole else 1)),
         whole=whole,
@@ -98,12 +100,14 @@ def _check_filled(path: Path, rows: Sequence[Any], both: Sequence[Any]) -> None:
         raise DataError(f"{path.name} has no row with a source and a target; correct the file")
 
 
-def _check_enough(path: Path, distinct: int, rows: int, whole: bool) -> None:
-    if whole and distinct < FEWEST:
+def _check_enough(path: Path, distinct: int, rows: int, whole: bool, validated: bool) -> None:
+    """validated: whether there is a validation part of its own."""
+    fewest = FEWEST_OF_TRAINING if validated else FEWEST
+    if whole and distinct < fewest:
         repeated = f" ({rows:,} rows)" if rows > distinct else ""
         raise DataError(
-            f"{path.name} has {distinct:,} different sources{repeated}, too few to learn from and "
-            f"to measure; give at least {FEWEST}, and rather hundreds"
+            f"{path.name} has {distinct:,} different sources{repeated}, too few to learn from"
+            f"{'' if validated else ' and to measure'}; give at least {fewest}, and rather hundreds"
         )
 
 

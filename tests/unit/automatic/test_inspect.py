@@ -433,6 +433,14 @@ def test_what_cannot_be_used_is_said_in_a_sentence(case: str, tmp_path: Path) ->
     assert "\n" not in str(error.value)
 
 
+def test_few_sources_are_enough_where_validation_is_a_file_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, "x_dev.tsv", PAIRS[20:40])
+    it = found(write(tmp_path, "x_train.tsv", PAIRS[:20]))
+    assert (it.rows, it.corpora["valid"]["file"]) == (20, "x_dev.tsv")
+    with pytest.raises(DataError, match=r"has 9 different sources, too few to learn from; give at"):
+        found(write(tmp_path, "x_train.tsv", PAIRS[:9]))
+
+
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
