@@ -325,7 +325,7 @@ def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[st
         choice = chosen(plan=plan)
         as_it_is = choice.values
         hardly = choice.expected < HARDLY * as_it_is["train"]["steps"]
-        if plan.rows[0] >= 10 * size or hardly:
+        if plan.rows >= 10 * size or hardly:
             continue
         recipes[plan.name] = as_it_is
         rate = as_it_is["train"]["lr"]

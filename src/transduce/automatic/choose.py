@@ -152,12 +152,12 @@ def is_few(found: Found) -> bool:
 
 
 def _held_out_of_few(found: Found) -> int:
-    return max(FEWEST_HELD_OUT, round(HELD_OUT_OF_FEW * found.sources))
+    return round(HELD_OUT_OF_FEW * found.sources)
 
 
 def _share_of_few(found: Found) -> float:
-    """Per cent that holds about HELD_OUT_OF_FEW of the sources, and at least FEWEST_HELD_OUT: by
-    the hash of each, as the part of a share may have none."""
+    """Per cent that holds about HELD_OUT_OF_FEW of the sources: by the hash of each, as the part
+    of a share may have none."""
     count = _held_out_of_few(found)
     places = sorted(map(place_in_corpus, found.examples))
     if len(places) < 2 * count:
@@ -488,7 +488,7 @@ def _plan(
         return _fit(asked, tokens, row, machine, minutes)
     family = family_of(found)
     size = found.sound.minutes if found.sound is not None else found.rows
-    fitting = [plan for plan in PLANS[family] if plan.rows[0] <= size < plan.rows[1]]
+    fitting = [plan for plan in PLANS[family] if plan.rows <= size]
     for plan in reversed(fitting):
         timed = _fit(plan, tokens, row, machine, minutes)
         if timed.possible >= ENOUGH * timed.updates:

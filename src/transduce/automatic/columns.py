@@ -31,10 +31,16 @@ _TARGETS = (
     "phonemes phones pronunciation ipa transliteration translation answer response summary "
     "reference rating stars"
 )
-_TRANSCRIPTS = "text transcript transcription sentence target label class translation"
+_TRANSCRIPTS = (
+    "text transcript transcription sentence target utterance phrase word command keyword label "
+    "class translation"
+)
+# Of a recording, but hardly what is to be learnt of it.
+_ABOUT_SOUND = "speaker client voice gender sex age accent dialect locale language device room"
 SOUND_ENDINGS = tuple(_SOUND.split())
 SPLITS = frozenset(_SPLITS.split())
 SOURCES, TARGETS, TRANSCRIPTS = _SOURCES.split(), _TARGETS.split(), _TRANSCRIPTS.split()
+ABOUT_SOUND = frozenset(_ABOUT_SOUND.split())
 LABELS = frozenset(("label", "labels", "class", "category", "sentiment", "intent"))
 TAGS = frozenset(("tag", "tags", "feature", "features", "feats"))
 LANGUAGES = frozenset(("language", "lang", "locale", "dialect"))
@@ -214,8 +220,10 @@ def _by_name(columns: Sequence[Column], names: Sequence[str]) -> Column | None:
 
 def _transcript(columns: Sequence[Column]) -> Column | None:
     fitting = [one for one in columns if one.kind in ("text", "label")]
-    texts = [one for one in fitting if one.kind == "text"]
-    return _by_name(fitting, TRANSCRIPTS) or next(iter([*texts, *fitting]), None)
+    about = [one for one in fitting if one.named(ABOUT_SOUND)]
+    others = [one for one in fitting if one not in about]
+    texts = [one for one in others if one.kind == "text"]
+    return _by_name(fitting, TRANSCRIPTS) or next(iter([*texts, *others, *about]), None)
 
 
 MEANING = {

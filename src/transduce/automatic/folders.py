@@ -12,7 +12,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from transduce.automatic.columns import SHOWN, SOUND_ENDINGS, format_by_name, run_name
+from transduce.automatic.columns import (
+    SHOWN,
+    SOUND_ENDINGS,
+    column_of,
+    format_by_name,
+    run_name,
+)
 from transduce.automatic.found import Found
 from transduce.automatic.pairs import pairs_found
 from transduce.automatic.sample import sample_table
@@ -30,8 +36,11 @@ DEEPEST = 4  # folders within each other
 LONGEST_TEXT = 1 << 20  # bytes of a file that is the text of a row
 
 
-def inspect_folder(folder: Path) -> Found | Path:
-    """What a folder holds, or the file of it that is to be looked at. Raises DataError."""
+def inspect_folder(folder: Path, asked: str | None = None) -> Found | Path:
+    """What a folder holds, or the file of it that is to be looked at. Raises DataError.
+
+    asked: the task, where the person has said it.
+    """
     files = list(islice(_files(folder), MAX_FILES))
     sounds = [file for file in files if file.suffix.lower() in SOUND_ENDINGS]
     tables = [file for file in files if file.parent == folder and _is_table(file)]
@@ -49,11 +58,11 @@ def inspect_folder(folder: Path) -> Found | Path:
     if 2 * len(texts) >= len(sounds):
         rows = [(str(sound.relative_to(folder)), text) for sound, text in texts.items()]
         without = len(sounds) - len(texts)
-        return _listed(folder, rows, "a text beside each file", "text", without)
+        return _listed(folder, rows, "a text beside each file", "text", without, asked)
     labels = {sound: sound.relative_to(folder).parts[:-1] for sound in sounds}
     if all(labels.values()) and len({parts[-1] for parts in labels.values()}) > 1:
         rows = [(str(sound.relative_to(folder)), parts[-1]) for sound, parts in labels.items()]
-        return _listed(folder, rows, "a folder for each label", "label", 0)
+        return _listed(folder, rows, "a folder for each label", "label", 0, asked)
     raise DataError(
         f"{folder} has {len(sounds):,} recordings and nothing that says what is in them; put a "
         f"table with the columns path and text there, a .txt with the same name beside each, or "
@@ -83,10 +92,14 @@ def _is_table(file: Path) -> bool:
 
 def _training(files: list[Path]) -> Path | None:
     """The file of the training set, if its name says so."""
-    named = [file for file in files if set(re.split(r"[._\-]", file.name.lower())) & set(TRAIN)]
+    named = list(filter(_is_training, files))
     if len(named) == 2 and not any(map(_is_table, named)):
         return None
     return named[0] if len(named) == 1 else None
+
+
+def _is_training(file: Path) -> bool:
+    return bool(set(re.split(r"[._\-]", file.name.lower())) & set(TRAIN))
 
 
 def _with_paths(folder: Path, file: Path, sounds: list[Path]) -> Path | None:
@@ -141,8 +154,18 @@ def _one_line(file: Path) -> str:
 
 
 def _listed(
-    folder: Path, rows: list[tuple[str, str]], how: str, column: str, without: int
+    folder: Path,
+    rows: list[tuple[str, str]],
+    how: str,
+    column: str,
+    without: int,
+    asked: str | None,
 ) -> Found:
+    kind = column_of(1, column, [text for _, text in rows]).kind
+    label = kind == "label" if asked is None else asked == "classify"
+    seen = [f"{folder.name}: recordings with {how}; they are listed in {folder / LIST}."]
+    if label and column == "text" and asked is None:
+        seen.append("The texts repeat, so they are labels (to write them: task=transduce).")
     corpus = {"file": LIST, "audio": "path", "target": column}
     _write(folder, ["path", column], rows)
     warnings = []
@@ -154,9 +177,9 @@ def _listed(
         rows,
         total=len(rows),
         whole=True,
-        seen=[f"{folder.name}: recordings with {how}; they are listed in {folder / LIST}."],
+        seen=seen,
         warnings=warnings,
-        task="audio to label" if column == "label" else "audio to text",
+        task="audio to label" if label else "audio to text",
         others={},
     )
 
@@ -166,6 +189,12 @@ def _texts(folder: Path, files: list[Path]) -> Found:
     texts = [file for file in files if file.suffix == ".txt" and file.parent != folder]
     labels = {file.parent.name for file in texts}
     if len(texts) < len(files) / 2 or len(labels) < 2:
+        named = [file.name for file in files if file.parent == folder and _is_training(file)]
+        if len(named) > 1:
+            raise DataError(
+                f"{folder} has several files of a training set ({', '.join(named[:5])}); give the "
+                f"one that is meant, or two of which line n of one belongs to line n of the other"
+            )
         names = ", ".join(file.name for file in files[:5]) or "nothing"
         raise DataError(
             f"{folder} is a folder without a run in it, and neither recordings nor a training set "

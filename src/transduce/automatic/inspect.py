@@ -66,7 +66,7 @@ def inspect(paths: Sequence[Path], hints: Mapping[str, Any] | None = None) -> Fo
     if "format" not in known and (listed := inspect_manifest(path)) is not None:
         return listed
     if path.is_dir():
-        found = inspect_folder(path)
+        found = inspect_folder(path, known.get("task"))
         if isinstance(found, Found):
             return found
         return replace(_inspect_file(found, known), name=run_name(path))  # not list, or train

@@ -11,6 +11,7 @@ import lzma
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ BEGINNING = 1 << 20  # bytes of a larger one; of a compressed one, as many as of
 STRETCHES = 64  # places of a larger file that are read besides: it may be sorted
 STRETCH = 1 << 18  # bytes of each
 MEASURED = 1 << 22  # bytes of a compressed file by which its size is estimated
+UNPACKED = 1 << 26  # bytes of a compressed file that are read, to look at lines of all of it
 MAX_ROWS = 100_000  # rows of a table that are looked at
 
 
@@ -45,20 +47,24 @@ def sample_lines(path: Path, stretches: bool = True) -> Lines:
     stretches: false reads the beginning alone, where lines belong together.
     """
     lines: list[str] = []
-    size, whole, length = 0, True, path.stat().st_size
-    apart = stretches and length > WHOLE and path.suffix not in (".gz", ".xz")
+    size, length = 0, path.stat().st_size
+    packed = path.suffix in (".gz", ".xz")
+    apart = stretches and length > WHOLE and not packed
     # As training reads them: what cannot be decoded is an error with its line.
-    for line in read_lines(path.name, str(path.parent), table=True):
+    found = read_lines(path.name, str(path.parent), table=True)
+    for line in found:
         lines.append(line)
-        size += len(line.encode("utf-8", "surrogatepass")) + 1
+        size += _bytes(line)
         if size > (BEGINNING if apart else WHOLE):
-            whole = False
             break
+    else:
+        return Lines(lines, len(lines), len(lines), True)
     first = len(lines)
-    if whole:
-        return Lines(lines, first, first, True)
-    if path.suffix in (".gz", ".xz"):
-        return Lines(lines, first, round(first * _unpacked(path) / size), False)
+    if packed:
+        estimated = round(first * _unpacked(path) / size)
+        if not stretches:
+            return Lines(lines, first, estimated, False)
+        return _thinned(lines, size, found, estimated)
     total = round(first * length / size)
     if not apart:
         return Lines(lines, first, total, False)
@@ -69,6 +75,25 @@ def sample_lines(path: Path, stretches: bool = True) -> Lines:
             parts = file.read(STRETCH).split(b"\n")[1:-1]  # the first and the last are cut
             lines += [part.removesuffix(b"\r").decode("utf-8", "replace") for part in parts]
     return Lines(lines, first, total, False)
+
+
+def _bytes(line: str) -> int:
+    return len(line.encode("utf-8", "surrogatepass")) + 1
+
+
+def _thinned(lines: list[str], size: int, rest: Iterator[str], estimated: int) -> Lines:
+    """Of a compressed file, which cannot be read from the middle: its beginning, and every so many
+    lines of the rest, so that a file that is sorted by label shows all of them."""
+    first, step = len(lines), max(estimated // len(lines), 1)
+    kept, total = lines[: max(first // step, 1)], first
+    for number, line in enumerate(chain(lines[len(kept) :], rest), start=len(kept)):
+        if number % step == 0:
+            kept.append(line)
+        if number >= first:
+            total, size = number + 1, size + _bytes(line)
+        if size > UNPACKED:
+            return Lines(kept, max(first // step, 1), max(estimated, total), False)
+    return Lines(kept, max(first // step, 1), total, False)
 
 
 def _unpacked(path: Path) -> float:

@@ -482,6 +482,171 @@ def test_updates_are_counted_by_the_mean_length() -> None:
     assert steps * batch == pytest.approx(6 * 0.8 * 20_000 * 300, rel=0.15)
 
 
+# Limits and counts, each seen from both sides.
+
+
+def texts(length: int, letters: str = "abcdefg", count: int = 40) -> Side:
+    """Words of seven letters, so many characters of them in a text."""
+    words = ["".join(letters[(n * 5 + p) % len(letters)] for p in range(7)) for n in range(count)]
+    return Side.of([" ".join([one] * (-(-length // 8))) for one in words])
+
+
+def of_sound(rate: int = 16_000, minutes: float = 250.0, longest: int = 900) -> Found:
+    sound = Sound(Lengths(300, 500, longest, 300.0), minutes, rate)
+    return found("audio to text", 5000, sound=sound)
+
+
+@pytest.mark.parametrize(
+    ("letters", "train"), [(1_000_000, "0-80%"), (5_000_000, "0-90%"), (50_000_000, "0-98%")]
+)
+def test_of_much_running_text_a_small_part_is_held_out(letters: int, train: str) -> None:
+    assert choose(found("language model", letters), GPU).get("data.train.split") == train
+
+
+def test_long_phrases_are_read_in_subwords() -> None:
+    short, long = texts(100), texts(200)
+    for rows in (500, 5000):
+        many = found(rows=rows, source=long, target=side("digits"))
+        assert choose(many, CPU).get("data.tokens.source.level") == "subword"
+    few = found(rows=5000, source=short, target=side("digits"))
+    assert choose(few, CPU).get("data.tokens.source.level") == "character"
+    assert choose(found(rows=500, source=long, target=long), CPU).get("data.tokens.both.level") == (
+        "subword"
+    )
+
+
+def test_every_word_has_its_letters_and_frequent_ones_an_embedding() -> None:
+    words = [f"w{n}" for n in range(3000)]
+    several = Side.of([" ".join(words), " ".join(words[:40])])
+    choice = choose(found("words to tags", source=several), CPU)
+    assert choice.get("data.tokens.source.size") == 6000
+    assert choice.get("model.characters.words") == 40
+
+
+def test_words_without_spaces_between_them() -> None:
+    clauses = Side.of(
+        ["これは長い文ですねとても長いとおもいます", "みじかくないぶんもここにあります"] * 20
+    )
+    labels = choose(found("text to label", source=clauses), CPU)
+    assert labels.get("data.tokens.source.level") == "character"
+    assert labels.get("model.ngrams.max_n") == 5
+    translated = choose(found(target=clauses), GPU)
+    assert translated.get("metrics") == ["chrf", "bleu"]
+
+
+def test_running_text_of_many_signs_or_much_of_it_is_read_in_subwords() -> None:
+    signs = Side.of(["".join(map(chr, range(0x4E00, 0x4E00 + 500)))])
+    for it in (found("language model", 10**6, target=signs), found("language model", 30_000_000)):
+        tokens = choose(it, GPU).get("data.tokens.both")
+        assert tokens["level"] == "subword"
+        assert tokens["size"] == 8000
+    few = choose(found("language model", 10**6), GPU)
+    assert few.get("data.tokens.both.level") == "character"
+    # A subword is about four letters.
+    much = choose(found("language model", 400_000_000), GPU, 10**5)
+    read = much.get("train.steps") * much.get("train.batch_tokens")
+    assert read == pytest.approx(10 * 0.98 * 400_000_000 / 4, rel=0.01)
+
+
+def test_letters_are_shared_where_most_are_the_same() -> None:
+    for letters, sides in (("abcdefg", ["both"]), ("abcuvwxyz", ["source", "target"])):
+        it = found(rows=500, source=texts(7), target=texts(7, letters))
+        assert sorted(choose(it, CPU).get("data.tokens")) == sides
+
+
+def test_vocabularies_are_small_on_a_cpu_and_large_enough_for_all_signs() -> None:
+    it = found(rows=29_000)
+    assert choose(it, CPU).get("data.tokens.both.size") == 4000
+    assert choose(it, GPU).get("data.tokens.both.size") == 10_000
+    signs = Side.of([f"{chr(n)} {chr(n + 1)} 字" for n in range(0x4E00, 0x4E00 + 6000)] * 2)
+    assert choose(replace(it, source=signs), GPU).get("data.tokens.source.size") == 12_002
+
+
+def test_lengths_have_room() -> None:
+    assert choose(of_sound(longest=900), CPU).get("data.max_length") == 990
+    assert choose(of_sound(longest=9000), CPU).get("data.max_length") == 3000
+    words = found(rows=500, source=texts(40), target=texts(40))
+    assert choose(words, CPU).get("data.max_length") == 64
+    assert choose(replace(words, whole=False), CPU).get("data.max_length") == 96
+
+
+@pytest.mark.parametrize(
+    ("rate", "read"), [(44_100, 16_000), (16_000, 16_000), (11_025, 11_025), (4000, 8000)]
+)
+def test_the_sampling_rate_is_that_of_the_recordings_where_it_is_lower(
+    rate: int, read: int
+) -> None:
+    assert choose(of_sound(rate), CPU).get("audio.sample_rate") == read
+
+
+def test_telephone_speech_has_fewer_bands() -> None:
+    bands = [choose(of_sound(rate), GPU).get("audio.mel_bands") for rate in (8000, 16_000)]
+    assert bands == [40, 80]
+
+
+def test_speech_is_counted_in_minutes() -> None:
+    """Not in recordings, of which there are as many; and the part that is held out is not read."""
+    little, much = choose(of_sound(minutes=20.0), GPU), choose(of_sound(minutes=250.0), GPU)
+    assert (little.get("model.width"), much.get("model.width")) == (128, 144)
+    read = much.get("train.steps") * much.get("train.batch_tokens")
+    assert read == pytest.approx(70 * 0.9 * 250 * 6000, rel=0.01)
+
+
+def test_a_batch_of_very_long_rows_is_bounded() -> None:
+    it = found("text to label", source=texts(30_000))
+    assert choose(it, GPU).get("train.batch_tokens") == 4 * 8192 // 64 * 64
+
+
+def test_a_small_batch_saves_less_time_on_a_gpu() -> None:
+    it = found(rows=300, source=side("words"), target=side("phones"))
+    seconds = 0.012 * (0.3 + 0.7 * 192 / 512)
+    assert choose(it, GPU, 0.2).expected == int((0.85 * 12 - 8) / seconds)
+
+
+def test_more_pairs_than_the_time_allows_have_a_smaller_network_not_the_smallest() -> None:
+    it = found(rows=1_000_000)
+    assert choose(it, GPU, 600).get("model.preset") == "transformer-base"
+    assert choose(it, GPU, 2).get("model.encoder.layers") == 4
+    assert choose(it, GPU, 0.3).get("model.preset") == "transformer-tiny"
+
+
+def test_a_sample_has_enough_rows_and_a_stream_is_not_cut() -> None:
+    it = found(rows=1_000_000, source=side("words"), target=side("phones"))
+    assert choose(it, CPU, 0.05).get("data.train.split") == "0-5%"
+    large = choose(replace(it, rows=50_000_000, sources=50_000_000), CPU, 1)
+    assert large.get("data.train.split") == "0-99.96%"
+    assert large.get("data.streaming")
+    assert not choose(found("language model", 50_000_000), GPU).get("data.streaming")
+
+
+def test_the_metric_fits_what_is_written() -> None:
+    def metrics(it: Found) -> Any:
+        return choose(it, CPU).get("metrics")
+
+    assert metrics(found(source=side("words"), target=side("phones"))) == ["exact", "per"]
+    assert metrics(found(source=side("words"), target=side("words"))) == ["exact", "cer"]
+    assert metrics(found(rows=500)) == ["chrf", "exact"]  # phrases, in letters
+    assert metrics(found(rows=5000)) == ["bleu", "chrf"]
+    assert metrics(replace(of_sound(), target=side("phones"))) == ["per"]
+    assert metrics(of_sound()) == ["cer", "wer"]
+
+
+def test_validations_are_few_where_decoding_takes_the_time() -> None:
+    it = found(source=side("words"), target=side("phones"))
+    for minutes, times in ((1.0, 4), (5.0, 8)):
+        choice = choose(it, CPU, minutes)
+        assert choice.get("validation.every") == choice.expected // times
+    labels = choose(found("text to label"), CPU, 1.0)
+    assert labels.get("validation.every") == labels.expected // 8
+
+
+def test_the_warmup_is_of_the_updates_that_there_is_time_for() -> None:
+    it = found(rows=100_000)
+    short, long = choose(it, CPU, 2.0), choose(it, CPU, 1000.0)
+    assert short.get("train.warmup") == round(0.1 * short.expected)
+    assert short.get("train.warmup") < long.get("train.warmup") / 10
+
+
 def test_validations_are_counted_of_the_updates_that_there_is_time_for() -> None:
     """Not of those that the data would be worth: else a short run would never be validated."""
     it, slow = found(rows=400_000), Machine("cpu", 0.125)

@@ -273,6 +273,60 @@ def test_a_text_beside_each_sound_and_a_folder_for_each_label(tmp_path: Path) ->
     assert (it.task, it.labels) == ("audio to label", 2)
 
 
+def test_spoken_words_that_repeat_are_labels_unless_the_person_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("soundfile")
+    for n in range(50):
+        sound(tmp_path / f"{n}.wav")
+        (tmp_path / f"{n}.txt").write_text(["yes", "no", "stop"][n % 3], encoding="utf-8")
+    it = found(tmp_path)
+    assert (it.task, it.labels) == ("audio to label", 3)
+    assert "task=transduce" in it.seen[1]
+    it = found(tmp_path, task="transduce")
+    assert (it.task, it.labels) == ("audio to text", 0)
+
+
+def test_what_was_said_is_learnt_and_not_who_said_it(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    for n in range(60):
+        sound(tmp_path / f"{n}.wav")
+    said = ["seven", "three", "one"]
+    for name, target in (("word", "word"), ("spoken", "spoken")):
+        cells = ([f"{n}.wav", f"s{n * 7 % 4}", said[n % 3]] for n in range(60))
+        rows = [["file", "speaker", name], *cells]
+        it = found(write(tmp_path, "list.tsv", rows))
+        assert it.corpora["train"]["target"] == target
+    rows = [row[:2] for row in rows]
+    assert found(write(tmp_path, "list.tsv", rows)).corpora["train"]["target"] == "speaker"
+
+
+def test_of_a_compressed_file_lines_of_all_of_it_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that is sorted by label, the beginning has one label."""
+    monkeypatch.setattr(sampling, "WHOLE", 20_000)
+    rows = [[sentence(n), "bad" if n < 1500 else "good"] for n in range(3000)]
+    path = write(tmp_path, "x.tsv", rows)
+    packed = tmp_path / "y.tsv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    it = found(packed)
+    assert (it.labels, it.whole) == (2, False)
+    assert it.rows == 3000  # all of it was read
+    good = re.search(r"good (\d+) %", it.seen[1])
+    assert good is not None
+    assert 40 <= int(good[1]) <= 60
+    monkeypatch.setattr(sampling, "UNPACKED", 40_000)
+    assert found(packed).rows == pytest.approx(3000, rel=0.2)
+
+
+def test_several_training_files_of_a_folder(tmp_path: Path) -> None:
+    for name in ("train.de", "train.en", "train.fr", "valid.de"):
+        (tmp_path / name).write_text("a\n" * 50, encoding="utf-8")
+    with pytest.raises(DataError, match=r"several files of a training set \(train.de, train.en, t"):
+        found(tmp_path)
+
+
 def test_a_folder_of_texts_for_each_label(tmp_path: Path) -> None:
     for n in range(60):
         place = tmp_path / ("pos" if n % 2 else "neg")

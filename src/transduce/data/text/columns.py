@@ -422,7 +422,7 @@ _USUAL = (
     "pos upos xpos ner entity entities "
     "grapheme graphemes phoneme phonemes phone phones pronunciation pron ipa spelling "
     "label labels class classes category sentiment intent topic score rating stars "
-    "review comment tweet message utterance description transliteration "
+    "review comment tweet message utterance description command keyword transliteration "
     "translation translations reference references ref hypothesis summary document article "
     "audio path file filename wav duration seconds start end speaker group split "
     "transcript transcription language lang locale dialect code date time author user url "
