@@ -404,9 +404,9 @@ def pronounced() -> list[str]:
     return table(head, [["words wrong, %", *cells]])
 
 
-def choices() -> list[str]:
+def choices(results: str) -> list[str]:
     """What the command chooses, against a search by hand."""
-    found = read("choices_cuda")
+    found = read(results)
     if found is None:
         return []
     import choices as benchmark
@@ -414,6 +414,16 @@ def choices() -> list[str]:
     lines = benchmark.table(found["rows"], found.get("settings", {}))
     means = [line for line in lines if not line.startswith("|")]
     return [*(line for line in lines if line.startswith("|")), "", "; ".join(means)]
+
+
+def one_command(results: str) -> list[str]:
+    """The command beside shipped recipes, or with more minutes."""
+    found = read(results)
+    if found is None:
+        return []
+    import one_command as benchmark
+
+    return benchmark.table(found["rows"])
 
 
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
@@ -429,7 +439,10 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "inflected": ("guides/your-own-file.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("guides/your-own-file.md", partial(inflected, "large")),
     "pronounced": ("guides/your-own-file.md", pronounced),
-    "choices": ("guides/your-own-file.md", choices),
+    "choices": ("guides/your-own-file.md", partial(choices, "choices_cuda")),
+    "choices on cores": ("guides/your-own-file.md", partial(choices, "choices_cpu")),
+    "one command": ("guides/your-own-file.md", partial(one_command, "one_command_cuda")),
+    "more minutes": ("guides/your-own-file.md", partial(one_command, "one_command_minutes")),
     "races": ("reference/speedrun.md", races),
     "records": ("reference/speedrun.md", records),
 }

@@ -13,6 +13,7 @@ from transduce.automatic.siblings import siblings
 from transduce.data.text.tags import split_tags
 from transduce.errors import DataError
 
+LONGEST_SHOWN = 40  # characters of an example
 FEWEST = 40  # different sources: fewer cannot be split into train, valid and test
 FEWEST_OF_TRAINING = 10  # where files of the other parts are there
 
@@ -83,6 +84,8 @@ def pairs_found(
             *_about(
                 both, different, len(rows) - len(both), labels, source, target, task, total, whole
             ),
+            *_about_tags(both),
+            *_about_alternatives(several, alternatives),
         ],
         warnings=warnings,
     )
@@ -135,13 +138,39 @@ def _about(
     else:
         sizes += f"; target in {target.script}, {_length(target)}"
     repeated = len(both) - len(different)
-    found = [f"{sizes[0].upper()}{sizes[1:]}."]
+    found = [f"{sizes}."]
     if empty:
-        found.append(f"{100 * empty / (len(both) + empty):.1f} % of the rows have an empty source ")
+        found.append(f"{_percent(empty / (len(both) + empty))} of the rows have an empty source ")
         found[-1] += "or target, and are left out."
     if repeated:
-        found.append(f"{100 * repeated / len(both):.1f} % of the rows repeat another exactly.")
-    return found
+        found.append(f"{_percent(repeated / len(both))} of the rows repeat another exactly.")
+    return [f"{line[0].upper()}{line[1:]}" for line in found]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.001 else "under 0.1 %"
+
+
+def _about_tags(both: Sequence[tuple[str, str, str]]) -> list[str]:
+    """How many tags there are, and which are the most frequent."""
+    rows = [split_tags(tags) for _, _, tags in both if tags]
+    if not rows:
+        return []
+    counts = Counter(tag for tags in rows for tag in tags)
+    named = ", ".join(f"{tag} {_percent(n / len(both))}" for tag, n in counts.most_common(4))
+    more = ", …" if len(counts) > 4 else ""
+    each = max(map(len, rows))
+    many = "one in a row" if each == 1 else f"up to {each} in a row"
+    return [f"{len(counts):,} different tags, {many} ({named}{more})."]
+
+
+def _about_alternatives(share: float, targets: Counter[tuple[str, str]]) -> list[str]:
+    """How many sources have several targets, with an example."""
+    if not share:
+        return []
+    (source, _), count = targets.most_common(1)[0]
+    shown = source if len(source) <= LONGEST_SHOWN else f"{source[: LONGEST_SHOWN - 1]}…"
+    return [f"{_percent(share)} of the sources have several targets ({shown} has {count})."]
 
 
 def _length(side: Side) -> str:

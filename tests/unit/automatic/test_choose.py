@@ -152,6 +152,12 @@ def test_a_batch_has_enough_rows_whatever_their_length() -> None:
 def test_syllables_are_read_as_letters() -> None:
     choice = choose(found(source=side("Hangul"), target=side("phones")), CPU)
     assert choice.get("data.tokens.source.normalize") == "nfd"
+    # They are written as syllables, so the vocabularies differ.
+    tokens = choose(found(source=side("Hangul"), target=side("Hangul")), CPU).get("data.tokens")
+    assert tokens == {
+        "source": {"level": "character", "normalize": "nfd"},
+        "target": {"level": "character"},
+    }
 
 
 @pytest.mark.parametrize(

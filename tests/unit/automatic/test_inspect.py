@@ -112,6 +112,15 @@ def test_features_become_tags(order: tuple[int, int, int], tmp_path: Path) -> No
     assert corpus["format"] == "tsv"
 
 
+def test_tags_are_counted_and_named(tmp_path: Path) -> None:
+    it = found(write(tmp_path, "x.tsv", FORMS))
+    assert "6 different tags, up to 3 in a row (V 66.5 %, PST 33.5 %, " in " ".join(it.seen)
+    cells = ([a, "de" if n % 4 else "fr", b] for n, (a, b) in enumerate(PAIRS))
+    rows = [["word", "language", "phones"], *cells]
+    seen = found(write(tmp_path, "y.tsv", rows)).seen
+    assert "2 different tags, one in a row (de 75.0 %, fr 25.0 %)." in seen
+
+
 def test_lemmas_that_repeat_are_no_labels_beside_features(tmp_path: Path) -> None:
     rows = [[word(n % 45), f"{word(n % 45)}{n}", FORMS[n % 200][2]] for n in range(900)]
     corpus = found(write(tmp_path, "forms.tsv", rows)).corpora["train"]
@@ -394,6 +403,11 @@ def test_alternatives_and_repetitions_are_counted(tmp_path: Path) -> None:
     it = found(write(tmp_path, "x.tsv", rows))
     assert it.alternatives == pytest.approx(0.25)
     assert any("% of the rows repeat another exactly" in line for line in it.seen)
+    several = next(line for line in it.seen if "several targets" in line)
+    assert several.startswith("25.0 % of the sources have several targets (")
+    assert several.endswith(" has 2).")
+    once = found(write(tmp_path, "y.tsv", [*PAIRS * 20, PAIRS[0]])).seen
+    assert not any("several targets" in line for line in once)
 
 
 # ---------------------------------------------------------------------- what cannot be used
