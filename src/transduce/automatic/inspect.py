@@ -217,7 +217,11 @@ def _pairs(
         total=parts.table.total,
         whole=table.whole,
         seen=seen,
-        warnings=[*table.notes, *_like_labels(roles, rows, task, hints)],
+        warnings=[
+            *table.notes,
+            *_in_quotes(table.format, rows),
+            *_like_labels(roles, rows, task, hints),
+        ],
         task=task,
         others=parts.others,
     )
@@ -261,6 +265,18 @@ def _task_of(
     if is_label:
         return "text to label"
     return "words to tags" if _are_aligned(rows) else "text to text"
+
+
+def _in_quotes(kind: str, rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """A warning of TSV whose cells are in quotes, as some programs write it."""
+    cells = [cell for row in rows[:SHOWN] for cell in row if cell]
+    quoted = sum(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
+    if kind != "tsv" or 10 * quoted < 9 * len(cells):
+        return []
+    return [
+        "the cells are in double quotes, which are read as a part of the text; write it without "
+        "them (in R: quote=FALSE), or as CSV"
+    ]
 
 
 def _like_labels(

@@ -58,6 +58,11 @@ def sample_lines(path: Path, stretches: bool = True) -> Lines:
         if size > (BEGINNING if apart else WHOLE):
             break
     else:
+        if len(lines) == 1 and "\r" in lines[0]:
+            raise DataError(
+                f"{path.name} has one line, with old line ends in it (CR); convert it with "
+                f"`tr '\\r' '\\n' < {path.name} > {path.stem}-lines{path.suffix}`"
+            )
         return Lines(lines, len(lines), len(lines), True)
     first = len(lines)
     if packed:
@@ -247,6 +252,11 @@ def _texts(
         how = "write its fields as columns"
         how += f", for example with `jq -c .{name} {path.name}`" if jq else ""
         raise DataError(f"{path.name}: {name} holds an object, not text; {how}")
+    if any(isinstance(one, dict) for value in nested.values() for one in value):
+        raise DataError(
+            f"{path.name}: {name} holds a list of objects, not text; write source and target as "
+            f"two texts in each row"
+        )
     joined = " | ".join(f'.{one} |= join(" ")' for one in nested)
     how = "write a text with a space between the words"
     how += f", for example with `jq -c '{joined}' {path.name}`" if jq else ""

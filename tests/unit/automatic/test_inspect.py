@@ -477,6 +477,13 @@ BAD = {
         "x.jsonl", '{"tokens": ["a", "b"], "tags": ["N", "V"]}\n' * 50,
         r"""tokens holds a list, not text; .*'.tokens \|= join\(" "\) \| .tags \|= join""",
     ),
+    "lists of objects": (
+        "x.jsonl", '{"messages": [{"role": "user", "content": "hi"}]}\n' * 50,
+        r"messages holds a list of objects, not text; write source and target as two texts",
+    ),
+    "old line ends": (
+        "x.tsv", "\r".join(f"{a}\t{b}" for a, b in PAIRS), r"old line ends in it \(CR\); convert",
+    ),
     "an object in each row": (
         "x.jsonl", '{"id": 7, "translation": {"en": "a", "de": "b"}}\n' * 50,
         r"translation holds an object, not text; write its fields as columns",
@@ -495,7 +502,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_used_is_said_in_a_sentence(case: str, tmp_path: Path) -> None:
     name, text, said = BAD[case]
-    (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / name).write_text(text, encoding="utf-8", newline="")
     with pytest.raises(DataError, match=said) as error:
         found(tmp_path / name)
     assert "\n" not in str(error.value)
@@ -582,6 +589,13 @@ def test_columns_of_lists_are_left_out(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(only), tmp_path / "y.parquet")
     with pytest.raises(DataError, match="parts holds a list, not text; write a text with a space"):
         found(tmp_path / "y.parquet")
+
+
+def test_cells_in_quotes_are_warned_of(tmp_path: Path) -> None:
+    rows = [[f'"{source}"', f'"{target}"'] for source, target in PAIRS]
+    assert "in double quotes" in found(write(tmp_path, "x.tsv", rows)).warnings[-1]
+    assert found(write(tmp_path, "x.csv", rows, ",")).warnings == []
+    assert found(write(tmp_path, "x.tsv", [*PAIRS, *rows[:100]])).warnings == []
 
 
 def test_mostly_the_same_on_both_sides_is_warned_of(tmp_path: Path) -> None:
