@@ -71,6 +71,21 @@ def test_its_gradient_is_that_of_finite_differences() -> None:
     )
 
 
+def test_the_blank_may_be_any_token() -> None:
+    logits_BSPV, lengths_B, targets_BU, labels_B = batch()
+    last = logits_BSPV.roll(-1, dims=-1).requires_grad_()  # the blank is V - 1
+    logits_BSPV.requires_grad_()
+    loss_B, correct_B = transducer_loss(logits_BSPV, lengths_B, targets_BU, labels_B)
+    other_B, others_B = transducer_loss(last, lengths_B, targets_BU - 1, labels_B, V - 1)
+    assert torch.allclose(loss_B, other_B)
+    assert torch.allclose(correct_B, others_B)
+    loss_B.sum().backward()
+    other_B.sum().backward()
+    assert logits_BSPV.grad is not None
+    assert last.grad is not None
+    assert torch.allclose(logits_BSPV.grad, last.grad.roll(1, dims=-1))
+
+
 def test_padding_gets_no_gradient_and_changes_nothing() -> None:
     logits_BSPV, lengths_B, targets_BU, labels_B = batch()
     logits_BSPV.requires_grad_()
@@ -99,9 +114,10 @@ def test_the_expected_number_of_correct_labels() -> None:
     assert transducer_loss(logits_BSPV, *swapped)[1].tolist() == pytest.approx([1.0])
 
 
-def test_the_best_path_is_the_most_probable_alignment() -> None:
+@pytest.mark.parametrize("spread", [1.0, 0.2])  # with little, many paths together are worth more
+def test_the_best_path_is_the_most_probable_alignment(spread: float) -> None:
     logits_BSPV, *rest = batch()
-    log_probs_BSPV = logits_BSPV.log_softmax(dim=-1)
+    log_probs_BSPV = (spread * logits_BSPV).log_softmax(dim=-1)
     found = best_path(Lattice.of(log_probs_BSPV, *rest))
     for row, (S, labels) in enumerate(CASES):
         every = alignments(log_probs_BSPV[row, :S], labels)

@@ -156,3 +156,27 @@ def test_a_bonus_moves_the_scores_of_labels_and_is_told_apart(beam: int) -> None
     assert set(best) == {2}
     assert found.bonus_BN[0, 0].item() == pytest.approx(30.0)
     assert found.log_prob_BN[0, 0].item() < 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_narrow_beam_keeps_what_its_bonus_makes_the_best(seed: int) -> None:
+    network = Tiny(seed)
+    states_BSD, counts_B = states(3)
+    wanted = (2, 1, 2)
+
+    def bonus(tokens_RU: Tensor, lengths_R: Tensor) -> Tensor:
+        """Of each label that goes on with a phrase, which is taken back by another one."""
+        gains_RV = torch.zeros(len(lengths_R), V)
+        for row, length in enumerate(lengths_R.tolist()):
+            if tuple(tokens_RU[row, :length].tolist()) == wanted[:length] and length < len(wanted):
+                gains_RV[row] = -4.0 * length
+                gains_RV[row, wanted[length]] = 4.0
+        return gains_RV
+
+    search = TransducerSearch(network, 3, max_symbols=3)
+    start = search.start(1, torch.device("cpu"))
+    without, _ = search.advance(start, states_BSD, counts_B)
+    assert all(text[:3] != wanted for text in texts(without, 0))
+    found, _ = search.advance(start, states_BSD, counts_B, bonus)
+    assert next(iter(texts(found, 0)))[:3] == wanted
+    assert found.bonus_BN[0, 0].item() == pytest.approx(12.0)
