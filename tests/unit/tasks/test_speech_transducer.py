@@ -18,12 +18,17 @@ from tones import RATE, tones
 from transduce.data.audio.corpus import Wave, to_int16
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.decoding.batch.decode import CANCELLED
+from transduce.decoding.constraints.hotwords import HOTWORD_BEAM
+from transduce.decoding.settings import Settings
 from transduce.errors import ModelError, RecipeError
 from transduce.inspection.analysis.subject import subject_of
 from transduce.inspection.speech_figure import draw_speech_attention
 from transduce.models import transducer as network_of
 from transduce.models.transducer import SpeechTransducer
+from transduce.nn.transducer.search import TransducerSearch
 from transduce.tasks.live import Transcript
+from transduce.tasks.observer import RunObserver
 from transduce.tasks.speech_transducer import SpeechTransducerModel
 from transduce.tasks.transduce import load
 
@@ -258,6 +263,34 @@ def test_words_are_where_they_were_said_live_and_in_a_file() -> None:
         assert theirs.start == pytest.approx(start, abs=0.2)
         assert ours.start == pytest.approx(start, abs=0.2)
         assert start < ours.end == pytest.approx(theirs.end, abs=0.25)
+
+
+def test_what_is_no_longer_needed_is_not_searched() -> None:
+    class Gone(RunObserver):
+        def cancelled(self) -> list[int]:
+            return [0]
+
+    wave = in_noise("ab", random.Random(1))
+    gone, kept = trained().run([wave, wave], rate=RATE, observer=Gone())
+    assert (gone.text, kept.text) == ("", "ab")
+    assert gone.warning is not None
+    assert gone.warning.startswith(CANCELLED)
+
+
+def test_hotwords_are_searched_with_a_beam(monkeypatch: pytest.MonkeyPatch) -> None:
+    beams = []
+
+    def note(model: Any, network: Any, settings: Settings) -> TransducerSearch:
+        beams.append(settings.beam)
+        return search(model, network, settings)
+
+    search = SpeechTransducerModel._search
+    monkeypatch.setattr(SpeechTransducerModel, "_search", note)
+    wave = in_noise("ab", random.Random(1))
+    trained().run([wave, wave], rate=RATE, hotwords=[["bb"], []], beam=1)
+    assert beams == [HOTWORD_BEAM, 1]
+    trained().run([wave], rate=RATE, hotwords=["bb"], beam=9)
+    assert beams[2:] == [9]
 
 
 def test_hotwords_are_chosen_and_scores_are_without_their_bonus() -> None:
