@@ -1,6 +1,6 @@
 // The page itself: inputs, tabs, keyboard, light and dark.
 
-const VIEWS = [labelsView, glanceView, headView, playbackView, nbestView, beamView, audioView, attributionView, cellsView, embeddingView];
+const VIEWS = [labelsView, audioView, glanceView, headView, playbackView, nbestView, beamView, attributionView, cellsView, embeddingView];
 
 class Page {
   constructor(inputs) {
