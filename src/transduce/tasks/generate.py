@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -19,7 +19,7 @@ from transduce.data.text.tags import without_tags
 from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.bidirectional import right_to_left
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
-from transduce.data.tokens.tokenizer import END
+from transduce.data.tokens.tokenizer import END, UNKNOWN
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, FastSearch, Request
 from transduce.decoding.combine.bidirectional import (
     Directions,
@@ -36,6 +36,7 @@ from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.constraints.glossary import Glossary, with_glossary
 from transduce.decoding.constraints.hotwords import HOTWORD_BEAM, HotwordTree
+from transduce.decoding.constraints.place_terms import Search, place_terms
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output, Score
 from transduce.decoding.search.continuous_batching import Job, decode_feed
@@ -419,6 +420,20 @@ class Decoder:
         encoded, warnings = self.model._encode(sources, ensemble)
         if glossary is not None:
             include = self._with_glossary(include, glossary, sources)
+        # Samples, and hypotheses of both directions or of groups, begin as they like.
+        if not (chosen.draws or chosen.bidirectional or chosen.groups > 1 or self.model.engine):
+            others = {"exclude": exclude, "hotwords": hotwords}
+            search = partial(
+                self._best_with_prefix,
+                sources,
+                others,
+                call,
+                own,
+                ensemble=ensemble,
+                language_model=language_model,
+                **settings,
+            )
+            prefix, include = self._placed(sources, prefix, include, search)
         starts = constraints.prefixes_of(prefix, len(sources), self.model.target_tokens)
         phrases = constraints.included(include, len(sources), self.model.target_tokens)
         banned = constraints.excluded(exclude, len(sources), self.model.target_tokens)
@@ -713,6 +728,49 @@ class Decoder:
         tags = self.model.source_tokens.tags
         texts = [without_tags(source, tags)[1] for source in sources]
         return with_glossary(include, glossary, texts, self.model.target_tokens)
+
+    def _placed(
+        self,
+        sources: Sequence[str],
+        prefix: str | Sequence[str] | None,
+        include: constraints.Phrases,
+        search: Search,
+    ) -> tuple[str | Sequence[str] | None, Any]:
+        """The prefixes and required phrases of sources, where those of a glossary have become part
+        of the prefixes."""
+        listed = constraints.phrases_of("include", include, len(sources))
+        terms = [
+            [one for one in of_one if isinstance(one, constraints.AnyOf) and one.term is not None]
+            for of_one in listed
+        ]
+        if not any(terms):
+            return prefix, include
+        begun = [prefix or ""] * len(sources) if isinstance(prefix, str | None) else prefix
+
+        def is_writable(text: str) -> bool:
+            return UNKNOWN not in self.model.target_tokens.encode(text)
+
+        placed = place_terms(sources, terms, begun, search, is_writable)
+        others = [
+            [*(one for one in of_one if one not in of_terms), *unplaced]
+            for of_one, of_terms, (_, unplaced) in zip(listed, terms, placed, strict=True)
+        ]
+        return [one.prefix for one in placed], others
+
+    def _best_with_prefix(
+        self,
+        sources: Sequence[str],
+        others: Mapping[str, Any],
+        call: Call,
+        own: CallContext | None,
+        places: Sequence[int],
+        prefixes: Sequence[str],
+        **settings: Any,
+    ) -> list[Output]:
+        """The best output, with attention, of some of the sources, each with a prefix."""
+        asked = settings | constraints.of_sources(others, places, len(sources))
+        asked |= {"prefix": list(prefixes), "attention": True, "nbest": 1, "scores": True}
+        return self.run([sources[place] for place in places], call, own, **asked)
 
     def _with_language_model(
         self, own: Stepper, language: GenerativeModel | NgramModel, settings: Settings

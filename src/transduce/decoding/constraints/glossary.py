@@ -1,7 +1,8 @@
 """Glossaries: terms of the source, and the translations that outputs must use for them.
 
 A glossary becomes required phrases of each output: for the terms that its source has, and no
-others. All else is left to the model: word order, articles, and what agrees with the term.
+others. `place_terms` says where they stand. All else is left to the model: articles, and what
+agrees with the term.
 """
 
 from __future__ import annotations
@@ -100,17 +101,23 @@ class Glossary:
         return cls(entries, str(path))
 
     def phrases(self, source: str) -> list[AnyOf]:
-        """What the output of a source must contain; the wordings of each phrase."""
-        words = WORD.findall(normalize("NFC", source))
-        found: dict[AnyOf, None] = {}
+        """What the output of a source must contain: the wordings of each phrase, and where its term
+        is in the source, in the normalization form NFC."""
+        text = normalize("NFC", source)
+        matches = list(WORD.finditer(text))
+        words = [match[0] for match in matches]
+        found: dict[tuple[str, ...], AnyOf] = {}
         place = 0
         while place < len(words):
             size, translations = self._tree.longest(words, place)
             if size:
                 shown = " ".join(words[place : place + size])
-                found[AnyOf(tuple(_cased(translations, shown)))] = None
+                wordings = tuple(_cased(translations, shown))
+                start, end = matches[place].start(), matches[place + size - 1].end()
+                term = AnyOf(wordings, (start - len(text), end - len(text)))
+                found.setdefault(wordings, term)  # a term that comes again is required once
             place += size or 1
-        return list(found)
+        return list(found.values())
 
     def check(self, tokens: Tokens) -> None:
         """Raise DataError for a translation that a vocabulary cannot write."""

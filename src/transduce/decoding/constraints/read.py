@@ -23,6 +23,9 @@ class AnyOf:
     """A required phrase with several wordings, one of which is enough."""
 
     wordings: tuple[str, ...]
+    term: tuple[int, int] | None = None
+    """Of a glossary: the characters of the source that it is the translation of, counted from the
+    end of the source, as tags may come before it; both are negative, or the second 0."""
 
 
 def prefixes_of(prefix: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
@@ -46,7 +49,7 @@ def included(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[lis
     """
     if phrases is None:
         return [[]] * count
-    listed = _phrases("include", phrases, count)
+    listed = phrases_of("include", phrases, count)
     texts = [[text for phrase in of_one for text in _wordings(phrase)] for of_one in listed]
     known = _encoded("include", texts, tokens)
     found: dict[str | AnyOf, list[list[int]]] = {}
@@ -65,7 +68,7 @@ def excluded(phrases: Phrases, count: int, tokens: Tokens) -> list[list[list[int
     """
     if phrases is None:
         return [[]] * count
-    listed = [[str(phrase) for phrase in of] for of in _phrases("exclude", phrases, count)]
+    listed = [[str(phrase) for phrase in of] for of in phrases_of("exclude", phrases, count)]
     known = {
         phrase: [ids]
         for phrase, ids in _encoded("exclude", listed, tokens).items()
@@ -89,7 +92,7 @@ def hotwords_of(phrases: Phrases, count: int, tokens: Tokens) -> list[HotwordTre
         return [None] * count
     listed = [
         [text for phrase in of_one for text in _wordings(phrase)]
-        for of_one in _phrases("hotwords", phrases, count)
+        for of_one in phrases_of("hotwords", phrases, count)
     ]
     spellings = _spellings(list(dict.fromkeys(p for of_one in listed for p in of_one)), tokens)
     trees: dict[tuple[str, ...], HotwordTree | None] = {}
@@ -183,7 +186,8 @@ def _encoded(name: str, listed: list[list[str]], tokens: Tokens) -> dict[str, li
     return known
 
 
-def _phrases(name: str, phrases: Phrases, count: int) -> list[list[str | AnyOf]]:
+def phrases_of(name: str, phrases: Phrases, count: int) -> list[list[str | AnyOf]]:
+    """The phrases of each source, given for all or for each. Raises ModelError."""
     entries = [phrases] if isinstance(phrases, str | AnyOf) else list(phrases or ())
     if all(isinstance(entry, str | AnyOf) for entry in entries):
         listed: list[list[Any]] = [entries] * count

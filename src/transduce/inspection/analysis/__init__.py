@@ -1,5 +1,6 @@
 """Analysis of what a model does: attention measured, attribution by gradients, word alignments."""
 
+from transduce.decoding.word_alignment import word_attention
 from transduce.inspection.analysis.alignment import (
     Gold,
     alignment_error_rate,
@@ -7,7 +8,6 @@ from transduce.inspection.analysis.alignment import (
     links_of,
     symmetrize,
     to_pharaoh,
-    word_attention,
 )
 from transduce.inspection.analysis.attention import (
     Rollout,

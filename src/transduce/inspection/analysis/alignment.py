@@ -1,7 +1,7 @@
 """Word alignments: from attention, in Pharaoh's format, and how wrong they are.
 
 A link is a pair (source word, target word), counted from 0. A lens gives attention between tokens;
-`word_attention` makes it one between words.
+`word_attention` (decoding/word_alignment.py) makes it one between words.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from transduce.errors import DataError
 
 Link = tuple[int, int]
-Span = tuple[int, int]
-"""Where a word begins and ends among tokens."""
 
 LINK = re.compile(r"(\d+)([-p?])(\d+)")
 NEAR = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
@@ -29,27 +27,6 @@ class Gold(NamedTuple):
     sure: frozenset[Link]
     possible: frozenset[Link]
     """The sure ones among them."""
-
-
-def word_attention(
-    weights_TS: ArrayLike, source_words: Sequence[Span], target_words: Sequence[Span]
-) -> NDArray[np.float64]:
-    """Attention between words [target words, source words], of attention between their tokens.
-
-    What a word has is the sum over its tokens; what it pays is the average over them.
-    """
-    given_TS = np.asarray(weights_TS, np.float64)
-    shares = _members(target_words, len(given_TS))
-    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1)
-    found: NDArray[np.float64] = shares @ given_TS @ _members(source_words, given_TS.shape[1]).T
-    return found
-
-
-def _members(words: Sequence[Span], tokens: int) -> NDArray[np.float64]:
-    """1 where a token belongs to a word, [words, tokens]."""
-    starts, ends = np.asarray(words, np.int64).reshape(-1, 2, 1).transpose(1, 0, 2)
-    places = np.arange(tokens)
-    return ((starts <= places) & (places < ends)).astype(np.float64)
 
 
 def links_of(words_TS: ArrayLike, threshold: float = 0.0) -> set[Link]:

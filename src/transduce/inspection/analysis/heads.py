@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.run_lens import LensEntry
 from transduce.decoding.speech.timing import words_of
+from transduce.decoding.word_alignment import word_attention
 from transduce.errors import ModelError
 from transduce.inspection.analysis.alignment import (
     Gold,
@@ -29,7 +30,6 @@ from transduce.inspection.analysis.alignment import (
     links_of,
     symmetrize,
     to_pharaoh,
-    word_attention,
 )
 from transduce.inspection.analysis.attention import attention_confidence, diagonality
 from transduce.inspection.page import document, framed, section, table

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from transduce.serving.documents.alignment import Alignment, Proportional
+from transduce.decoding.word_alignment import Alignment, Proportional
 from transduce.serving.threads import check_wanted
 
 LINE_END = re.compile(r"(\r\n|\r|\n)")

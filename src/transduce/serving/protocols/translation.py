@@ -11,10 +11,10 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.constraints.glossary import Glossary
 from transduce.decoding.constraints.read import AnyOf
 from transduce.decoding.output import Output
+from transduce.decoding.word_alignment import Alignment, alignment_of
 from transduce.errors import DataError
 from transduce.models.lens import attentions, is_to_source
 from transduce.serving.documents import Segments
-from transduce.serving.documents.alignment import Alignment, alignment_of
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
 from transduce.serving.jobs import longest_wording

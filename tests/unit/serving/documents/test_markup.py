@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from transduce.decoding.word_alignment import Proportional, Words, words_of
 from transduce.serving import threads
 from transduce.serving.documents import (
     Segments,
@@ -18,7 +19,6 @@ from transduce.serving.documents import (
     vtt_segments,
     xml_segments,
 )
-from transduce.serving.documents.alignment import Proportional, Words, words_of
 from transduce.serving.documents.markup import attributes, tokens
 
 REPEATED = ["<", "<!--", "&", "<svg>", "<script>", "<![CDATA[", "<b>", "a <b>", "a <b>c</b> "]

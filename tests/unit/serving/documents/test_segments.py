@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transduce.decoding.output import Output
+from transduce.decoding.word_alignment import alignment_of
 from transduce.serving.documents import (
     Segments,
     html_segments,
@@ -20,7 +21,6 @@ from transduce.serving.documents import (
     text_segments,
     vtt_segments,
 )
-from transduce.serving.documents.alignment import alignment_of
 
 
 def upper(found: Segments) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from transduce.decoding.output import Output
-from transduce.inspection.analysis.alignment import word_attention
 
 Span = tuple[int, int]
+"""Where something begins and ends, among characters or tokens."""
 # Words and single punctuation marks; each character of scripts that are written without spaces.
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff]|[^\W\u3040-\u9fff]+|[^\w\s]")
 
@@ -112,6 +112,27 @@ def alignment_of(source: str, output: Output) -> Alignment:
         target_words,
         word_attention(weights_TS, source_spans, target_spans),
     )
+
+
+def word_attention(
+    weights_TS: ArrayLike, source_words: Sequence[Span], target_words: Sequence[Span]
+) -> NDArray[np.float64]:
+    """Attention between words [target words, source words], of attention between their tokens.
+
+    What a word has is the sum over its tokens; what it pays is the average over them.
+    """
+    given_TS = np.asarray(weights_TS, np.float64)
+    shares = _members(target_words, len(given_TS))
+    shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1)
+    found: NDArray[np.float64] = shares @ given_TS @ _members(source_words, given_TS.shape[1]).T
+    return found
+
+
+def _members(words: Sequence[Span], tokens: int) -> NDArray[np.float64]:
+    """1 where a token belongs to a word, [words, tokens]."""
+    starts, ends = np.asarray(words, np.int64).reshape(-1, 2, 1).transpose(1, 0, 2)
+    places = np.arange(tokens)
+    return ((starts <= places) & (places < ends)).astype(np.float64)
 
 
 def words_of(text: str) -> list[Span]:
