@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hf_models import learn_sentencepiece
 from node import MISSING, NODE, run_module
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
@@ -90,13 +91,8 @@ def test_ids_and_texts_are_those_of_python(tmp_path: Path) -> None:
     compare(trained(), [*TEXTS, *tagged, *odd_texts(200)], tmp_path)
 
 
-@pytest.mark.slow
-def test_ten_thousand_texts(tmp_path: Path) -> None:
-    compare(trained(), odd_texts(10_000, seed=2), tmp_path)
-
-
-def test_tokenizers_of_others(tmp_path: Path) -> None:
-    """Byte-level BPE as of GPT-2 and Llama 3, and SentencePiece with its rules of normalization."""
+def byte_level() -> list[Tokens]:
+    """As of GPT-2 and Llama 3."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     from transduce.data.tokens.learn import SPECIALS, WORD_PATTERNS
@@ -118,5 +114,35 @@ def test_tokenizers_of_others(tmp_path: Path) -> None:
         )
         tokenizer.train_from_iterator(TEXTS * 3, trainer)
         made.append(Tokens(tokenizer))
-    texts = [*TEXTS, *odd_texts(100)]
+    return made
+
+
+def sentencepiece_models(folder: Path) -> list[Tokens]:
+    """Of both algorithms, with its rules of normalization."""
+    pytest.importorskip("sentencepiece")
+    made = []
+    for kind, rules in (("unigram", "nmt_nfkc"), ("bpe", "nmt_nfkc_cf"), ("unigram", "identity")):
+        path = folder / f"{kind}-{rules}.model"
+        learn_sentencepiece(path, kind, 200, TEXTS * 3, rules=rules)
+        made.append(Tokens.load(path, foreign=True))
+    return made
+
+
+def test_byte_level_tokenizers_of_others(tmp_path: Path) -> None:
+    compare(byte_level(), [*TEXTS, *odd_texts(100)], tmp_path)
+
+
+def test_sentencepiece_models(tmp_path: Path) -> None:
+    made = sentencepiece_models(tmp_path)
+    older = made[-1].to_json().replace(r"\\A +", "^ +").replace(r" +\\z", " +$")
+    (tmp_path / "older.json").write_text(older, "utf-8")
+    made.append(Tokens.load(tmp_path / "older.json"))
+    texts = [*TEXTS, *odd_texts(200), "  two \n lines\n "]
+    assert made[-1].encode(texts[-1]) != made[-2].encode(texts[-1])  # stripped at ends of lines
     compare(made, texts, tmp_path)
+
+
+@pytest.mark.slow
+def test_ten_thousand_texts(tmp_path: Path) -> None:
+    made = [*trained(), *byte_level(), *sentencepiece_models(tmp_path)]
+    compare(made, odd_texts(10_000, seed=2), tmp_path)

@@ -25,8 +25,9 @@ LONGEST_SUBWORD = 16  # otherwise whole phrases become one subword in scripts wi
 # A text may contain the name of a special token, as web pages do: "<s>". Splitting it after the
 # first bracket keeps it text; otherwise a user could end a sentence from within.
 PATTERNS = (r"<(?=(?:pad|unk|s|/s)>)", r"[\s\S]", r"\s+")
-# Of tokenizers of others, which are safe too.
-FOREIGN_PATTERNS = (r"^ +", r" +$", r" {2,}", r"\n")
+# Of tokenizers of others, which are safe too. Older files have the last two, which also match at
+# the ends of lines.
+FOREIGN_PATTERNS = (r"\A +", r" +\z", r" {2,}", r"\n", r"^ +", r" +$")
 # Words of Llama 3 and of Qwen 2, which differ in how many digits are one word.
 WORD_PATTERNS = tuple(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"

@@ -24,7 +24,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 ALGORITHMS = {1: "Unigram", 2: "BPE", 3: "word", 4: "char"}
 UNKNOWN_PENALTY = 10.0  # an unknown letter's score is that of the rarest piece, less this
 PIECES, TRAINER, NORMALIZER = 1, 2, 3  # fields of the whole file
-FIRST, LAST, SEVERAL, _ = FOREIGN_PATTERNS  # spaces
+FIRST, LAST, SEVERAL = FOREIGN_PATTERNS[:3]  # spaces
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,15 @@ function escaped(text) {
   return text.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 }
 
-/** A pattern of the file as a regular expression. */
+/** A pattern of the file as a regular expression: there, ^ and $ are the ends of lines, \A and \z those
+ * of a text. */
 function pattern(ref) {
   if (ref.String !== undefined) return new RegExp(escaped(ref.String), "gu");
-  const source = ref.Regex.replaceAll("[\\s\\S]", "[^]")
+  const source = ref.Regex.replace(/^\^/, "(?<=^|\n)")
+    .replace(/\$$/, "(?=\n|$)")
+    .replace(/^\\A/, "^")
+    .replace(/\\z$/, "$")
+    .replaceAll("[\\s\\S]", "[^]")
     .replaceAll("(?i:'s|'t|'re|'ve|'m|'ll|'d)", "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])")
     .replaceAll("[^\\s\\p{L}\\p{N}]", `(?:(?!${BLANK})[^\\p{L}\\p{N}])`)
     .replaceAll("\\S", `(?!${BLANK})[^]`)
