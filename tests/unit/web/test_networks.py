@@ -19,7 +19,7 @@ from tiny_label_networks import FILMS, SENTENCES, classifier, tagger
 from tiny_models import SOURCES, tiny
 from transduce.data.tokens.tokenizer import END
 from transduce.errors import ModelError
-from transduce.inspection.look.collect import collect
+from transduce.inspection.look.collect import collect, unpacked
 from transduce.interop.quantize import export as quantized
 from transduce.tasks.transduce import Transducer, load
 from transduce.web.export import model_bytes
@@ -227,9 +227,11 @@ const model = await load("model.bin");
 answer(given.kinds.map((kind) => {
   const counts = {};
   const options = { sample: true, maxLength: 2, nbest: given.count, ...kind };
-  for (const { ids: [id = 3] } of model.run("tea", options).alternatives) {
-    counts[id] = (counts[id] ?? 0) + 1;
-  }
+  const { alternatives, score } = model.run("tea", options);
+  const before = (place) => alternatives[Math.max(0, place - 1)].score;
+  const ordered = alternatives.every(({ score }, place) => score <= before(place));
+  if (!ordered || score !== alternatives[0].score) throw new Error("the best is not first");
+  for (const { ids: [id = 3] } of alternatives) counts[id] = (counts[id] ?? 0) + 1;
   return counts;
 }));
 """
@@ -311,6 +313,38 @@ answer(given.map((source) => lookAt(model, source, { beam: 3 }).look.beam.nodes)
         assert scores[0] == pytest.approx(scores[1], abs=1e-4), source
         fates |= {fate for fate, *_ in fates_of(tree).values()}
     assert fates >= {"kept", "ended", "pruned", "open"}
+
+
+@with_node
+def test_the_views_show_what_transduce_look_shows(tmp_path: Path) -> None:
+    """Attention beside its tokens, alternatives beside what was chosen, n-best in order."""
+    model, source = tiny(banned=True), "iroh made tea"
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    script = """
+import { load } from "RUNTIME/index.js";
+import { lookAt } from "RUNTIME/look.js";
+const { look } = lookAt(await load("model.bin"), given, { beam: 3 });
+for (const { weights } of look.attention) weights.values = Array.from(weights.values);
+answer(look);
+"""
+    found = run_module(tmp_path, script, source)
+    expected = collect(model, source, beam=3)
+    for side in ("source", "target", "prefix"):
+        assert found["axes"][side] == expected["axes"][side]
+    theirs = {(one["kind"], one["layer"]): one for one in expected["attention"]}
+    assert {one["kind"] for one in found["attention"]} == {"cross", "encoder"}
+    for one in found["attention"]:
+        other = theirs[one["kind"], one["layer"]]
+        assert (one["rows"], one["columns"]) == (other["rows"], other["columns"])
+        weights = np.array(one["weights"]["values"]).reshape(one["weights"]["shape"])
+        shares = weights / one["weights"]["scale"]
+        np.testing.assert_allclose(shares, unpacked(other["weights"]), atol=2e-4)
+    assert len({step["chosen"] for step in expected["steps"]}) > 1
+    for step, other in zip(found["steps"], expected["steps"], strict=True):
+        assert step["chosen"] == other["chosen"]
+        assert [name for name, _ in step["alternatives"]] == [n for n, _ in other["alternatives"]]
+        assert step["log_probability"] == pytest.approx(other["log_probability"], abs=2e-4)
+    assert [one["tokens"] for one in found["nbest"]] == [one["tokens"] for one in expected["nbest"]]
 
 
 def by_path(nodes: list[Any]) -> dict[tuple[str, ...], Any]:
