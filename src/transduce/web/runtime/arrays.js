@@ -108,3 +108,11 @@ export function meanOf(states, length) {
   states.forEach((value, i) => (mean[i % width] += value / length));
   return mean;
 }
+
+/** Numbers, and others after them. */
+export function concatenated(before, after) {
+  const found = new Float32Array(before.length + after.length);
+  found.set(before);
+  found.set(after, before.length);
+  return found;
+}

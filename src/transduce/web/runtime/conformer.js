@@ -1,6 +1,6 @@
 // Conformers.
 
-import { activated, glu, linear, normalised, sigmoid, sum } from "./arrays.js";
+import { activated, concatenated, glu, linear, normalised, sigmoid, sum } from "./arrays.js";
 import { Positions } from "./embedding.js";
 
 const TOGETHER = 8; // rows that the library lets attend together
@@ -214,13 +214,6 @@ export class ConformerEncoder {
       : normalised(runtime, part.inner, y, length);
     return linear(runtime, part.contract, normed.map((value) => value * sigmoid(value)), length);
   }
-}
-
-function concatenated(before, after) {
-  const found = new Float32Array(before.length + after.length);
-  found.set(before);
-  found.set(after, before.length);
-  return found;
 }
 
 /** Some columns of rows. */

@@ -1,5 +1,6 @@
 // A transcript while somebody speaks, by a streaming encoder: each chunk of audio is computed once.
 
+import { concatenated } from "./arrays.js";
 import { PathReader } from "./speech.js";
 import { TransducerSearch } from "./transducer.js";
 
@@ -24,10 +25,7 @@ export class LiveSession {
   write(samples) {
     if (this.ended) throw new Error("This session has ended: begin another.");
     this.model.checkSource(samples);
-    const whole = new Float32Array(this.waiting.length + samples.length);
-    whole.set(this.waiting);
-    whole.set(samples, this.waiting.length);
-    this.waiting = whole;
+    this.waiting = concatenated(this.waiting, samples);
     while (this.waiting.length >= this.needed) {
       this.#chunk(this.waiting.subarray(0, this.needed));
       this.waiting = this.waiting.slice(this.advance);
