@@ -44,8 +44,10 @@ class Lengths:
 
     def times(self, factor: float) -> Lengths:
         """So many times as long."""
-        sizes = (self.median, self.percentile_95, self.maximum)
-        return Lengths(*(round(factor * size) for size in sizes), factor * self.mean)
+        median, percentile_95, maximum = (
+            round(factor * size) for size in (self.median, self.percentile_95, self.maximum)
+        )
+        return Lengths(median, percentile_95, maximum, factor * self.mean)
 
 
 @dataclass(frozen=True)
