@@ -25,8 +25,6 @@ FEW = 64  # up to so many rows our kernel is faster than cuBLAS
 # launch, in a decoding step.
 SOME = {"ROWS": 64, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
 MAX_TILES, MAX_WIDTH = 128, 1024
-# Few rows that are long: they are read in several blocks, the next while one is multiplied.
-LONG = {"ROWS": 32, "COLUMNS": 32, "BLOCK": 256, "num_warps": 4, "num_stages": 3}
 
 
 class Packed(Protocol):
@@ -99,8 +97,6 @@ def _few_rows(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: boo
     kernel, tile = kernels().few_rows, _tile(width)
     if rows > FEW:
         kernel, tile = kernels().some_rows, SOME
-    elif width > MAX_WIDTH:
-        kernel, tile = kernels().some_rows, LONG
     grid = (-(-outputs // tile["COLUMNS"]), -(-rows // tile["ROWS"]))
     kernel[grid](*tensors, rows, width, outputs, **tile, **how)
     return y_BTF

@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, chain
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
@@ -130,10 +131,13 @@ class Report(NamedTuple):
         )
         return cls(memory, *views)
 
-    def of(self, slots: list[int]) -> Report:
-        """The same of some slots."""
+    def of(self, slots: list[int]) -> tuple[NDArray[Any], ...]:
+        """Tokens, scores and log-probabilities of the hypotheses in some slots."""
+        parts = (self.tokens_BNT, self.score_BN, self.total_BN)
+        if not self.memory.is_cuda:  # torch would divide this little among all its threads
+            return tuple(part.numpy()[slots] for part in parts)
         places_B = torch.tensor(slots, device=self.memory.device)
-        return Report(self.memory, *(part[places_B].cpu() for part in self[1:]))
+        return tuple(part[places_B].cpu().numpy() for part in parts)
 
 
 class HostReport:
@@ -429,11 +433,12 @@ class Slots:
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """The hypotheses of what is in these slots, best first."""
-        report = (self._report if self.audio else self._last_report.seen).of(slots)
-        tokens = report.tokens_BNT.flatten(0, 1).numpy()
-        ends = (tokens == END).argmax(axis=1)
+        report = self._report if self.audio else self._last_report.seen
+        tokens, scores, totals = report.of(slots)
+        texts = tokens.reshape(-1, self.shape.target)
+        ends = (texts == END).argmax(axis=1)
         # As lists: iterating over numpy values takes several times as long.
-        columns = (tokens, ends, report.score_BN.flatten(), report.total_BN.flatten())
+        columns = (texts, ends, scores.ravel(), totals.ravel())
         each = [
             Hypothesis(ids[:end], score, total)
             for ids, end, score, total in zip(*(x.tolist() for x in columns), strict=True)
