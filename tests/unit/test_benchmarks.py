@@ -264,6 +264,12 @@ QUICK: dict[str, Quick] = {
         packages=("soundfile",),
         variables=DATA,
     ),
+    "whisper_made.py": Quick(
+        "made --size tiny --files 2 --tokens 4",
+        "made/ours/recipe.yaml",
+        ("features: whisper",),
+        packages=("transformers",),
+    ),
     "whisper_profile.py": Quick(
         "--ours whisper --audio sounds.tsv --device cpu --precision float32 --rounds 1 "
         "--json out.json",
