@@ -44,10 +44,12 @@ class Lengths:
 
     def times(self, factor: float) -> Lengths:
         """So many times as long."""
-        median, percentile_95, maximum = (
-            round(factor * size) for size in (self.median, self.percentile_95, self.maximum)
+        return Lengths(
+            round(factor * self.median),
+            round(factor * self.percentile_95),
+            round(factor * self.maximum),
+            factor * self.mean,
         )
-        return Lengths(median, percentile_95, maximum, factor * self.mean)
 
 
 @dataclass(frozen=True)
