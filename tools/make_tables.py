@@ -454,9 +454,13 @@ def main() -> None:
         path = DOCS / page
         text = path.read_text("utf-8")
         first, last = f"<!-- {name}: made by make_tables.py -->", f"<!-- end of {name} -->"
-        before, _, rest = text.partition(first)
+        before, place, rest = text.partition(first)
         _, _, after = rest.partition(last)
         lines = make()
+        if not place and not lines:
+            continue  # not measured yet
+        if not place:
+            raise SystemExit(f"{page} has no place for {name}: write {first} and {last} into it")
         made = "\n".join([before + first, *(["", *lines, ""] if lines else []), last + after])
         if made != text and "--check" in sys.argv:
             stale.append(page)
