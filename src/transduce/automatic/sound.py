@@ -22,6 +22,7 @@ from transduce.recipe import Audio
 from transduce.storage import expanded
 
 LOOKED_FOR = 2000  # files whose existence is checked
+SPEAKERS = frozenset(("speaker", "client", "voice"))  # names of columns
 OPENED = 200  # files whose header is read
 FASTEST = 1.1  # of the speeds that training draws
 
@@ -67,11 +68,24 @@ def recordings(
         total=parts.table.total,
         whole=table.whole,
         seen=seen,
-        warnings=list(table.notes),
+        warnings=[*table.notes, *_known_voices(columns, roles, parts.others)],
         task="audio to label" if label else "audio to text",
         others=parts.others,
         spans=spans,
     )
+
+
+def _known_voices(columns: Sequence[Column], roles: Roles, others: Mapping[str, Any]) -> list[str]:
+    """A warning that the score is of voices that training has heard, where speakers are named and
+    the parts are drawn by recording."""
+    named = [one for one in columns if one.named(SPEAKERS) and one is not roles.target]
+    if not named or "valid" in others:
+        return []
+    return [
+        f"the parts are drawn by recording, so training hears each {named[0].title} of the "
+        f"held-out ones; to measure new voices, put recordings of other speakers into valid and "
+        f"test tables beside it"
+    ]
 
 
 def sounds_found(

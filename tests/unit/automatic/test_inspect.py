@@ -306,8 +306,12 @@ def test_what_was_said_is_learnt_and_not_who_said_it(tmp_path: Path) -> None:
         rows = [["file", "speaker", name], *cells]
         it = found(write(tmp_path, "list.tsv", rows))
         assert it.corpora["train"]["target"] == target
+        assert "training hears each speaker of the held-out ones" in it.warnings[0]
+    write(tmp_path, "list.dev.tsv", rows)
+    assert found(tmp_path / "list.tsv").warnings == []
     rows = [row[:2] for row in rows]
-    assert found(write(tmp_path, "list.tsv", rows)).corpora["train"]["target"] == "speaker"
+    it = found(write(tmp_path, "only.tsv", rows))
+    assert (it.corpora["train"]["target"], it.warnings) == ("speaker", [])
 
 
 def test_of_a_compressed_file_lines_of_all_of_it_are_looked_at(
