@@ -246,18 +246,11 @@ def test_a_step_of_beam_search(
         check(pool, features_RD, old, new)
 
 
-@pytest.mark.parametrize(
-    ("kind", "tiled"), [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)]
-)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @torch.inference_mode()
-def test_a_step_of_greedy_search(
-    kind: torch.dtype, tiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_of_greedy_search(kind: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernels and by torch; the rows at their maximum length end."""
     monkeypatch.setattr(graph_slots, "ONE_OF", (64, 1))
-    if tiled:
-        monkeypatch.setattr(graph_slots, "FEW_ROWS", graph_slots.MANY_ROWS)
-        monkeypatch.setattr(graph_slots, "can_be_tiled", lambda *_: True)
     for seed in range(3):
         states = []
         for by_kernels in (True, False):
