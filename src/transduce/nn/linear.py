@@ -17,18 +17,14 @@ from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.mixed_precision import cast
 from transduce.nn.torch_private import addmm_relu, relu_backward
 from transduce.nn.triton import early, kernels
-from transduce.nn.triton.tiles import can_be_tiled, tiles
 
 COLUMNS = 64  # columns that one Triton program sums
 SPLITS = 32  # programs among which the rows are divided
 FEW = 64  # up to so many rows our kernel is faster than cuBLAS
-# Above, only where the GPU brings the tiles and all are multiplied at the same time: besides that,
-# what it gains is its early launch, in a decoding step.
-SOME: tuple[dict[str, int], ...] = (
-    {"ROWS": 64, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 4},
-    {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 5},
-)
-MAX_TILES, MAX_WIDTH = 128, 2048
+# Above, only where all tiles run at the same time and rows are short: what it gains is its early
+# launch, in a decoding step.
+SOME = {"ROWS": 64, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
+MAX_TILES, MAX_WIDTH = 128, 1024
 
 
 class Packed(Protocol):
@@ -79,22 +75,11 @@ def _are_few(x_BTD: Tensor, weight_FD: Tensor) -> bool:
     """Few rows on a GPU, where a product takes as long as reading the weight."""
     if not x_BTD.is_cuda or torch.is_grad_enabled():
         return False
-    if not x_BTD.dtype == weight_FD.dtype == torch.bfloat16:
-        return False
-    rows = x_BTD.numel() // weight_FD.shape[1]
-    if rows <= FEW:
-        return rows > 0
-    return _some_tile(rows, weight_FD) is not None and can_be_tiled(x_BTD, weight_FD)
-
-
-def _some_tile(rows: int, weight_FD: Tensor) -> dict[str, int] | None:
-    """The tile sizes for some rows; None: they are too many."""
     outputs, width = weight_FD.shape
-    for tile in SOME:
-        count = -(-rows // tile["ROWS"]) * -(-outputs // tile["COLUMNS"])
-        if count <= MAX_TILES and width <= MAX_WIDTH:
-            return tile
-    return None
+    rows = x_BTD.numel() // width
+    tiles = -(-rows // SOME["ROWS"]) * -(-outputs // SOME["COLUMNS"])
+    half = x_BTD.dtype == weight_FD.dtype == torch.bfloat16
+    return half and (1 <= rows <= FEW or (0 < tiles <= MAX_TILES and width <= MAX_WIDTH))
 
 
 def _few_rows(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: bool) -> Tensor:
@@ -102,28 +87,18 @@ def _few_rows(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: boo
     outputs, width = weight_FD.shape
     rows = x_BTD.numel() // width
     y_BTF = x_BTD.new_empty(*x_BTD.shape[:-1], outputs)
-    bias = weight_FD if bias_F is None else bias_F
+    tensors = (x_BTD, weight_FD, weight_FD if bias_F is None else bias_F, y_BTF)
     how = {"BIAS": bias_F is not None, "RELU": relu, **early(x_BTD.device)}
     if rows == 1:
         kernels().one_row[(-(-outputs // 2),)](
-            x_BTD, weight_FD, bias, y_BTF, width, outputs,
-            COLUMNS=2, BLOCK=512, num_warps=2, **how,
-        )  # fmt: skip
+            *tensors, width, outputs, COLUMNS=2, BLOCK=512, num_warps=2, **how
+        )
         return y_BTF
-    tile = _tile(width)
+    kernel, tile = kernels().few_rows, _tile(width)
     if rows > FEW:
-        some = _some_tile(rows, weight_FD)
-        assert some is not None
-        tile = some
+        kernel, tile = kernels().some_rows, SOME
     grid = (-(-outputs // tile["COLUMNS"]), -(-rows // tile["ROWS"]))
-    if rows <= FEW:
-        kernels().few_rows[grid](x_BTD, weight_FD, bias, y_BTF, rows, width, outputs, **tile, **how)
-    else:
-        kernels().some_rows[grid](
-            tiles(x_BTD.view(rows, width), tile["ROWS"], tile["BLOCK"]),
-            tiles(weight_FD, tile["COLUMNS"], tile["BLOCK"]),
-            bias, y_BTF, rows, outputs, WIDTH=width, **tile, **how,
-        )  # fmt: skip
+    kernel[grid](*tensors, rows, width, outputs, **tile, **how)
     return y_BTF
 
 

@@ -48,7 +48,6 @@ from transduce.nn.attention.static_kv_cache import (
 )
 from transduce.nn.masks import Mask, Segments, padding
 from transduce.nn.triton import early, kernels
-from transduce.nn.triton.tiles import can_be_tiled, tiles
 
 
 class Recorded:
@@ -647,16 +646,13 @@ class Slots:
         state = (self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC)
         more = {"KEEP": keep, "PAD": PAD, "BEGIN": BEGIN, "END": END, **early(self.device)}
         if half:
-            x_RE, weight_VE = head.narrow(features_RD).contiguous(), head.weight
-            E = x_RE.shape[1]
-            tiled = tile is MANY_ROWS and can_be_tiled(x_RE, weight_VE)
-            if tiled:
-                x_RE = tiles(x_RE, tile["ROWS"], tile["BLOCK"])
-                weight_VE = tiles(weight_VE, tile["COLUMNS"], tile["BLOCK"])
+            projected_RE = head.narrow(features_RD).contiguous()
+            E = projected_RE.shape[1]
             logits_RV = torch.empty(R, V, device=self.device) if keep else None
             kernels().best_tokens[(-(-R // tile["ROWS"]), chunks)](
-                x_RE, weight_VE, head.bias, *state, values_RC if logits_RV is None else logits_RV,
-                R, V, shape.beam, shape.minimum, TILES=tiled, WIDTH=E, **tile, **more,
+                projected_RE, head.weight, head.bias, *state,
+                values_RC if logits_RV is None else logits_RV,
+                R, E, V, shape.beam, shape.minimum, **tile, **more,
             )  # fmt: skip
         else:
             logits_RV = head.products(features_RD)

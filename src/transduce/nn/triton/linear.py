@@ -68,23 +68,24 @@ def product_kernels() -> dict[str, Any]:
 
     @triton.jit
     def some_rows(
-        x_tiles, weight_tiles, bias, y_ptr, rows, outputs,
-        BIAS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr, WIDTH: tl.constexpr,
+        x_ptr, weight, bias, y_ptr, rows, width, outputs,
+        BIAS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
         ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        first_column, first_row = tl.program_id(0) * COLUMNS, tl.program_id(1) * ROWS
-        column, row = first_column + tl.arange(0, COLUMNS), first_row + tl.arange(0, ROWS)
+        column, place = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, BLOCK)
+        row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
         there, known = column < outputs, row < rows
-        if BIAS:
-            b = tl.load(bias + column, mask=there, other=0.0).to(tl.float32)
-        wait(EARLY)
+        w_at = column[:, None].to(tl.int64) * width + place[None, :]
+        x_at = row[:, None].to(tl.int64) * width + place[None, :]
         y = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-        for start in range(0, WIDTH, BLOCK):
-            x = x_tiles.load([first_row, start])
-            w = weight_tiles.load([first_column, start])
+        wait(EARLY)
+        for start in range(0, width, BLOCK):
+            inside = start + place < width
+            x = tl.load(x_ptr + start + x_at, mask=known[:, None] & inside[None, :], other=0.0)
+            w = tl.load(weight + start + w_at, mask=there[:, None] & inside[None, :], other=0.0)
             y = tl.dot(x, tl.trans(w), y)
         if BIAS:
-            y += b[None, :]
+            y += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)[None, :]
         if RELU:
             y = tl.maximum(y, 0.0)
         to = y_ptr + row[:, None].to(tl.int64) * outputs + column[None, :]

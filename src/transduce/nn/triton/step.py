@@ -121,28 +121,22 @@ def step_kernels() -> dict[str, Any]:
     @triton.jit
     def best_tokens(
         x_ptr, weight, bias, steps, limits, values, tokens, masses, logits,
-        rows, V, each, minimum,
+        rows, width, V, each, minimum,
         KEEP: tl.constexpr, PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
-        TILES: tl.constexpr, EARLY: tl.constexpr, WIDTH: tl.constexpr,
-        ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+        EARLY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        # TILES: x_ptr and weight are described as tiles (nn/triton/tiles.py), not addresses.
         wait(EARLY)
         chunk, chunks = tl.program_id(1), tl.num_programs(1)
         row, place = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
         token = chunk * COLUMNS + tl.arange(0, COLUMNS)
         known, there = row < rows, token < V
-        x_at = row[:, None].to(tl.int64) * WIDTH + place[None, :]
-        w_at = token[:, None].to(tl.int64) * WIDTH + place[None, :]
+        x_at = row[:, None].to(tl.int64) * width + place[None, :]
+        w_at = token[:, None].to(tl.int64) * width + place[None, :]
         y = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-        for start in range(0, WIDTH, BLOCK):
-            if TILES:
-                x = x_ptr.load([tl.program_id(0) * ROWS, start])
-                w = weight.load([chunk * COLUMNS, start])
-            else:
-                inside = start + place < WIDTH
-                x = tl.load(x_ptr + start + x_at, mask=known[:, None] & inside[None, :], other=0.0)
-                w = tl.load(weight + start + w_at, mask=there[:, None] & inside[None, :], other=0.0)
+        for start in range(0, width, BLOCK):
+            inside = start + place < width
+            x = tl.load(x_ptr + start + x_at, mask=known[:, None] & inside[None, :], other=0.0)
+            w = tl.load(weight + start + w_at, mask=there[:, None] & inside[None, :], other=0.0)
             y = tl.dot(x, tl.trans(w), y)
         nothing = -float("inf")
         y += tl.load(bias + token, mask=there, other=0.0).to(tl.float32)[None, :]
