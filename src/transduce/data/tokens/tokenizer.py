@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from unicodedata import normalize
 
@@ -53,7 +53,7 @@ from transduce.data.tokens.words import (
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
 
-MANY = 256  # texts whose words are worth a table
+AT_ONCE = 1024  # texts in one call of the Rust library, which keeps much about each token
 
 __all__ = ["BEGIN", "END", "PAD", "SPACE", "SPECIALS", "UNKNOWN", "Tokens"]
 
@@ -183,10 +183,6 @@ class Tokens:
         """
         if not texts:
             return []
-        if len(texts) >= MANY and self._words is not None:
-            ids, offsets = self.encode_flat(texts)
-            flat = ids.tolist()
-            return [flat[start:end] for start, end in pairwise(offsets.tolist())]
         if self.tags:
             parted = [without_tags(text, self.tags) for text in texts]
             rest = self._encode_plain([text for _, text in parted])
@@ -202,11 +198,15 @@ class Tokens:
     def _encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
         if self.level in ("character", "byte"):
             return [self._one_by_one(text) for text in texts]
-        try:
-            found = self._tokenizer.encode_batch_fast(self._mapped(texts), add_special_tokens=False)
-        except TypeError:
-            raise TokensError(HALF_CHARACTER) from None
-        return [encoding.ids for encoding in found]
+        rows: list[list[int]] = []
+        for start in range(0, len(texts), AT_ONCE):
+            some = self._mapped(texts[start : start + AT_ONCE])
+            try:
+                found = self._tokenizer.encode_batch_fast(some, add_special_tokens=False)
+            except TypeError:
+                raise TokensError(HALF_CHARACTER) from None
+            rows += [encoding.ids for encoding in found]
+        return rows
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[Ids, Offsets]:
         """As `encode_batch`, all ids in one array, and the offsets of each text: for many texts."""
