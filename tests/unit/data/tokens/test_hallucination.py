@@ -154,6 +154,17 @@ def test_copies_are_lemmas_without_tags(tmp_path: Path) -> None:
     assert others == {form for _, form, _ in VERBS}
 
 
+def test_a_pair_without_tags_is_not_made_a_copy(tmp_path: Path) -> None:
+    """Without tags, nothing would tell a copy from a form."""
+    rows = [("walk", "walked", ""), ("jump", "jumped", "V")] * 20
+    found = epoch(tmp_path, rows, share=0.0, copies=0.9)
+    assert {("".join(pieces), form) for pieces, form in found} == {
+        ("walk", "walked"),
+        ("jump", "jump"),
+        ("<V>jump", "jumped"),
+    }
+
+
 @pytest.mark.parametrize("letters", ["any", "substrings"])
 def test_marks_stay_with_a_letter(tmp_path: Path, letters: str) -> None:
     """Gujarati: vowel signs follow a consonant. Of decomposed é and è only the mark differs."""
