@@ -426,6 +426,47 @@ def one_command(results: str) -> list[str]:
     return benchmark.table(found["rows"])
 
 
+def hotwords() -> list[str]:
+    """Errors at listed words and elsewhere, of each seed, by bonus and beam."""
+    found = read("hotwords_asterisk")
+    if found is None:
+        return []
+    runs, rows = found["runs"], []
+    for bonus in runs[0]["results"]:
+        for beam in sorted({run["beam"] for run in runs}):
+            of = [run["results"][bonus] for run in runs if run["beam"] == beam]
+            wrong = ", ".join(str(one["wrong"]) for one in of)
+            rows.append(
+                [
+                    bonus,
+                    str(beam),
+                    f"{wrong} of {of[0]['listed']}",
+                    ", ".join(str(one["false"]) for one in of),
+                    f"{statistics.mean(one['elsewhere'] for one in of):.1f}",
+                    "" if bonus == "none" else ", ".join(f"{one['change']:+.2f}" for one in of),
+                ]
+            )
+    head = ["bonus", "beam", "listed words wrong", "heard falsely", "WER elsewhere", "change"]
+    return table(head, rows)
+
+
+def live_kinds() -> list[str]:
+    """Kinds of recognisers in live use."""
+    found = read("live_kinds_cpu")
+    if found is None:
+        return []
+    columns = {
+        "file": "WER of files, %",
+        "live": "WER live, %",
+        "first": "first word, s",
+        "final": "final, s",
+        "revisions": "revisions a word",
+        "real_time_factor": "real-time factor",
+    }
+    rows = [[row["kind"], *(f"{row[name]:.2f}" for name in columns)] for row in found["rows"]]
+    return table(["", *columns.values()], rows)
+
+
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "settings": ("guides/decoding.md", decoding_settings),
     "error rates": ("guides/whisper.md", whisper_wer),
@@ -445,6 +486,8 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "more minutes": ("guides/your-own-file.md", partial(one_command, "one_command_minutes")),
     "races": ("reference/speedrun.md", races),
     "records": ("reference/speedrun.md", records),
+    "hotwords": ("guides/decoding.md", hotwords),
+    "live_kinds": ("guides/live-speech.md", live_kinds),
 }
 
 

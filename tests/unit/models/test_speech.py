@@ -173,6 +173,49 @@ def test_cr_ctc_adds_the_consistency_of_views_with_the_same_frames() -> None:
     torch.testing.assert_close(states_BSD[:6], states_BSD[6:])
 
 
+def test_cr_ctc_has_more_time_masks() -> None:
+    network, asked = audio_network(), []
+
+    class Note(torch.nn.Module):
+        def forward(self, mel: torch.Tensor, _: object, *, time_mask_ratio: float) -> torch.Tensor:
+            asked.append(time_mask_ratio)
+            return mel
+
+    network.front.augment = Note()  # type: ignore[assignment]
+    batch = batch_of([noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)])
+    network.batch_loss(batch)
+    network.batch_loss(batch.twice(), losses=SpeechLosses(0.2, 2.5))
+    assert asked == [1.0, 2.5]
+
+
+def test_rows_that_fill_up_a_batch_teach_nothing() -> None:
+    network = audio_network("model.dropout=0.3").eval()
+    waves = [noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)]
+    batch, filled = batch_of(waves), batch_of([*waves, noise(0.5, 4)], [*TARGETS, [8]])
+    filled.source_lengths_B[-1] = 0
+    assert filled.target_BT is not None
+    assert filled.transcript_lengths_B is not None
+    filled.target_BT[-1, 1:] = PAD
+    filled.transcript_lengths_B[-1] = 0
+    torch.testing.assert_close(network.batch_loss(filled).total, network.batch_loss(batch).total)
+    # Views that differ: what the filling rows hold must not be compared.
+    network.train()
+    network.front.augment = None
+    torch.manual_seed(1)
+    filled = filled.twice()
+    memory = network.encode(filled.source_BS, filled.source_lengths_B, losses=SpeechLosses(1.0))
+    logits_BSV = network.ctc_logits(memory)
+    real_B = memory.lengths_B.where(filled.source_lengths_B > 0, 0)
+    assert consistency_loss(logits_BSV, memory.lengths_B) > consistency_loss(logits_BSV, real_B)
+
+    def loss_of(weight: float) -> torch.Tensor:
+        torch.manual_seed(1)
+        return network.batch_loss(filled, losses=SpeechLosses(weight)).total
+
+    apart = 0.3 * consistency_loss(logits_BSV, real_B)
+    torch.testing.assert_close(loss_of(2.0) - loss_of(1.0), apart)
+
+
 @pytest.mark.parametrize(
     "decoder",
     [

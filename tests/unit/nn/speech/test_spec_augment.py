@@ -82,3 +82,23 @@ def test_odd_sizes() -> None:
     assert part(torch.ones(1, 3, 8), torch.tensor([0])).shape == (1, 3, 8)
     with pytest.raises(ValueError, match="between 0 and 1"):
         SpecAugment(time_mask_share=1.5)
+
+
+def test_a_ratio_means_so_many_times_the_time_masks_and_no_more_of_others() -> None:
+    augment = SpecAugment(
+        time_masks=2,
+        time_mask_frames=3,
+        time_mask_share=1.0,
+        frequency_masks=1,
+        frequency_mask_bands=4,
+    ).train()
+    mel_BTM, frames_B = torch.ones(300, 400, 8), torch.full((300,), 400)
+    shares = []
+    for ratio in (1.0, 2.5):
+        generator = torch.Generator().manual_seed(1)
+        masked_BTM = augment(mel_BTM, frames_B, generator, time_mask_ratio=ratio)
+        hidden_BTM = masked_BTM == 0
+        shares.append((hidden_BTM.all(dim=2).float().mean(), hidden_BTM.all(dim=1).float().mean()))
+    (time, bands), (more, as_many) = shares
+    assert float(more / time) == pytest.approx(2.5, abs=0.2)
+    assert float(as_many / bands) == pytest.approx(1.0, abs=0.15)
