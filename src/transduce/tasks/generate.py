@@ -433,7 +433,7 @@ class Decoder:
                 language_model=language_model,
                 **settings,
             )
-            prefix, include = self._placed(sources, prefix, include, search)
+            prefix, include = self._placed(sources, prefix, include, exclude, search)
         starts = constraints.prefixes_of(prefix, len(sources), self.model.target_tokens)
         phrases = constraints.included(include, len(sources), self.model.target_tokens)
         banned = constraints.excluded(exclude, len(sources), self.model.target_tokens)
@@ -734,6 +734,7 @@ class Decoder:
         sources: Sequence[str],
         prefix: str | Sequence[str] | None,
         include: constraints.Phrases,
+        exclude: constraints.Phrases,
         search: Search,
     ) -> tuple[str | Sequence[str] | None, Any]:
         """The prefixes and required phrases of sources, where those of a glossary have become part
@@ -747,10 +748,13 @@ class Decoder:
             return prefix, include
         begun = [prefix or ""] * len(sources) if isinstance(prefix, str | None) else prefix
 
-        def is_writable(text: str) -> bool:
-            return UNKNOWN not in self.model.target_tokens.encode(text)
+        banned = constraints.phrases_of("exclude", exclude, len(sources))
 
-        placed = place_terms(sources, terms, begun, search, is_writable)
+        def is_allowed(number: int, text: str) -> bool:
+            known = UNKNOWN not in self.model.target_tokens.encode(text)
+            return known and not any(str(phrase) in text for phrase in banned[number])
+
+        placed = place_terms(sources, terms, begun, search, is_allowed)
         others = [
             [*(one for one in of_one if one not in of_terms), *unplaced]
             for of_one, of_terms, (_, unplaced) in zip(listed, terms, placed, strict=True)

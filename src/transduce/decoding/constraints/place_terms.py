@@ -40,12 +40,12 @@ def place_terms(
     terms: Sequence[Sequence[AnyOf]],
     prefixes: Sequence[str],
     search: Search,
-    is_writable: Callable[[str], bool],
+    is_allowed: Callable[[int, str], bool],
 ) -> list[Placed]:
     """The prefix of the output of each source, with the translations of its terms.
 
-    terms: of each source. prefixes: what its output begins with already. is_writable: whether the
-    vocabulary of the model has the tokens of a text.
+    terms: of each source. prefixes: what its output begins with already. is_allowed: whether the
+    output of a source, by number, may begin with a text.
     """
     chosen, unplaced = list(prefixes), [list[AnyOf]() for _ in terms]
     left = [list(of_one) for of_one in terms]
@@ -64,13 +64,13 @@ def place_terms(
                 continue
             term, some = _next_prefixes(sources[number], output, len(chosen[number]), left[number])
             left[number].remove(term)
-            writable = [prefix for prefix in some if is_writable(prefix)]
-            if not writable:
+            allowed = [prefix for prefix in some if is_allowed(number, prefix)]
+            if not allowed:
                 unplaced[number].append(term)
-            if left[number] or len(writable) > 1:
-                tried[number] = writable or [chosen[number]]
-            elif writable:  # nothing is left to choose
-                chosen[number] = writable[0]
+            if left[number] or len(allowed) > 1:
+                tried[number] = allowed or [chosen[number]]
+            elif allowed:  # nothing is left to choose
+                chosen[number] = allowed[0]
     return [Placed(*one) for one in zip(chosen, unplaced, strict=True)]
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+import transduce
 from tiny_models import tiny
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.constraints.glossary import Glossary
 from transduce.errors import DataError, ModelError
 
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "models" / "translate"
 TERMS: dict[str, Any] = {
     "tea": "Tee",
     "tea cup": "Teetasse",
@@ -131,3 +133,12 @@ def test_what_cannot_be_used_is_said_before_any_work() -> None:
         model.run(["tea"], glossary={"tea": []})
     with pytest.raises(DataError, match="is not text"):
         model.run(["tea"], glossary={"tea": 5})  # type: ignore[dict-item]
+
+
+def test_a_glossary_gives_way_to_what_is_excluded() -> None:
+    model = transduce.load(FIXTURE)
+    (free,) = model.run(["ab"], glossary={"ab": "dd"})
+    assert "dd" in free.text
+    (found,) = model.run(["ab"], glossary={"ab": ["dd", "cc"]}, exclude=["dd"])
+    assert "dd" not in found.text
+    assert "cc" in found.text

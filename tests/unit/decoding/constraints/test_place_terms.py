@@ -53,7 +53,7 @@ def searching(likely: Callable[[str], float] = lambda prefix: 0.0) -> tuple[Sear
 
 def placed(glossary: dict[str, str | list[str]], search: Search, prefix: str = "") -> str:
     terms = Glossary(glossary).phrases(SOURCE)
-    (found,) = place_terms([SOURCE], [terms], [prefix], search, lambda text: "?" not in text)
+    (found,) = place_terms([SOURCE], [terms], [prefix], search, lambda _, text: "?" not in text)
     return found.prefix
 
 
@@ -93,11 +93,11 @@ def test_a_translation_may_be_the_first_word() -> None:
     assert asked == ["", "Jener", "Jener Hund"]
 
 
-def test_what_cannot_be_written_is_not_placed() -> None:
+def test_what_is_not_allowed_is_not_placed() -> None:
     search, _ = searching()
     assert placed({"dog": ["Tier?", "Tier"]}, search) == "Ein Tier"
     terms = Glossary({"dog": "Tier?", "ball": "Kugel"}).phrases(SOURCE)
-    (found,) = place_terms([SOURCE], [terms], [""], search, lambda text: "?" not in text)
+    (found,) = place_terms([SOURCE], [terms], [""], search, lambda _, text: "?" not in text)
     assert found == ("Ein Hund sieht einen roten Kugel", [terms[0]])
 
 
@@ -115,7 +115,7 @@ def test_sources_are_placed_together_and_those_without_terms_are_not_searched() 
         return search(some, prefixes)
 
     dog, ball = (Glossary({term: "Ding"}).phrases(SOURCE) for term in ("dog", "ball"))
-    found = place_terms([SOURCE] * 3, [dog, [], ball], ["", "Der", ""], counted, lambda _: True)
+    found = place_terms([SOURCE] * 3, [dog, [], ball], ["", "Der", ""], counted, lambda *_: True)
     assert [one.prefix for one in found] == ["Ein Ding", "Der", "Ein Hund sieht einen roten Ding"]
     assert numbers == [[0, 2], [0, 0, 2, 2]]
 
