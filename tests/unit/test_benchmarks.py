@@ -192,6 +192,11 @@ QUICK: dict[str, Quick] = {
         world=("model", "text"),
         slow=False,
     ),
+    "rank_losses.py": Quick(
+        "copy --steps 2 --log-every 1 --override model.width=16 --override train.batch_tokens=64 "
+        "--out out.json",
+        holds=("group", "fsdp", "resumed", '"two": 0.0'),
+    ),
     "ranks.py": Quick(
         "--size tiny --tokens 64 --updates 1 --rounds 1",
         "benchmarks/results/ranks_cpu.json",
@@ -229,7 +234,7 @@ QUICK: dict[str, Quick] = {
     "stream_order.py": Quick(
         "--quick --rounds 1",
         "benchmarks/results/stream_order.json",
-        ("rank_correlation", "first_batch", "2 workers, filtered", "private"),
+        ("rank_correlation", "first_batch", "of_the_processor", "2 workers, filtered", "private"),
     ),
     "to_quality.py": Quick("--quick --device cpu --out out.json"),
     "tokenise.py": Quick(

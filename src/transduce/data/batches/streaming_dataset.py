@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, pairwise
 from multiprocessing import get_context, parent_process
+from multiprocessing.queues import Queue
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -305,13 +306,21 @@ class StreamingDataset:
     def _executor(self) -> Executor:
         if self._workers is None:
             # Not forked: threads of torch and of the tokenizers do not survive that.
+            spawned = get_context("spawn")
             source, target, *how = self._how
             texts = (source.to_json(), None if target is source else target.to_json())
+            given = (self.reader.index, self._data, texts, how, self.reader.filtered)
+            # By a queue: as arguments, each process would be waited for until it has loaded its
+            # libraries, one after the other.
+            queue = spawned.Queue()
+            queue.cancel_join_thread()  # there may be more than processes that start
+            for _ in range(self._data.workers):
+                queue.put(given)
             self._workers = ProcessPoolExecutor(
                 self._data.workers,
-                mp_context=get_context("spawn"),
+                mp_context=spawned,
                 initializer=_begin_worker,
-                initargs=(self.reader.index, self._data, texts, how, self.reader.filtered),
+                initargs=(queue,),
             )
         return self._workers
 
@@ -330,16 +339,11 @@ _worker: list[Reader] = []
 """In a worker process, what it reads with."""
 
 
-def _begin_worker(
-    index: CorpusIndex,
-    data: recipe.Data,
-    texts: tuple[str, str | None],
-    how: list[bool],
-    filtered: FilteredRows | None,
-) -> None:
+def _begin_worker(queue: Queue[Any]) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
     Thread(target=_end_with_parent, daemon=True).start()
+    index, data, texts, how, filtered = queue.get()
     source_tokens = Tokens.from_json(texts[0])
     target_tokens = source_tokens if texts[1] is None else Tokens.from_json(texts[1])
     encode = PairEncoder(data, source_tokens, target_tokens, *how)

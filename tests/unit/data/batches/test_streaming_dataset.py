@@ -8,10 +8,12 @@ import json
 import lzma
 import os
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import islice
+from multiprocessing import spawn
 from pathlib import Path
 from threading import Barrier
 
@@ -438,3 +440,22 @@ def test_a_worker_that_dies_is_one_sentence(many: Path, monkeypatch: pytest.Monk
         process.kill()
     with pytest.raises(DataError, match="a worker process that reads the training data died"):
         list(pools)
+
+
+@pytest.mark.slow
+def test_worker_processes_start_side_by_side(many: Path, tmp_path: Path) -> None:
+    """Python takes seconds to begin here; what workers are given is more than a pipe holds."""
+    slow = tmp_path / "slow-python"
+    slow.write_text(f'#!/bin/sh\nsleep 3\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    one = stream(many, MIXED, 24, 7, workers=3)
+    one.reader.index.starts = np.zeros(100_000, np.int64)
+    spawn.set_executable(str(slow))
+    try:
+        began = time.monotonic()
+        answers = [one._executor().submit(os.getpid) for _ in range(3)]
+        assert time.monotonic() - began < 5
+        assert all(answer.result() != os.getpid() for answer in answers)
+    finally:
+        spawn.set_executable(sys.executable)
+        one._end_workers()

@@ -102,6 +102,25 @@ def test_without_a_rule_nothing_is_left_out() -> None:
     assert dropped.sentences(rules()) == []
 
 
+def test_a_pair_of_just_the_ratio_stays() -> None:
+    found = rules(length_ratio=3).reasons(columns([("ab", "abcdef"), ("ab", "abcdefg")]))
+    assert found.tolist() == [Reason.KEPT, Reason.RATIO]
+
+
+def test_pairs_that_are_cut_elsewhere_are_no_repetitions() -> None:
+    reasons, _ = judge([columns([("ab", "c"), ("a", "bc"), ("ab", "c")])], rules(duplicates=True))
+    assert reasons.tolist() == [Reason.KEPT, Reason.KEPT, Reason.DUPLICATE]
+
+
+def test_rows_that_are_skipped_move_nothing_of_what_is_left_out(folder: Path) -> None:
+    texts = ["", "one", "two", "one", "", "three", "two"]
+    for name in ("a.en", "a.de"):
+        (folder / name).write_text("".join(f"{text}\n" for text in texts))
+    data = data_of(folder, {"duplicates": True}, shuffle_buffer=4)
+    stream = StreamingDataset(data.train, data, BYTES, BYTES)
+    assert lines([pool for pool, _ in stream.pools(0)]) == [2, 3, 6]
+
+
 def test_tags_before_a_source_are_no_text() -> None:
     tagged = PairRules(recipe.Filters(copies=True, min_length=3), None, tagged=True)
     reasons = tagged.reasons(columns([("<fre> <b> abc", "abc"), ("<fre> ab", "abc")]))
