@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from multiprocessing import spawn
 from pathlib import Path
@@ -29,7 +29,7 @@ from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.index import files as index_files
 from transduce.data.index.corpus import CorpusIndex
-from transduce.data.text.pairs import read_pairs
+from transduce.data.text.pairs import ReadingCounts, read_pairs
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
 
@@ -220,6 +220,14 @@ def test_blocks_hold_what_reading_from_the_start_does(
         assert sorted(found) == sorted(expected)
     assert read(one, 0) != read(one, 1) or len(expected) < 5
     assert found == read(stream(many, FORMATS[form], 12), 1)  # by the index in the cache
+
+
+def test_tags_of_a_list_of_corpora_come_before_those_of_each(many: Path) -> None:
+    """Blocks are read at once, or line by line where one is unusual."""
+    section = replace(stream(many, FORMATS["tagged"]).reader.index.sections[0], outer=("all",))
+    at_once = section.read(1, ReadingCounts()).sources
+    assert at_once == ["<all> <de> source 1"]
+    assert [one.source for one in section._pairs(section._place(1), ReadingCounts())] == at_once
 
 
 @pytest.mark.parametrize("group", [7, 60])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -156,20 +157,24 @@ def test_the_cache_of_another_filter_is_not_used(folder: Path) -> None:
 def test_what_is_left_out_is_decided_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, said = data_of(folder), list[str]()
     StreamingDataset(data.train, data, BYTES, BYTES).open(said.append)
-    monkeypatch.setattr(streaming_dataset, "make_filtered", None)
     again = list[str]()
-    StreamingDataset(data.train, data, BYTES, BYTES).open(again.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(streaming_dataset, "make_filtered", None)
+        StreamingDataset(data.train, data, BYTES, BYTES).open(again.append)
     assert again == said[1:]
-    monkeypatch.undo()
-    path = next((folder / "cache" / "transduce").glob("*.filters.npy"), None) or next(
-        folder.rglob("*.filters.npy")
-    )
-    path.write_bytes(path.read_bytes()[:20])  # damaged: it is made again
-    made = list[str]()
-    stream = StreamingDataset(data.train, data, BYTES, BYTES)
-    stream.open(made.append)
-    assert made == said
-    assert lines([pool for pool, _ in stream.pools(0)]) == KEPT
+    (path,) = folder.rglob("*.filters.npy")
+    os.utime(path, (0, 0))
+    StreamingDataset(data.train, data, BYTES, BYTES).open()
+    assert path.stat().st_mtime > 0  # what is used is not removed from the cache
+    shorter = io.BytesIO()
+    np.save(shorter, np.zeros(3, np.int8))
+    for damaged in (path.read_bytes()[:20], shorter.getvalue()):
+        path.write_bytes(damaged)  # it is made again
+        made = list[str]()
+        stream = StreamingDataset(data.train, data, BYTES, BYTES)
+        stream.open(made.append)
+        assert made == said
+        assert lines([pool for pool, _ in stream.pools(0)]) == KEPT
 
 
 def test_a_language_without_a_profile_is_refused() -> None:
