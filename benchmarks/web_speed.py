@@ -56,6 +56,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   console.log(JSON.stringify({ seconds: (user + system) / 1e6, outputs: found }));
 }
 """
+LONGEST = 3600  # seconds of a round, on a busy machine
 WARM_UPS = 3  # rounds that do not count: the browser compiles code again meanwhile
 
 
@@ -152,7 +153,7 @@ def in_chromium(folder: Path, settings: dict[str, Any]) -> Iterator[Round]:
         def one() -> tuple[float, Outputs]:
             before = renderer_seconds(browser)
             browser.run("window.go()")
-            browser.wait("return window.outputs !== null", 500)
+            browser.wait("return window.outputs !== null", LONGEST)
             return renderer_seconds(browser) - before, browser.run("return window.outputs")
 
         yield one
@@ -213,12 +214,13 @@ def renderer_seconds(browser: Any) -> float:
     return found / os.sysconf("SC_CLK_TCK")
 
 
-def in_python(folder: Path, sources: list[str], beam: int) -> Round:
+def in_python(folder: Path, sources: list[str], beam: int, at_once: int = 1) -> Round:
     model = transduce.load(folder).freeze()
+    batches = [sources[at : at + at_once] for at in range(0, len(sources), at_once)]
 
     def one() -> tuple[float, Outputs]:
         began = time.process_time()
-        outputs = [model.run([source], beam=beam)[0] for source in sources]
+        outputs = [output for batch in batches for output in model.run(batch, beam=beam)]
         seconds = time.process_time() - began
         return seconds, [{"ids": list(output.ids), "score": output.score} for output in outputs]
 
@@ -290,10 +292,8 @@ def of_model(place: Path, asked: argparse.Namespace, node: list[str]) -> dict[st
         (folder / "run.mjs").write_text(SCRIPT.replace("RUNTIME", RUNTIME.as_uri()), "utf-8")
         shutil.copytree(RUNTIME, folder / "runtime")
         if asked.onnxruntime:
-            package = asked.onnxruntime / "node_modules/onnxruntime-web/dist"
-            if not package.is_dir():
-                sys.exit(f"no {package}: run npm install onnxruntime-web in {asked.onnxruntime}")
-            shutil.copytree(package, folder / "onnxruntime")
+            package = asked.onnxruntime / "node_modules/onnxruntime-web"
+            shutil.copytree(package / "dist", folder / "onnxruntime")
             (folder / "onnx").mkdir()
             try:
                 onnx.export(model, folder / "onnx")
@@ -313,7 +313,8 @@ def of_model(place: Path, asked: argparse.Namespace, node: list[str]) -> dict[st
             print(found["pages"][-1], flush=True)
             for beam in (1, 4):
                 settings = {"model": "model.bin", "beam": beam}
-                engines = {"Python": in_python(own, sources, beam)}
+                at_once = 1 if rounds else len(sources)
+                engines = {"Python": in_python(own, sources, beam, at_once)}
                 with ExitStack() as stack:
                     if asked.chromium:
                         engines["Chromium"] = stack.enter_context(in_chromium(folder, settings))
@@ -351,17 +352,27 @@ def main() -> None:
     if asked.onnxruntime and not asked.chromium:
         sys.exit("onnxruntime-web is measured in Chromium: give --chromium as well")
     torch.set_num_threads(1)
-    found = [of_model(place, asked, [node or "", *asked.flag]) for place in asked.models]
-    if asked.json:
-        engine = ["chromium", "--version"] if asked.chromium else [node or "", "--version"]
-        version = subprocess.run(engine, capture_output=True, text=True, check=True).stdout.strip()
-        facts = {**metadata(torch.device("cpu")), "browser": version}
-        if asked.onnxruntime:
-            package = asked.onnxruntime / "node_modules/onnxruntime-web/package.json"
-            facts["onnxruntime-web"] = json.loads(package.read_text("utf-8"))["version"]
-        asked.json.write_text(
-            json.dumps({"facts": facts, "models": found}, indent=1) + "\n", "utf-8"
-        )
+    facts = {**metadata(torch.device("cpu")), **versions(asked, node)}
+    found = []
+    for place in asked.models:
+        found.append(of_model(place, asked, [node or "", *asked.flag]))
+        if asked.json:
+            result = {"facts": facts, "models": found}
+            asked.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+def versions(asked: argparse.Namespace, node: str | None) -> dict[str, str]:
+    """Of the browser or Node, and of onnxruntime-web where it is measured."""
+    engine = "chromium" if asked.chromium else node or ""
+    said = subprocess.run([engine, "--version"], capture_output=True, text=True, check=True).stdout
+    found = {"browser": said.strip() if asked.chromium else f"Node {said.strip()}"}
+    if asked.onnxruntime:
+        package = asked.onnxruntime / "node_modules/onnxruntime-web/package.json"
+        if not package.is_file():
+            place = asked.onnxruntime
+            sys.exit(f"{place} has no onnxruntime-web: run npm install onnxruntime-web there")
+        found["onnxruntime-web"] = json.loads(package.read_text("utf-8"))["version"]
+    return found
 
 
 if __name__ == "__main__":
