@@ -109,6 +109,7 @@ PARTS: dict[str, dict[str, Any]] = {
     # Hallucinated pairs, and copies.
     "substrings": _hallucination(letters="substrings"),
     "any": _hallucination(letters="any"),
+    "kept0": _hallucination(kept=0),
     "kept2": _hallucination(kept=2),
     "kept3": _hallucination(kept=3),
     "few": _hallucination(share=0.25),

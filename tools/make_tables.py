@@ -341,6 +341,27 @@ def search_of_letters() -> list[str]:
     return table(head, rows)
 
 
+STEM_SETTINGS = {
+    "chosen+onlycopies": "none",
+    "chosen": "all letters of a stem",
+    "chosen+kept3": "all but three beside an ending or a prefix",
+}
+
+
+def stems() -> list[str]:
+    """Exact match by which letters of stems are replaced."""
+    found: dict[str, dict[str, float]] = {}
+    for row in read_lines("words_kept_cpu"):
+        found.setdefault(row["setting"], {})[row["language"]] = row["exact"]
+    languages = sorted({one for of in found.values() for one in of})
+    rows = [
+        [name, *(_percent(found[setting].get(one)) for one in languages)]
+        for setting, name in STEM_SETTINGS.items()
+        if setting in found
+    ]
+    return table(["replaced", *languages], rows) if rows else []
+
+
 PUBLISHED = {"exact": "neural baseline", "cluzh": "CLUZH", "ubc": "UBC"}
 
 
@@ -476,6 +497,7 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "optimizers": ("guides/training.md", optimizers),
     "checkpointing": ("guides/training.md", checkpointing),
     "unknown tags": ("guides/words.md", unknown_tags),
+    "stems": ("guides/words.md", stems),
     "search of letters": ("guides/words.md", search_of_letters),
     "inflected": ("guides/your-own-file.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("guides/your-own-file.md", partial(inflected, "large")),

@@ -304,7 +304,8 @@ def test_few_inflected_forms_get_invented_stems() -> None:
     words = {"source": side("words"), "target": side("words")}
     it = found(rows=700, tags=30, **words)
     chosen = choose(it, CPU)
-    assert chosen.get("data.hallucination") == {"share": 0.5, "letters": "substrings"}
+    stems = {"share": 0.5, "letters": "substrings", "kept": 3}
+    assert chosen.get("data.hallucination") == stems
     assert chosen.get("data.unknown_tags") is None
     hallucination = recipe_of(it, chosen).data.hallucination
     assert hallucination is not None
