@@ -262,9 +262,9 @@ def _task_of(
         raise DataError(f"task is {asked}; for a table it must be one of {', '.join(named)}")
     if asked is not None:
         return named[asked]
-    if is_label:
-        return "text to label"
-    return "words to tags" if _are_aligned(rows) else "text to text"
+    if _are_aligned(rows) and not labelled:  # tags of short sentences repeat as labels do
+        return "words to tags"
+    return "text to label" if is_label else "text to text"
 
 
 def _in_quotes(kind: str, rows: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -246,7 +246,9 @@ def test_recordings_too_short_for_ctc_have_more_states() -> None:
 def test_many_hours_of_speech_are_written_in_subwords() -> None:
     letters, subwords = {"level": "character"}, {"level": "subword", "size": 128}
     for hours, expected in ((4, letters), (49, letters), (100, subwords)):
-        it = found("audio to text", sound=Sound(Lengths(300, 500, 900), 60.0 * hours, 16_000))
+        it = found(
+            "audio to text", sound=Sound(Lengths(300, 500, 900, 300.0), 60.0 * hours, 16_000)
+        )
         assert choose(it, GPU).get("data.tokens.both") == expected
     many = replace(it.target, letters=frozenset(map(chr, range(200))))
     assert choose(replace(it, target=many), GPU).get("data.tokens.both") == letters

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import wave
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -538,6 +539,65 @@ def test_words_that_may_be_labels_are_warned_of(labels: int, said: str, tmp_path
     assert found(write(tmp_path, "zh.tsv", rows)).warnings == []
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        lambda n: f"{word(n)} {word(n + 31)}",  # two words
+        lambda n: "".join(word(n + 31 * k) for k in range(6)),  # a clause without spaces
+    ],
+)
+def test_texts_are_not_taken_for_labels(target: Callable[[int], str], tmp_path: Path) -> None:
+    rows = [[sentence(n), target(n)] for n in range(200)]
+    assert found(write(tmp_path, "x.tsv", rows)).warnings == []
+
+
+def test_words_become_words_without_a_warning(tmp_path: Path) -> None:
+    rows = [[word(n) + str(n), word(n + 31) + word(n)] for n in range(200)]
+    assert found(write(tmp_path, "x.tsv", rows)).warnings == []
+
+
+@pytest.mark.parametrize(("words", "others"), [(97, 97), (1600, 250)])
+def test_as_many_words_on_both_sides_are_no_tags(words: int, others: int, tmp_path: Path) -> None:
+    """A translation word by word: different targets are too many, or as many as words."""
+    sides = (("a", words), ("b", others))
+    rows = [
+        [" ".join(f"{sign}{(n * 8 + k) % size}x" for k in range(8)) for sign, size in sides]
+        for n in range(200)
+    ]
+    assert found(write(tmp_path, "x.tsv", rows)).task == "text to text"
+    rows = [[source, " ".join("NV"[len(one) % 2] for one in source.split())] for source, _ in rows]
+    assert found(write(tmp_path, "x.tsv", rows)).task == "words to tags"
+
+
+def test_a_few_lines_with_as_many_bars_are_text(tmp_path: Path) -> None:
+    for lines, said in ((20, "characters"), (60, "bars stand in every line")):
+        text = "".join(f"{sentence(n)} | {sentence(n + 1) * 3}\n" for n in range(lines))
+        (tmp_path / "x.txt").write_text(text, encoding="utf-8")
+        try:
+            told = " ".join(found(tmp_path / "x.txt").seen)
+        except DataError as error:
+            told = str(error)
+        assert said in told
+
+
+def test_limits_of_labels(tmp_path: Path) -> None:
+    def task(count: int, labels: int, long: str = "") -> str:
+        numbers = [(n, n * 7 % labels) for n in range(count)]
+        rows = [[f"{sentence(n)} {n}", f"{word(label)}{label}{long}"] for n, label in numbers]
+        return found(write(tmp_path, "x.tsv", rows)).task
+
+    assert [task(300, labels) for labels in (60, 61)] == ["text to label", "text to text"]
+    assert [task(500, labels) for labels in (25, 26)] == ["text to label", "text to text"]
+    assert task(60, 2, " and a description of it that no label has, however often it is there") == (
+        "text to text"
+    )
+
+
+def test_inflected_forms_are_not_taken_for_labels(tmp_path: Path) -> None:
+    rows = [[sentence(n), f"{word(n)}{word(n + 31)}", ["V;PST", "N;PL"][n % 2]] for n in range(200)]
+    assert found(write(tmp_path, "x.tsv", rows)).warnings == []
+
+
 @pytest.mark.parametrize("rows", [200, 500])
 def test_a_column_of_labels_may_have_few_rows_of_each(rows: int, tmp_path: Path) -> None:
     each = [[sentence(n), f"aim{7 * n % 60}"] for n in range(rows)]
@@ -570,8 +630,8 @@ def test_a_name_above_phones_or_sentences_may_be_a_header(tmp_path: Path) -> Non
 
 
 def test_rows_that_are_there_several_times_are_no_labels(tmp_path: Path) -> None:
-    it = found(write(tmp_path, "x.tsv", PAIRS[:60] * 7))
-    assert (it.task, it.rows, it.sources) == ("text to text", 420, 60)
+    it = found(write(tmp_path, "x.tsv", PAIRS[:60] * 6))
+    assert (it.task, it.rows, it.sources) == ("text to text", 360, 60)
     assert found(write(tmp_path, "x.tsv", REVIEWS * 3)).task == "text to label"
 
 
