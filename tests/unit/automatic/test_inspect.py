@@ -295,6 +295,10 @@ def test_spoken_words_that_repeat_are_labels_unless_the_person_says_otherwise(
     assert "task=transduce" in it.seen[1]
     it = found(tmp_path, task="transduce")
     assert (it.task, it.labels) == ("audio to text", 0)
+    for n in range(26):  # most recordings have no text
+        (tmp_path / f"{n}.txt").unlink()
+    with pytest.raises(DataError, match="nothing that says what is in them"):
+        found(tmp_path)
 
 
 def test_what_was_said_is_learnt_and_not_who_said_it(tmp_path: Path) -> None:
@@ -591,6 +595,21 @@ def test_limits_of_labels(tmp_path: Path) -> None:
     assert task(60, 2, " and a description of it that no label has, however often it is there") == (
         "text to text"
     )
+
+
+def test_a_column_called_id_is_one_and_one_part_alone_is_none(tmp_path: Path) -> None:
+    rows = [["id", "word", "phones"], *([f"{word(n * 3)}{n}", *PAIRS[n]] for n in range(200))]
+    assert found(write(tmp_path, "x.tsv", rows)).corpora["train"]["source"] == "word"
+    assert "Not used: id: ids" in found(tmp_path / "x.tsv").seen[1]
+    rows = [["word", "kind"], *([a, "train" if n % 2 else "bus"] for n, (a, _) in enumerate(PAIRS))]
+    assert found(write(tmp_path, "y.tsv", rows)).task == "text to label"
+
+
+def test_a_language_of_each_row_is_no_features(tmp_path: Path) -> None:
+    rows = [["word", "language", "phones"], *([a, "de", b] for a, b in PAIRS[:100])]
+    rows += [[a, "fr", b] for a, b in PAIRS[100:]]
+    assert not found(write(tmp_path, "x.tsv", rows)).features
+    assert found(write(tmp_path, "y.tsv", FORMS)).features
 
 
 def test_inflected_forms_are_not_taken_for_labels(tmp_path: Path) -> None:
