@@ -80,6 +80,7 @@ def test_results_are_kept_until_the_recipe_changes(runner: ModuleType, tmp_path:
 def test_the_page_has_ours_beside_the_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
     page = imported("tools/recipe_results.py")
     published = {
         "g": {
