@@ -80,7 +80,7 @@ class AudioPanel {
 const SOUND_HEIGHT = 150;
 const WORD_HEIGHT = 22;
 const RULER = 20;
-const LEAST_ROW = 11; // every row has room for its name
+const LEAST_ROW = 13; // every row has room for its name
 
 class AudioPlane extends Plane {
   constructor(look, seek) {
