@@ -182,3 +182,16 @@ def test_weights_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(silero, "find_spec", lambda name: spec)
     with pytest.raises(ModelError, match="install version 6 of the package again"):
         silero.probabilities(hiss(0.1))
+
+
+def test_what_may_be_speech_counts_where_it_is_likely_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of Silero's probabilities: speech begins where it is likely, and goes on while it may be."""
+    probability = np.zeros(100, np.float32)
+    probability[10:30] = probability[60:80] = 0.4
+    probability[20] = 0.6
+    monkeypatch.setattr(silero, "is_installed", lambda: True)
+    monkeypatch.setattr(silero, "probabilities", lambda _: probability)
+    (span,) = speech_spans(np.zeros(100 * silero.FRAME, np.float32))
+    assert span == pytest.approx((10 * silero.FRAME / RATE, 30 * silero.FRAME / RATE))
