@@ -58,6 +58,8 @@ def test_a_line_of_which_little_was_heard_is_not_read() -> None:
     found = list(match_lines(["one two three four five", "six"], heard("one nothing nobody six")))
     assert [one.read for one in found] == [False, True]
     assert not any(one.read for one in match_lines(LINES, []))
+    (half,) = match_lines(["one two three four"], heard("one two nothing nobody"))
+    assert half.read
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,7 @@ def test_speech_without_text() -> None:
     read = (Utterance(1, "a", 1.0, 2.0, 0.9), Utterance(2, "b", 5.0, 6.0, 0.9))
     speech = [(1.0, 2.1), (3.0, 4.5), (4.6, 7.0), (8.0, 8.1), (9.0, 9.3)]
     assert list(without_text(speech, read)) == [(3.0, 4.5), (6.3, 7.0), (9.0, 9.3)]
+    assert list(without_text([(0.0, 3.0)], read[:1])) == [(0.0, 0.7), (2.3, 3.0)]
 
 
 def test_uncertain_is_not_absent() -> None:
