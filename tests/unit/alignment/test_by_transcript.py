@@ -110,3 +110,5 @@ def test_uncertain_is_not_absent() -> None:
     aligned = Aligned(Path("a.wav"), 20.0, lines, ((3.0, 4.0), (8.0, 8.4)))
     assert aligned.uncertain == {2: (3.0, 4.0)}  # 0.4 s are too short for line 4
     assert Aligned(Path("a.wav"), 20.0, lines[1:2], ((3.0, 4.0),)).uncertain == {}
+    several = Aligned(Path("a.wav"), 20.0, lines[:3], ((2.2, 3.2), (4.0, 4.5), (7.0, 9.0)))
+    assert several.uncertain == {2: (2.2, 3.2)}  # the longest of those between lines 1 and 3

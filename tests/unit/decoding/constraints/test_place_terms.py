@@ -85,6 +85,9 @@ def test_what_is_written_already_stays() -> None:
     found = placed({"dog": "roten Ball", "sees": "sieht"}, search)
     assert asked[1] == "Ein Hund sieht"
     assert found == "Ein Hund sieht einen roten Ball"
+    # A part of a word is not, nor is what the prefix has.
+    assert placed({"dog": "sie"}, searching()[0]) == "Ein sie"
+    assert placed({"ball": "Hund"}, searching()[0], "Ein Hund") == "Ein Hund sieht einen roten Hund"
 
 
 def test_a_translation_may_be_the_first_word() -> None:
