@@ -247,6 +247,26 @@ def test_row_groups_of_parquet(
     )
 
 
+def test_small_and_large_row_groups_of_one_corpus(
+    many: Path, blocks_of_rows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(index_files, "GROUP", 20)
+    rows = [{"source": f"source {n}", "target": f"{n}"} for n in range(60)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows[:30]), many / "1.parquet", row_group_size=7)
+    parquet.write_table(pyarrow.Table.from_pylist(rows[30:]), many / "2.parquet", row_group_size=30)
+    found = read(stream(many, {"file": ["1.parquet", "2.parquet"]}, 12), 0)
+    assert sorted(int(target) for _, target, _ in found) == list(range(60))
+
+
+def test_a_copy_in_the_cache_is_made_again_of_a_changed_file(many: Path) -> None:
+    for text in ("a,b\n", "c,d\ne,f\n"):
+        (many / "one.csv").write_text(text)
+        found = read(stream(many, {"file": "one.csv"}, 12), 0)
+        assert [f"{source},{target}" for source, target, _ in sorted(found)] == text.split()
+
+
 def test_row_groups_of_parquet_may_be_empty(tmp_path: Path) -> None:
     pyarrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
     table = pyarrow.table({"source": ["x", "y"], "target": ["X", "Y"]})
@@ -435,6 +455,9 @@ def test_a_file_that_changes_while_it_is_read_is_one_sentence(
 def test_files_of_different_lengths_are_found_before_training(many: Path) -> None:
     (many / "a.de").write_text("one\ntwo\n")
     with pytest.raises(DataError, match=r"a\.en has 100 lines and a\.de has 2"):
+        stream(many, FORMATS["parallel"]).open()
+    (many / "a.en").write_text("one\n")
+    with pytest.raises(DataError, match=r"a\.en has 1 line.? and a\.de has 2"):
         stream(many, FORMATS["parallel"]).open()
 
 

@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from transduce.data.text.pairs import Pair, ReadingCounts, check_files, read_pairs
+from transduce.data.text.pairs import EXAMPLES, Pair, ReadingCounts, check_files, read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Columns, Named, ParallelFiles, Recordings
 
@@ -267,3 +267,14 @@ def test_the_home_of_a_user_who_does_not_exist(tmp_path: Path) -> None:
     corpus = Recordings(file="speech.tsv", audio="path", target="text")
     (pair,) = read_pairs(corpus, str(tmp_path))
     assert pair.source == str(tmp_path / "~nobody-of-this-name" / "a.wav")
+
+
+def test_counts_of_parts_keep_the_first_places_of_all() -> None:
+    whole = ReadingCounts()
+    for part in range(2):
+        counts = ReadingCounts(pairs=5)
+        for line in range(EXAMPLES):
+            counts.note("empty_source", f"{part}.txt", line)
+        whole.add(counts)
+    assert (whole.pairs, whole.empty_source) == (10, 2 * EXAMPLES)
+    assert whole.examples["empty_source"] == [f"0.txt:{line}" for line in range(EXAMPLES)]
