@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from node import MISSING, NODE, run_module
 from slow_params import some_slow
 from tiny_sounds import audio_model, noise
-from transduce.data.tokens.tokenizer import END, PAD, Tokens
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
 from transduce.errors import ModelError
 from transduce.models.streaming import EncoderStreams
 from transduce.nn.speech.mel import LogMel
@@ -119,6 +119,7 @@ def transducer(decoder: str, *changes: str) -> SpeechTransducerModel:
     assert isinstance(model, SpeechTransducerModel)
     with torch.no_grad():
         model.network.head.bias[PAD] += 1.2  # so that it goes on to the next state
+        model.network.head.bias[[BEGIN, END]] += 8.0  # which no text has
     return model
 
 
