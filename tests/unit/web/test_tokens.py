@@ -88,7 +88,8 @@ def trained() -> list[Tokens]:
 
 def test_ids_and_texts_are_those_of_python(tmp_path: Path) -> None:
     tagged = ["<fre> bonjour", "<V;PST> <fre>go", "<N(PL)>x", "<ger> y", "<V;fre> z", "<fre", ""]
-    compare(trained(), [*TEXTS, *tagged, *odd_texts(200)], tmp_path)
+    rows = [letter * count for letter in "estn lo." for count in (3, 5, 7)]  # cut in several ways
+    compare(trained(), [*TEXTS, *tagged, *rows, *odd_texts(200)], tmp_path)
 
 
 def byte_level() -> list[Tokens]:
@@ -130,6 +131,17 @@ def sentencepiece_models(folder: Path) -> list[Tokens]:
 
 def test_byte_level_tokenizers_of_others(tmp_path: Path) -> None:
     compare(byte_level(), [*TEXTS, *odd_texts(100)], tmp_path)
+
+
+def test_cuts_that_are_equally_probable(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models
+
+    from transduce.data.tokens.learn import SPECIALS
+
+    pieces = [*((one, 0.0) for one in SPECIALS), ("a", -1.0), ("aa", -2.0), ("aaa", -3.0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=1))
+    tokenizer.decoder = decoders.Fuse()
+    compare([Tokens(tokenizer)], ["a" * count for count in range(1, 8)], tmp_path)
 
 
 def test_sentencepiece_models(tmp_path: Path) -> None:
