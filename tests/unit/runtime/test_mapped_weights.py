@@ -10,8 +10,6 @@ import torch
 
 import transduce
 from tiny_models import SOURCES, tiny
-from transduce.runtime.mapped_weights import WeightFile
-from transduce.storage import write_tensors
 from transduce.tasks.transduce import Transducer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops mapped pages")
@@ -97,20 +95,3 @@ def test_a_file_that_is_no_longer_the_one_is_left_alone(folder: Path, now: bytes
         (folder / WEIGHTS).write_bytes(now)
     assert [one.text for one in model.run(SOURCES)] == [one.text for one in plain.run(SOURCES)]
     assert in_file(model, folder) == set()
-
-
-def test_what_is_left_takes_no_memory_until_it_is_used(tmp_path: Path) -> None:
-    network = torch.nn.Linear(1024, 1024)  # 4 MB
-    write_tensors(tmp_path / WEIGHTS, dict(network.named_parameters()), {})
-    values = network.weight.detach().clone()
-    WeightFile(network, tmp_path / WEIGHTS).leave(network.weight)
-    assert resident(tmp_path / WEIGHTS) < 100
-    assert torch.equal(network.weight, values)
-    assert resident(tmp_path / WEIGHTS) > 4000
-
-
-def resident(file: Path) -> int:
-    """The kB of a file that are in the memory of this process."""
-    lines = Path("/proc/self/smaps").read_text("utf-8").splitlines()
-    (first,) = [number for number, line in enumerate(lines) if line.endswith(str(file.resolve()))]
-    return next(int(line.split()[1]) for line in lines[first:] if line.startswith("Rss:"))
