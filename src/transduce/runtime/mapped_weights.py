@@ -11,7 +11,6 @@ import json
 import mmap
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +32,8 @@ class WeightFile:
 
     def __init__(self, network: nn.Module, path: Path) -> None:
         self._places: dict[int, Mapped] = {}
-        # Another file may be there by now, or none.
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            there = dict(_mapped(path)) if CAN_FORGET else {}
+        if CAN_FORGET and path.is_file():
+            there = dict(_mapped(path))
             self._places = {
                 id(parameter): there[name]
                 for name, parameter in network.named_parameters()
@@ -71,10 +69,10 @@ class Mapped(NamedTuple):
 def _mapped(path: Path) -> Iterator[tuple[str, Mapped]]:
     """The float32 tensors of a safetensors file, by name."""
     with path.open("rb") as opened:
+        size = int.from_bytes(opened.read(LENGTH), "little")
+        header = json.loads(opened.read(size))
         # A write to a tensor changes this process's copy of a page, never the file.
         file = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
-    size = int.from_bytes(file[:LENGTH], "little")
-    header = json.loads(file[LENGTH : LENGTH + size])
     for name, stated in header.items():
         if stated.get("dtype") == FLOAT32 and 0 not in stated["shape"]:
             start, end = (LENGTH + size + offset for offset in stated["data_offsets"])

@@ -85,13 +85,3 @@ def test_a_file_that_is_replaced_changes_nothing(folder: Path) -> None:
     other.write_bytes(b"\0" * len(bytes_of_file))
     other.replace(folder / WEIGHTS)
     assert [one.log_probability for one in model.score(SOURCES, expected)] == before
-
-
-@pytest.mark.parametrize("now", [b"", b"\x05\0\0\0\0\0\0\0[1,2]", b"x" * 40, None])
-def test_a_file_that_is_no_longer_the_one_is_left_alone(folder: Path, now: bytes | None) -> None:
-    plain, model = loaded(folder, "int8"), loaded(folder, "int8").freeze()
-    (folder / WEIGHTS).unlink()
-    if now is not None:
-        (folder / WEIGHTS).write_bytes(now)
-    assert [one.text for one in model.run(SOURCES)] == [one.text for one in plain.run(SOURCES)]
-    assert in_file(model, folder) == set()
