@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -17,82 +15,57 @@ from transduce.nn.gated_convolution import ConvolutionalDecoderBlock, GatedConvo
 from transduce.nn.transformer import Block
 from transduce.runtime.c_library import library
 from transduce.runtime.fingerprint import Fingerprint
-from transduce.runtime.mapped_weights import WeightFile
 from transduce.runtime.packed_weight import PackedWeight
 
 Learned = TypeVar("Learned", bound=TrainableNetwork)
 
 
-def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
+def packed(network: Learned, kind: str) -> Learned:
     """A copy whose blocks and output layer multiply in float32, bfloat16 or int8.
 
     Supports Transformer and convolutional blocks. Everything else (embeddings, norms, biases) is
     shared with the network; with bfloat16 it is copied and cast to that type. Hooks and lens are
-    shared. file: that the weights were read from, of a network that no longer changes: what the
-    copy does not share is left to it.
+    shared.
     """
     if kind == "bfloat16":
         copied = copy_for_search(network).eval().requires_grad_(False).to(torch.bfloat16)
     else:
         copied = copy_for_search(network, network.parameters()).eval()
-    products = [one for module in copied.modules() for one in _products(module, kind)]
-    multiplying = {id(module) for module, _ in products}
-    shared = {
-        id(parameter)
-        for module in copied.modules()
-        for name, parameter in module.named_parameters(recurse=False)
-        if name != "weight" or id(module) not in multiplying
-    }
-    weights = None if file is None else WeightFile(network, file)
-    for module, slices in products:
-        matrix = module.weight
-        assert isinstance(matrix, torch.Tensor)
-        _pack(module, kind, *slices)
-        if weights is not None and id(matrix) not in shared:
-            weights.leave(matrix)  # at once: memory never holds all matrices twice
-    if weights is not None and kind == "bfloat16":
-        for parameter in network.parameters():
-            weights.leave(parameter)
+    for module in copied.modules():
+        if isinstance(module, Block):
+            _pack_block(module, kind)
+        elif isinstance(module, Head):
+            _pack(module, kind)
+        elif isinstance(module, GatedConvolution):
+            _pack(module.product, kind)
+        elif isinstance(module, ConvolutionalEncoder | ConvolutionalDecoder):
+            _pack(module.into, kind)
+            _pack(module.out_of, kind)
+        elif isinstance(module, ConvolutionalDecoderBlock) and module.cross_attention is not None:
+            _pack(module.query_projection, kind)
+            _pack(module.context_projection, kind)
     return copied
 
 
 class PackedCopy(Generic[Learned]):
     """A packed network, with a fingerprint of the weights that it was packed from."""
 
-    def __init__(self, network: Learned, kind: str, file: Path | None = None) -> None:
-        """file: as in `packed`."""
-        self._fingerprint = Fingerprint(network)
-        self.network = packed(network, kind, file)
+    def __init__(self, network: Learned, kind: str) -> None:
+        self.network = packed(network, kind)
         self.steps: Any = None
         """Its decoding steps, made when they are first needed."""
+        self._fingerprint = Fingerprint(network)
 
     def fits(self, network: Learned) -> bool:
         """Whether it is still up to date with the network; reads all weights once."""
         return self._fingerprint.fits(network)
 
 
-def _products(module: nn.Module, kind: str) -> Iterator[tuple[nn.Module, tuple[slice, ...]]]:
-    """What a module multiplies with: the owner of each weight, and the rows that are packed apart
-    (none: all together)."""
-    if isinstance(module, Block):
-        yield from _products_of_block(module, kind)
-    elif isinstance(module, Head):
-        yield module, ()
-    elif isinstance(module, GatedConvolution):
-        yield module.product, ()
-    elif isinstance(module, ConvolutionalEncoder | ConvolutionalDecoder):
-        yield module.into, ()
-        yield module.out_of, ()
-    elif isinstance(module, ConvolutionalDecoderBlock) and module.cross_attention is not None:
-        yield module.query_projection, ()
-        yield module.context_projection, ()
-
-
-def _products_of_block(block: Block, kind: str) -> Iterator[tuple[nn.Module, tuple[slice, ...]]]:
+def _pack_block(block: Block, kind: str) -> None:
     for sublayer in block.sublayers:
         if sublayer.kind == "feed_forward":
-            yield sublayer.feed_forward.expand, ()
-            yield sublayer.feed_forward.contract, ()
+            _pack(sublayer.feed_forward.expand, kind)
+            _pack(sublayer.feed_forward.contract, kind)
             continue
         attention = sublayer.attention
         # One rounding error may be a whole level of int8: what is padded must not change any.
@@ -100,8 +73,8 @@ def _products_of_block(block: Block, kind: str) -> Iterator[tuple[nn.Module, tup
         # Queries come from the target, keys and values from the source: two products.
         inner = attention.inner
         apart = (slice(None, inner), slice(inner, None))
-        yield attention.in_projection, apart if sublayer.kind == "cross_attention" else ()
-        yield attention.out_projection, ()
+        _pack(attention.in_projection, kind, *(apart if sublayer.kind == "cross_attention" else ()))
+        _pack(attention.out_projection, kind)
 
 
 def _pack(module: nn.Module, kind: str, *slices: slice) -> None:

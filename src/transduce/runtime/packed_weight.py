@@ -39,15 +39,11 @@ class PackedWeight:
     Weights other than float32 stay as they are.
     """
 
-    def __init__(
-        self, weight_FD: Tensor, bias_F: Tensor | None, kind: str, rows: slice = slice(None)
-    ) -> None:
-        """rows: of the weight; bias_F is that of these rows."""
+    def __init__(self, weight_FD: Tensor, bias_F: Tensor | None, kind: str) -> None:
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind}.")
         self.kind = kind
-        # The parameter itself, no view of it: its values may move to a file (mapped_weights.py).
-        self._whole_FD, self._rows = weight_FD, rows
+        self._weight_FD = weight_FD.detach()
         self._bias_F = None if bias_F is None else bias_F.detach()
         self._slices: dict[tuple[int | None, int | None], PackedWeight] = {}
         self._multiply: Multiply | None = None
@@ -56,17 +52,11 @@ class PackedWeight:
     def shape(self) -> torch.Size:
         return self._weight_FD.shape
 
-    @property
-    def _weight_FD(self) -> Tensor:
-        return self._whole_FD.detach()[self._rows]
-
     def __getitem__(self, rows: slice) -> PackedWeight:
         place = (rows.start, rows.stop)
         if place not in self._slices:
             bias_F = None if self._bias_F is None else self._bias_F[rows]
-            within = range(len(self._whole_FD))[self._rows][rows]
-            absolute = slice(within.start, within.stop)
-            self._slices[place] = PackedWeight(self._whole_FD, bias_F, self.kind, absolute)
+            self._slices[place] = PackedWeight(self._weight_FD[rows], bias_F, self.kind)
         return self._slices[place]
 
     def multiply(self, x_BTD: Tensor, relu: bool = False) -> Tensor:

@@ -316,10 +316,7 @@ class Model:
         """Declare that the weights no longer change; sets requires_grad to False.
 
         Otherwise every `run` on a CPU reads all weights to see whether they have changed, which
-        takes noticeable time for single sentences in int8. On Linux, a model that was loaded from a
-        folder and that searches on a CPU also frees the memory of the matrices that search has
-        copies of: until they are used again they are only in the folder's file, which may be
-        replaced meanwhile, but not written over in place.
+        takes noticeable time for single sentences in int8.
         """
         self.network.requires_grad_(False)
         self.frozen = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,13 +35,8 @@ class SearchCopies:
         self._packed: tuple[TrainableNetwork, PackedCopy[TrainableNetwork]] | None = None
         self._cuda: CudaSearch | None = None
 
-    def packed(
-        self, network: TrainableNetwork, file: Path | None = None
-    ) -> PackedCopy[TrainableNetwork] | None:
-        """The copy with packed weights; None where search uses the network itself.
-
-        file: that the weights were read from, of a network that no longer changes.
-        """
+    def packed(self, network: TrainableNetwork) -> PackedCopy[TrainableNetwork] | None:
+        """The copy with packed weights; None where search uses the network itself."""
         device = device_of(network)
         if device.type != "cpu":
             if self.precision == "int8":
@@ -58,15 +52,12 @@ class SearchCopies:
             )
         with _MAKING:
             if self._packed is None or self._packed[0] is not network:
-                self._packed = network, PackedCopy(network, kind, file)
+                self._packed = network, PackedCopy(network, kind)
             return self._packed[1]
 
-    def steps(
-        self, network: TrainableNetwork, make: Callable[[Any], Any], file: Path | None = None
-    ) -> Any:
-        """The steps that `make` makes of the packed copy, once; None without such a copy. file: as
-        in `packed`."""
-        copy = self.packed(network, file)
+    def steps(self, network: TrainableNetwork, make: Callable[[Any], Any]) -> Any:
+        """The steps that `make` makes of the packed copy, once; None without such a copy."""
+        copy = self.packed(network)
         if copy is None:
             return None
         with _MAKING:
