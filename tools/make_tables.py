@@ -350,14 +350,20 @@ STEM_SETTINGS = {
 
 def stems() -> list[str]:
     """Exact match by which letters of stems are replaced."""
-    found: dict[str, dict[str, float]] = {}
+    found: dict[tuple[str, str], list[float]] = {}
     for row in read_lines("words_kept_cpu"):
-        found.setdefault(row["setting"], {})[row["language"]] = row["exact"]
-    languages = sorted({one for of in found.values() for one in of})
+        found.setdefault((row["setting"], row["language"]), []).append(row["exact"])
+    languages = sorted({language for _, language in found})
     rows = [
-        [name, *(_percent(found[setting].get(one)) for one in languages)]
+        [
+            name,
+            *(
+                ", ".join(f"{one:.1f}" for one in found.get((setting, language), []))
+                for language in languages
+            ),
+        ]
         for setting, name in STEM_SETTINGS.items()
-        if setting in found
+        if any(setting == one for one, _ in found)
     ]
     return table(["replaced", *languages], rows) if rows else []
 
