@@ -224,7 +224,8 @@ def test_blocks_hold_what_reading_from_the_start_does(
 
 def test_tags_of_a_list_of_corpora_come_before_those_of_each(many: Path) -> None:
     """Blocks are read at once, or line by line where one is unusual."""
-    section = replace(stream(many, FORMATS["tagged"]).reader.index.sections[0], outer=("all",))
+    files = FORMATS["parallel"] | {"tag": "de"}
+    section = replace(stream(many, files).reader.index.sections[0], outer=("all",))
     at_once = section.read(1, ReadingCounts()).sources
     assert at_once == ["<all> <de> source 1"]
     assert [one.source for one in section._pairs(section._place(1), ReadingCounts())] == at_once
