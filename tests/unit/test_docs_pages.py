@@ -285,14 +285,18 @@ def test_the_figures_of_what_was_tried_are_on_the_pages_that_it_links_to() -> No
             assert re.search(whole, figures), f"{number} is not in {target}"
 
 
-def test_the_readme_has_the_latest_records() -> None:
+def test_the_readme_has_the_records_of_three_seeds() -> None:
     results = ROOT / "benchmarks" / "results" / "to_quality_cuda.json"
     records = json.loads(results.read_text("utf-8"))["records"]
-    latest = {one["race"]: one["seconds"] for one in records if one["reached"]}
+    reached = [one for one in records if one["reached"] and len(one["runs"]) >= 3]
+    fastest = {
+        one["race"]: min(of["seconds"] for of in reached if of["race"] == one["race"])
+        for one in reached
+    }
     text = (ROOT / "README.md").read_text("utf-8")
     (told,) = re.findall(r"From the command to the score.*?\n\n", text, re.DOTALL)
     seconds = [int(number) for number in re.findall(r"(\d+) s\b", told)]
-    assert sorted(seconds) == sorted(round(one) for one in latest.values())
+    assert sorted(seconds) == sorted(round(one) for one in fastest.values())
 
 
 def _rows(name: str, **of: str) -> dict[str, list[dict[str, Any]]]:
