@@ -28,10 +28,10 @@ START = (
 
 
 @contextmanager
-def s3_server() -> Iterator[int]:
-    """The port of a new, empty server; it ends with this process."""
+def store_server(script: str = START) -> Iterator[int]:
+    """The port of a new server, which the script starts and prints; it ends with this process."""
     process = subprocess.Popen(
-        [sys.executable, "-c", START], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None
     assert process.stdout is not None

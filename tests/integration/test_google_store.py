@@ -6,17 +6,14 @@ Needs pip install '.[remote]' gcp-storage-emulator, in an environment of its own
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from optional import skip_without
-from s3_server import Proxy
+from s3_server import Proxy, store_server
 from transduce import recipe
 from transduce.batch_inference.decoder import Decoded, Decoder
 from transduce.batch_inference.job import Settings, open_job
@@ -43,25 +40,10 @@ START = (
 )
 
 
-@contextmanager
-def google_server() -> Iterator[int]:
-    """The port of a new server with one bucket, corpus; it ends with this process."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", START], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield int(process.stdout.readline())
-    finally:
-        process.stdin.close()
-        process.wait(timeout=30)
-
-
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Proxy]:
     """For all tests, as fsspec keeps connections."""
-    with pytest.MonkeyPatch.context() as patch, google_server() as port, Proxy(port) as proxy:
+    with pytest.MonkeyPatch.context() as patch, store_server(START) as port, Proxy(port) as proxy:
         patch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
         patch.setattr(paths, "WAITS", (0.05, 0.1, 0.2))
         yield proxy

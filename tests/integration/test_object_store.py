@@ -22,7 +22,7 @@ from typing import cast
 import pytest
 
 from optional import skip_without
-from s3_server import CREDENTIALS, Proxy, put, s3_server
+from s3_server import CREDENTIALS, Proxy, put, store_server
 from transduce import recipe
 from transduce.batch_inference.decoder import Decoded, Decoder
 from transduce.batch_inference.job import Settings, open_job, read_job
@@ -54,7 +54,7 @@ def proxy() -> Iterator[Proxy]:
     """A server with a corpus, asked through a proxy; for all tests, as fsspec keeps connections."""
     import fsspec.config
 
-    with pytest.MonkeyPatch.context() as patch, s3_server() as port, Proxy(port) as proxy:
+    with pytest.MonkeyPatch.context() as patch, store_server() as port, Proxy(port) as proxy:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
         patch.setenv("AWS_ENDPOINT_URL", proxy.url)
