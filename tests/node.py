@@ -24,8 +24,14 @@ def run_module(folder: Path, script: str, given: Any) -> Any:
         f"{script.replace('RUNTIME', RUNTIME.as_uri())}"
     )
     (folder / "script.mjs").write_text(text, "utf-8")
+    # Without threads of its own: at its end Node may wait for them for ever (nodejs/node#54918).
     ended = subprocess.run(
-        [NODE, "script.mjs"], cwd=folder, capture_output=True, text=True, encoding="utf-8"
+        [NODE, "--single-threaded", "script.mjs"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=300,
     )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)

@@ -59,8 +59,15 @@ export class Runtime {
     }
     // The allocator asks for random numbers, and is content with zeros.
     const asked = { wasi_snapshot_preview1: { random_get: () => 0 } };
-    const { instance } = await WebAssembly.instantiate(file, asked);
-    return new Runtime(instance);
+    // A pending compilation does not keep Node's event loop alive (nodejs/node#36616), and what Node
+    // then waits for may wait for Node: a timer keeps it from that.
+    const timer = setInterval(() => {}, 1000);
+    try {
+      const { instance } = await WebAssembly.instantiate(file, asked);
+      return new Runtime(instance);
+    } finally {
+      clearInterval(timer);
+    }
   }
 
   get buffer() {
