@@ -72,7 +72,7 @@ def trained_tiny(task: Path, command: Command, tmp_path_factory: pytest.TempPath
     """A model that has learned the task; to be copied by whoever writes into its folder."""
 
     def make(folder: Path) -> None:
-        settings = ["train.steps=250", "validation.every=125"]
+        settings = ["train.steps=250", "train.lr=3e-3", "validation.every=125"]
         ended = command("train", task / "tiny.yaml", *settings, "--output", folder / "run")
         assert ended.returncode == 0, ended.stderr
         assert "transduce run" in ended.stdout

@@ -104,7 +104,9 @@ def test_other_families_learn_it_too(
     body = text.replace("  encoder: {feed_forward: 64}\n  decoder: {feed_forward: 64}\n", "")
     recipe_file = task / f"{preset}.yaml"
     recipe_file.write_text(body)
-    brief = ["train.steps=200", "train.lr=1e-2", "validation.every=100"]
+    slowly = preset == "convolutional-small"  # else it depends on rounding how much it learns
+    brief = ["train.steps=400", "train.lr=3e-3"] if slowly else ["train.steps=200", "train.lr=1e-2"]
+    brief.append("validation.every=100")
     recipe = load_recipe(recipe_file, [f"model.preset={preset}", "model.width=40", *brief])
     model = train(recipe, tmp_path / "run").model
     assert recipe.data.test is not None

@@ -1065,13 +1065,16 @@ def test_where_it_cannot_be_saved_it_says_so(model: Transducer, tmp_path: Path) 
 def test_search_in_fewer_bits(name: str, precision: str) -> None:
     made = make(name, model={"width": 64})
     made.network.float()
-    exact = made.run(WORDS, beam=2)
-    few = made.compute_in(precision).run(WORDS, beam=2)
-    apart = [abs(a.score - b.score) for a, b in zip(exact, few, strict=True)]
-    assert max(apart) < 0.3
-    assert any(gap > 0 for gap in apart)
-    again = made.compute_in("float32").run(WORDS, beam=2)
+    words = [word for word in WORDS if word]
+    exact = made.run(words, beam=2)
+    few = made.compute_in(precision).run(words, beam=2, length_penalty=0.0)
+    again = made.compute_in("float32").run(words, beam=2)
     assert [o.score for o in again] == pytest.approx([o.score for o in exact], abs=1e-5)
+    # Rounding may decide between tokens that are nearly as probable: the same outputs are compared.
+    same = made.score(words, [output.text for output in few])
+    apart = [abs(a.log_probability - b.score) for a, b in zip(same, few, strict=True)]
+    assert max(apart) < 0.3
+    assert max(apart) > 1e-4
 
 
 def test_an_unknown_precision_is_one_sentence() -> None:
