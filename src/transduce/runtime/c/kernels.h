@@ -40,7 +40,6 @@
 #define AHEAD 2048 /* prefetch distance in bytes; a single row is bound by reading its weights */
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
 
 INLINE int32_t four_levels(const uint8_t *levels) {
     int32_t four;
