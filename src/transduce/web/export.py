@@ -250,7 +250,8 @@ def card(model: Model, name: str, size: int) -> list[tuple[str, str]]:
 
 
 def _kinds(*parts: Any) -> list[str]:
-    return [f"{part.kind} of {part.layers} layers" for part in parts if part is not None]
+    layers = [(part.kind, getattr(part, "layers", 0)) for part in parts if part is not None]
+    return [f"{kind} of {count} layers" if count else kind for kind, count in layers]  # pooled: none
 
 
 # -------------------------------------------------------------------------------------- a folder
