@@ -145,7 +145,7 @@ def test_all_variants_give_the_same() -> None:
 def test_searches_in_int8_are_the_same_on_every_cpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The last bit of a sum in float32 would round an input of the next product to another level."""
+    """Another last bit of a sum would round an input of the next product to another level."""
     side = {"layers": 2, "heads": 2, "feed_forward": 70, "activation": "gelu"}
     shape = {"width": 88, "tie_embeddings": "target", "encoder": side, "decoder": side}
     model = tiny(model=shape, banned=True)
