@@ -82,7 +82,8 @@ def _speed(found: dict[str, Any]) -> list[str]:
         f"Target tokens per second of CPU time on one thread, one source at a time, "
         f"{' to '.join(map(str, counts))} sources of the test set: `model.run` in Python, the "
         "page's runtime in Chromium, and onnxruntime-web with the files of "
-        f"`transduce export --to onnx`. The median of {rounds} rounds, with the slowest and the fastest. `{known['command']}`, "
+        f"`transduce export --to onnx`. The median of {rounds} rounds, with the slowest and the "
+        f"fastest. `{known['command']}`, "
         f"{known['hardware']}, {known['browser']}, torch {known['torch']}{other}.{_note(known)}",
         "",
         *table(["model", "search", "engine", "tokens/s", "of Python's"], rows),
