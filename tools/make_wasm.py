@@ -33,6 +33,7 @@ CPUS = {"transduce.wasm": SIMD, "transduce-relaxed.wasm": f"{SIMD}+relaxed_simd"
 FILES = ("products", "parts", "stack", "recurrent", "best", "slots", "threads", "mel")
 FLAGS = (
     *("--target=wasm32-wasi", "-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"),
+    "-ffp-contract=off",
     *("-DVARIANT=web", "-mexec-model=reactor", "-fno-sanitize=undefined"),
 )
 FUNCTIONS = (

@@ -10,7 +10,8 @@ from result_tables import read, table, three_digits
 
 def pages() -> list[str]:
     """What was measured of them; nothing where nothing was."""
-    lines = [*_outputs(read("web_outputs")), *_speed(read("web_speed"))]
+    speeds = [found for kind in ("", "_x86") if (found := read(f"web_speed{kind}"))]
+    lines = [*_outputs(read("web_outputs")), *(line for one in speeds for line in _speed(one))]
     return ["# Models in web pages", "", *lines] if lines else []
 
 
@@ -38,18 +39,20 @@ def _outputs(found: dict[str, Any] | None) -> list[str]:
         "## Outputs",
         "",
         f"Sources of the test sets in {known['browser']}, against `model.run` of the same weights: "
-        "outputs with the same tokens, and the largest difference of the scores of those. In int8, "
-        "sums in another order may round an input to the next level. "
-        f"`{known['command']}`, {known['hardware']}, torch {known['torch']}.",
+        "outputs with the same tokens, and the largest difference of the scores of those. "
+        f"`{known['command']}`, {known['hardware']}, torch {known['torch']}.{_note(known)}",
         "",
         *table(["model", "search", "the same tokens", "largest difference of scores"], rows),
         "",
     ]
 
 
-def _speed(found: dict[str, Any] | None) -> list[str]:
-    if found is None:
-        return []
+def _note(known: dict[str, Any]) -> str:
+    """What else is to be known of a measurement."""
+    return f" {known['note']}" if "note" in known else ""
+
+
+def _speed(found: dict[str, Any]) -> list[str]:
     known = found["facts"]
     rows, sizes = [], []
     for model in found["models"]:
@@ -67,20 +70,21 @@ def _speed(found: dict[str, Any] | None) -> list[str]:
             cells = [model["model"], _search(row), row["engine"], _rate(row), share]
             rows.append(cells)
     other = f", onnxruntime-web {known['onnxruntime-web']}" if "onnxruntime-web" in known else ""
-    first = found["models"][0]
-    rounds = len(first["rows"][0]["cpu_seconds"])
+    counts = sorted({model["sources"] for model in found["models"]})
+    rounds = len(found["models"][0]["rows"][0]["cpu_seconds"])
     return [
-        "## Size and speed",
+        f"## Size and speed on {known['hardware'].partition(',')[0]}",
         "",
         "From opening a page to a model that is ready, by the clock.",
         "",
         *table(["model", "weights", "page", "opened after"], sizes),
         "",
         f"Target tokens per second of CPU time on one thread, one source at a time, "
-        f"{first['sources']:,} sources of the test set: `model.run` in Python, the page's runtime "
-        "in Chromium, and onnxruntime-web with the files of `transduce export --to onnx`. The "
-        f"median of {rounds} rounds, with the slowest and the fastest. `{known['command']}`, "
-        f"{known['hardware']}, {known['browser']}, torch {known['torch']}{other}.",
+        f"{' to '.join(map(str, counts))} sources of the test set: `model.run` in Python, the "
+        "page's runtime in Chromium, and onnxruntime-web with the files of "
+        f"`transduce export --to onnx`. The median of {rounds} rounds, with the slowest and the "
+        f"fastest. `{known['command']}`, "
+        f"{known['hardware']}, {known['browser']}, torch {known['torch']}{other}.{_note(known)}",
         "",
         *table(["model", "search", "engine", "tokens/s", "of Python's"], rows),
         "",

@@ -119,6 +119,8 @@ def test_what_the_vocabulary_has_not_and_sampling(browser: Browser, tmp_path: Pa
     ask(browser, "été tea")
     warning = "return document.querySelector('.warning').textContent"
     browser.wait(f"{warning} === 'Not in the vocabulary: é.'")
+    ask(browser, "te\u200ba")
+    browser.wait(f"{warning} === 'Not in the vocabulary: U+200B.'")
     ask(browser, "tea cup " * 5)
     browser.wait(f"{warning} === 'The input has 40 tokens; the first 19 were read.'")
     ask(browser, "tea")

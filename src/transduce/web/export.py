@@ -250,7 +250,9 @@ def card(model: Model, name: str, size: int) -> list[tuple[str, str]]:
 
 
 def _kinds(*parts: Any) -> list[str]:
-    return [f"{part.kind} of {part.layers} layers" for part in parts if part is not None]
+    """A pooled encoder has no layers."""
+    layers = [(part.kind, getattr(part, "layers", 0)) for part in parts if part is not None]
+    return [f"{kind} of {count} layers" if count else kind for kind, count in layers]
 
 
 # -------------------------------------------------------------------------------------- a folder

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tiny_label_networks import classifier
 from tiny_models import SOURCES, tiny
 from tiny_sounds import audio_model
 from transduce.errors import ModelError
@@ -61,6 +62,12 @@ def test_the_page_of_a_folder_asks_for_what_the_model_reads() -> None:
     text = export.index_page(audio_model())
     assert '<input id="source" type="file" accept="audio/*">' in text
     assert "decodeAudioData" in text
+
+
+def test_the_card_of_an_encoder_without_layers() -> None:
+    card = dict(export.card(classifier(), "films", 1))
+    assert card["Network"] == "pooled"
+    assert dict(export.card(tiny(), "letters", 1))["Network"].count("transformer of 2 layers") == 2
 
 
 def test_too_large_a_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

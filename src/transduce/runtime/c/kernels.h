@@ -31,10 +31,15 @@
 #else
 #define MAX_ROWS 6
 #endif
+/* Copies of the quantized inputs that a kernel reads: halves of levels are two. */
+#if defined(__wasm_relaxed_simd__)
+#define PLANES 2
+#else
+#define PLANES 1
+#endif
 #define AHEAD 2048 /* prefetch distance in bytes; a single row is bound by reading its weights */
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
 
 INLINE int32_t four_levels(const uint8_t *levels) {
     int32_t four;
@@ -47,7 +52,7 @@ INLINE void plain(const uint8_t *levels, const int8_t *weights, const int32_t *t
     (void)totals;
     for (int r = 0; r < rows; r++)
         for (int b = 0; b < blocks; b++) {
-            const int8_t *x = (const int8_t *)levels + r * depth, *w = weights + b * BLOCK * depth;
+            const int8_t *x = (const int8_t *)levels + r * PLANES * depth, *w = weights + b * BLOCK * depth;
             int32_t *sum = sums + (r * blocks + b) * BLOCK;
             memset(sum, 0, sizeof(int32_t) * BLOCK);
             for (int64_t k = 0; k < depth; k += 4)
@@ -90,18 +95,46 @@ INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *to
 #endif
 
 #if defined(__wasm_relaxed_simd__)
-/* One instruction for four products of each of four outputs. Of the levels of the inputs it is sure
- * to take seven bits, without a sign; ARM takes all eight, with one. */
-INLINE void relaxed_signed(const uint8_t *levels, const int8_t *weights, int32_t depth,
-                           const int rows, int32_t *sums) {
+/* What the instruction for four products of each of four outputs does here with levels that have
+ * eight bits; it is sure to take seven, without a sign. ARM takes a sign, x86 with AVX-VNNI takes
+ * none, and other x86 saturates sums of two. */
+enum dots { SEVEN_BITS, UNSIGNED, SIGNED };
+
+static enum dots dots(void) {
+    static int known = -1;
+    if (known < 0) {
+        volatile int8_t most = 127, bits = -1; /* 255 without a sign */
+        const int32_t found = wasm_i32x4_extract_lane(
+            wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(most), wasm_i8x16_splat(bits),
+                                                   wasm_i32x4_const_splat(0)), 0);
+        known = found == -4 * 127 ? SIGNED : found == 4 * 127 * 255 ? UNSIGNED : SEVEN_BITS;
+    }
+    return (enum dots)known;
+}
+
+/* Levels that are shifted by 128, as two halves of four bits: [inputs], the high ones, then the low
+ * ones. */
+INLINE void split_levels(uint8_t *levels, int64_t depth) {
+    for (int32_t i = 0; i < (int32_t)depth; i += 16) {
+        const v128_t x = wasm_v128_load(levels + i);
+        wasm_v128_store(levels + i, wasm_u8x16_shr(x, 4));
+        wasm_v128_store(levels + (int32_t)depth + i, wasm_v128_and(x, wasm_i8x16_const_splat(15)));
+    }
+}
+
+INLINE void relaxed_dots(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                         int32_t depth, const int rows, int32_t *sums) {
     v128_t sum[MAX_ROWS][4];
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_i32x4_const_splat(0);
+    UNROLL for (int v = 0; v < 4; v++) {
+        v128_t first = wasm_i32x4_const_splat(0);
+        if (totals) first = wasm_i32x4_neg(wasm_i32x4_shl(wasm_v128_load(totals + 4 * v), 7));
+        UNROLL for (int r = 0; r < rows; r++) sum[r][v] = first;
+    }
     for (int32_t k = 0; k < depth; k += 4) {
         v128_t w[4];
         UNROLL for (int v = 0; v < 4; v++) w[v] = wasm_v128_load(weights + k * BLOCK + 16 * v);
         UNROLL for (int r = 0; r < rows; r++) {
-            const v128_t x = wasm_v128_load32_splat(levels + r * depth + k);
+            const v128_t x = wasm_v128_load32_splat(levels + r * PLANES * depth + k);
             UNROLL for (int v = 0; v < 4; v++)
                 sum[r][v] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(w[v], x, sum[r][v]);
         }
@@ -110,55 +143,46 @@ INLINE void relaxed_signed(const uint8_t *levels, const int8_t *weights, int32_t
         UNROLL for (int v = 0; v < 4; v++) wasm_v128_store(sums + r * BLOCK + 4 * v, sum[r][v]);
 }
 
-/* A level is 2 h + l: h, shifted by 64, has seven bits, and l one. */
-INLINE void relaxed_split(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
-                          int32_t depth, const int rows, int32_t *sums) {
-    UNROLL for (int half = 0; half < 2; half++) { /* of a block: the sums of all do not fit */
-        v128_t high[MAX_ROWS][2], low[MAX_ROWS][2];
+/* Of half levels, the sums of eight times two products, at most 15 * 127 each, fit into 16 bits. */
+INLINE void relaxed_halves(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                           int32_t depth, const int rows, int32_t *sums) {
+    UNROLL for (int v = 0; v < 4; v++) {
+        const v128_t shift = wasm_i32x4_shl(wasm_v128_load(totals + 4 * v), 7);
         UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int v = 0; v < 2; v++) high[r][v] = low[r][v] = wasm_i32x4_const_splat(0);
-        for (int32_t k = 0; k < depth; k += 4) {
-            const int8_t *place = weights + k * BLOCK + half * 32;
-            const v128_t w[2] = {wasm_v128_load(place), wasm_v128_load(place + 16)};
-            UNROLL for (int r = 0; r < rows; r++) {
-                const v128_t x = wasm_v128_load32_splat(levels + r * depth + k);
-                const v128_t h = wasm_i8x16_add(wasm_i8x16_shr(x, 1), wasm_i8x16_const_splat(64));
-                const v128_t l = wasm_v128_and(x, wasm_i8x16_const_splat(1));
-                UNROLL for (int v = 0; v < 2; v++) {
-                    high[r][v] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(w[v], h, high[r][v]);
-                    low[r][v] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(w[v], l, low[r][v]);
+            wasm_v128_store(sums + r * BLOCK + 4 * v, wasm_i32x4_neg(shift));
+    }
+    for (int32_t k = 0; k < depth; k += 32)
+        for (int32_t v = 0; v < 4; v++) {
+            v128_t high[MAX_ROWS], low[MAX_ROWS];
+            UNROLL for (int i = 0; i < 8; i++) {
+                const v128_t w = wasm_v128_load(weights + (k + 4 * i) * BLOCK + 16 * v);
+                UNROLL for (int r = 0; r < rows; r++) {
+                    const uint8_t *at = levels + r * PLANES * depth + k + 4 * i;
+                    const v128_t x = wasm_v128_load32_splat(at);
+                    const v128_t y = wasm_v128_load32_splat(at + depth);
+                    const v128_t h = wasm_i16x8_relaxed_dot_i8x16_i7x16(w, x);
+                    const v128_t l = wasm_i16x8_relaxed_dot_i8x16_i7x16(w, y);
+                    high[r] = i ? wasm_i16x8_add(high[r], h) : h;
+                    low[r] = i ? wasm_i16x8_add(low[r], l) : l;
                 }
             }
-        }
-        UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int v = 0; v < 2; v++) {
-                const int at = half * 8 + 4 * v;
-                const v128_t shift = wasm_i32x4_shl(wasm_v128_load(totals + at), 7);
-                const v128_t both = wasm_i32x4_add(wasm_i32x4_shl(high[r][v], 1), low[r][v]);
-                wasm_v128_store(sums + r * BLOCK + at, wasm_i32x4_sub(both, shift));
+            UNROLL for (int r = 0; r < rows; r++) {
+                int32_t *at = sums + r * BLOCK + 4 * v;
+                const v128_t sixteen = wasm_i32x4_dot_i16x8(high[r], wasm_i16x8_const_splat(16));
+                const v128_t both = wasm_i32x4_add(sixteen, wasm_i32x4_extadd_pairwise_i16x8(low[r]));
+                wasm_v128_store(at, wasm_i32x4_add(wasm_v128_load(at), both));
             }
-    }
-}
-
-/* Whether the instruction takes eight bits with a sign here. */
-static int dots_are_signed(void) {
-    static int known = -1;
-    if (known < 0) {
-        volatile int8_t one = 1, minus = -127;
-        const v128_t found = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(
-            wasm_i8x16_splat(one), wasm_i8x16_splat(minus), wasm_i32x4_const_splat(0));
-        known = wasm_i32x4_all_true(wasm_i32x4_eq(found, wasm_i32x4_const_splat(-4 * 127)));
-    }
-    return known;
+        }
 }
 
 INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                     int64_t depth, const int rows, const int blocks, int32_t *sums) {
     (void)blocks;
-    if (dots_are_signed())
-        relaxed_signed(levels, weights, (int32_t)depth, rows, sums);
-    else
-        relaxed_split(levels, weights, totals, (int32_t)depth, rows, sums);
+    switch (dots()) {
+    case SIGNED: relaxed_dots(levels, weights, 0, (int32_t)depth, rows, sums); break;
+    case UNSIGNED: relaxed_dots(levels, weights, totals, (int32_t)depth, rows, sums); break;
+    default: relaxed_halves(levels, weights, totals, (int32_t)depth, rows, sums);
+    }
 }
 #elif defined(__wasm_simd128__)
 /* Two products of at most 127 * 127 fit into 16 bits, then they are added two by two. */

@@ -9,26 +9,35 @@
 #include "native.h"
 #include "vectors.h"
 
+/* The sum of some numbers, or of their squares about a mean. */
+static float sum_of(const float *x, int64_t count) {
+    Sums sums = {{{0}}};
+    for (int64_t i = 0; i < count; i += SPAN)
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            const int64_t at = i + p * LANES, some = some_at(at, count);
+            if (some) sums.part[p] += load_some(x + at, some, 0.0f);
+        }
+    return total(sums);
+}
+
+static float squares_of(const float *x, int64_t count, float mean) {
+    Sums sums = {{{0}}};
+    for (int64_t i = 0; i < count; i += SPAN)
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            const int64_t at = i + p * LANES, some = some_at(at, count);
+            const Vector apart = some ? load_some(x + at, some, mean) - mean : (Vector){0};
+            sums.part[p] += apart * apart;
+        }
+    return total(sums);
+}
+
 void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
-        float mean = 0.0f;
-        if (norm->bias) {
-            Vector sum = {0};
-            int64_t i = 0;
-            for (; i + LANES <= width; i += LANES) sum += load(x + i);
-            mean = total(sum + load_some(x + i, width - i, 0.0f)) / (float)width;
-        }
-        Vector squares = {0};
-        int64_t i = 0;
-        for (; i + LANES <= width; i += LANES) {
-            Vector apart = load(x + i) - mean;
-            squares += apart * apart;
-        }
-        Vector apart = load_some(x + i, width - i, mean) - mean;
-        float variance = total(squares + apart * apart) / (float)width;
+        const float mean = norm->bias ? sum_of(x, width) / (float)width : 0.0f;
+        const float variance = squares_of(x, width, mean) / (float)width;
         float by = 1.0f / sqrtf(variance + norm->epsilon);
-        for (i = 0; i < width; i += LANES) {
-            const int64_t some = width - i < LANES ? width - i : LANES;
+        for (int64_t i = 0; i < width; i += LANES) {
+            const int64_t some = some_at(i, width);
             Vector z = (load_some(x + i, some, 0.0f) - mean) * by;
             z *= load_some(norm->weight + i, some, 0.0f);
             if (norm->bias) z += load_some(norm->bias + i, some, 0.0f);
@@ -40,15 +49,19 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
 void softmax(float *scores, int64_t count) {
     const int64_t whole = padded(count, LANES);
     for (int64_t i = count; i < whole; i++) scores[i] = -1e30f;
-    Vector most = load(scores), sum = {0};
+    Vector most = load(scores);
+    Sums sums = {{{0}}};
     for (int64_t i = LANES; i < whole; i += LANES) most = higher(most, load(scores + i));
     const float top = highest(most);
-    for (int64_t i = 0; i < whole; i += LANES) {
-        Vector weight = falling_exponential(load(scores + i) - top);
-        store(scores + i, weight);
-        sum += weight;
-    }
-    const float by = 1.0f / total(sum);
+    for (int64_t i = 0; i < whole; i += SPAN)
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            const int64_t at = i + p * LANES;
+            if (at >= whole) break;
+            const Vector weight = falling_exponential(load(scores + at) - top);
+            store(scores + at, weight);
+            sums.part[p] += weight;
+        }
+    const float by = 1.0f / total(sums);
     for (int64_t i = 0; i < count; i++) scores[i] *= by;
 }
 
@@ -174,7 +187,7 @@ void log_softmax(float *x, int64_t count) {
         const int64_t some = count - i < LANES ? count - i : LANES;
         sum[0] += falling_exponential(load_some(x + i, some, -INFINITY) - top);
     }
-    const float taken = top + logf(total((sum[0] + sum[1]) + (sum[2] + sum[3])));
+    const float taken = top + logf(total_of((sum[0] + sum[1]) + (sum[2] + sum[3])));
     for (i = 0; i < count; i += LANES) {
         const int64_t some = count - i < LANES ? count - i : LANES;
         Vector y = load_some(x + i, some, 0.0f) - taken;

@@ -147,7 +147,7 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
             const int8_t *w = weight->levels + b * BLOCK * depth;                                \
             const int32_t *t = weight->totals + b * BLOCK;                                       \
             for (int64_t r = 0, some; r < rows; r += some) {                                     \
-                const uint8_t *x = levels + r * depth;                                           \
+                const uint8_t *x = levels + r * PLANES * depth;                                  \
                 const int64_t left = rows - r;                                                   \
                 some = left < MAX_ROWS ? left : left == MAX_ROWS + 1 ? MAX_ROWS / 2 : MAX_ROWS;  \
                 switch (some) {                                                                  \
@@ -386,7 +386,15 @@ static int32_t best_kernel(int64_t rows) {
     return PLAIN;
 }
 
-static int64_t levels_size(int64_t rows, int64_t depth) { return padded(rows, TILE) * depth; }
+/* By how much a kernel wants the levels of inputs to be shifted. */
+static int32_t level_offset(int32_t kernel) {
+#if defined(__wasm_relaxed_simd__)
+    if (kernel == SIMD128) return dots() == SIGNED ? 0 : 128;
+#endif
+    return kernel == VNNI ? 128 : 0;
+}
+
+static int64_t levels_size(int64_t rows, int64_t depth) { return padded(rows, TILE) * PLANES * depth; }
 
 int64_t product_workspace(int64_t rows, int64_t inputs) {
     return levels_size(rows, padded(inputs, 64)) + padded(rows * (int64_t)sizeof(float), 64);
@@ -441,9 +449,14 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
     uint8_t *levels = workspace;
     float *scale = (float *)(levels + levels_size(rows, depth));
     kernel = kernel == BEST ? best_kernel(rows) : kernel;
-    for (int64_t r = 0; r < rows; r++)
-        scale[r] = find_levels(x + r * weight->inputs, weight->inputs, depth,
-                               kernel == VNNI ? 128 : 0, levels + r * depth);
+    const int32_t offset = level_offset(kernel);
+    for (int64_t r = 0; r < rows; r++) {
+        uint8_t *row = levels + r * PLANES * depth;
+        scale[r] = find_levels(x + r * weight->inputs, weight->inputs, depth, offset, row);
+#if defined(__wasm_relaxed_simd__)
+        if (kernel == SIMD128 && dots() == SEVEN_BITS) split_levels(row, depth);
+#endif
+    }
     const Ending ending = {weight, scale, added, y, then};
     const Int8 all = {&ending, levels, rows, depth, kernel};
     useful /= INT8_TIMES;

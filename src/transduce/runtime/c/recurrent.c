@@ -140,12 +140,15 @@ static void step_cell(const Recurrent *net, const Work *work, const RecurrentSte
 
 static float score_additive(const float *query, const float *key, const float *energy,
                             int64_t width) {
-    Vector sum = {0};
-    EACH(width, i, some) {
-        Vector term = tangent(TAKE_SOME(query) + TAKE_SOME(key));
-        sum += energy ? term * TAKE_SOME(energy) : term;
-    }
-    return total(sum);
+    Sums sums = {{{0}}};
+    for (int64_t first = 0; first < width; first += SPAN)
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            const int64_t i = first + p * LANES, some = some_at(i, width);
+            if (!some) break;
+            Vector term = tangent(TAKE_SOME(query) + TAKE_SOME(key));
+            sums.part[p] += energy ? term * TAKE_SOME(energy) : term;
+        }
+    return total(sums);
 }
 
 /* Concatenation, [rows][two widths]. */

@@ -1,4 +1,8 @@
-/* SIMD vectors of float32, as wide as the registers of the CPU. */
+/* SIMD vectors of float32, as wide as the registers of the CPU.
+ *
+ * Results are the same on every CPU: a product and a sum are rounded one after the other (the
+ * library is compiled with -ffp-contract=off), and sums are added in one order. Otherwise int8
+ * would round an input to another level here and there, as it has another last bit. */
 
 #ifndef TRANSDUCE_VECTORS
 #define TRANSDUCE_VECTORS
@@ -10,6 +14,7 @@
 #include <immintrin.h>
 #define LANES 16
 #elif defined(__AVX__)
+#include <immintrin.h>
 #define LANES 8
 #else
 #define LANES 4
@@ -19,6 +24,10 @@
 #include <wasm_simd128.h>
 #endif
 #endif
+
+#define UNROLL _Pragma("GCC unroll 8")
+#define SPAN 16 /* numbers that are added side by side, on every CPU */
+#define PARTS (SPAN / LANES)
 
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
@@ -33,10 +42,16 @@ static inline void store(float *x, Vector v) { memcpy(x, &v, sizeof v); }
 
 static inline Vector all(float x) { return x - (Vector){0}; }
 
-/* a w + b, rounded once where the CPU has an instruction for it. */
+/* a w + b, rounded once where the CPU has an instruction for it: only for products in float32. */
 static inline Vector multiply_add(float a, Vector w, Vector b) {
 #if defined(__wasm_relaxed_simd__)
     return (Vector)wasm_f32x4_relaxed_madd((v128_t)all(a), (v128_t)w, (v128_t)b);
+#elif defined(__AVX512F__)
+    return (Vector)_mm512_fmadd_ps((__m512)all(a), (__m512)w, (__m512)b);
+#elif defined(__FMA__)
+    return (Vector)_mm256_fmadd_ps((__m256)all(a), (__m256)w, (__m256)b);
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    return (Vector)vfmaq_n_f32((float32x4_t)b, (float32x4_t)w, a);
 #else
     return a * w + b;
 #endif
@@ -48,6 +63,11 @@ static inline Vector load_some(const float *x, int64_t count, float fill) {
     Vector v = all(fill);
     memcpy(&v, x, sizeof(float) * (size_t)count);
     return v;
+}
+
+/* How many numbers of an array are in the vector that begins at i; none beyond its end. */
+static inline int64_t some_at(int64_t i, int64_t count) {
+    return count - i > LANES ? LANES : count > i ? count - i : 0;
 }
 
 static inline void store_some(float *x, Vector v, int64_t count) {
@@ -72,11 +92,13 @@ static inline Vector higher(Vector a, Vector b) {
 #endif
 }
 
-static inline float total(Vector v) {
+/* The upper half is added to the lower one, until one number is left. */
+static inline float total_of(Vector v) {
 #if defined(__AVX512F__)
     return _mm512_reduce_add_ps((__m512)v);
 #elif defined(__ARM_NEON) && defined(__aarch64__)
-    return vaddvq_f32((float32x4_t)v);
+    const float32x4_t x = (float32x4_t)v;
+    return vaddv_f32(vadd_f32(vget_low_f32(x), vget_high_f32(x)));
 #else
     float x[LANES];
     memcpy(x, &v, sizeof v);
@@ -84,6 +106,17 @@ static inline float total(Vector v) {
         for (int i = 0; i < half; i++) x[i] += x[i + half];
     return x[0];
 #endif
+}
+
+/* SPAN sums; the i-th number of an array belongs to the sum i % SPAN. */
+typedef struct {
+    Vector part[PARTS];
+} Sums;
+
+static inline float total(Sums sums) {
+    UNROLL for (int half = PARTS / 2; half; half /= 2)
+        UNROLL for (int p = 0; p < half; p++) sums.part[p] += sums.part[p + half];
+    return total_of(sums.part[0]);
 }
 
 static inline float highest(Vector v) {
@@ -122,14 +155,19 @@ static inline Vector exponential(Vector x) {
 }
 
 static inline float dot(const float *a, const float *b, int64_t count) {
-    Vector first = {0}, second = {0};
+    Sums first = {{{0}}}, second = {{{0}}};
     int64_t i = 0;
-    for (; i + 2 * LANES <= count; i += 2 * LANES) {
-        first += load(a + i) * load(b + i);
-        second += load(a + i + LANES) * load(b + i + LANES);
-    }
-    for (; i + LANES <= count; i += LANES) first += load(a + i) * load(b + i);
-    float sum = total(first + second);
+    for (; i + 2 * SPAN <= count; i += 2 * SPAN)
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            const int64_t at = i + p * LANES;
+            first.part[p] += load(a + at) * load(b + at);
+            second.part[p] += load(a + at + SPAN) * load(b + at + SPAN);
+        }
+    for (; i + SPAN <= count; i += SPAN)
+        UNROLL for (int p = 0; p < PARTS; p++)
+            first.part[p] += load(a + i + p * LANES) * load(b + i + p * LANES);
+    UNROLL for (int p = 0; p < PARTS; p++) first.part[p] += second.part[p];
+    float sum = total(first);
     for (; i < count; i++) sum += a[i] * b[i];
     return sum;
 }

@@ -15,7 +15,7 @@ class TextInput {
   examples() {
     const use = (one) => () => { this.box.value = one; this.page.run(); };
     const buttons = this.about.examples.map((one) => make("button", { type: "button", class: "token", onclick: use(one) }, one));
-    return buttons.length ? [make("div", { class: "tokens", "aria-label": "Examples" }, ...buttons)] : [];
+    return buttons.length ? [make("div", { class: "tokens", role: "group", "aria-label": "Examples" }, ...buttons)] : [];
   }
 
   source() {

@@ -147,12 +147,14 @@ class WebPage {
     const turn = ++this.turn;
     if (this.about.asks === "Input" && typeof source === "string" && !source.trim()) return this.empty();
     this.halt.disabled = false;
+    let slow;
     try {
       await this.ready;
       await this.running;
       await this.engine.loaded; // again, after a stop
       if (turn !== this.turn) return;
-      if (this.about.audio || this.seconds >= FAST) this.how.textContent = "Running …";
+      const waited = () => { if (turn === this.turn) this.how.textContent = "Running …"; };
+      slow = setTimeout(waited, this.about.audio || this.seconds >= FAST ? 0 : PAUSE);
       const answer = this.engine.ask("look", { source, options: this.options() });
       this.running = answer.catch(() => {});
       const found = await answer;
@@ -169,6 +171,7 @@ class WebPage {
       this.text.textContent = "";
       this.how.textContent = `This did not work: ${error.message}`;
     } finally {
+      clearTimeout(slow);
       if (turn === this.turn) this.halt.disabled = true;
     }
   }

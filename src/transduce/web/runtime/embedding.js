@@ -34,7 +34,7 @@ export class Embedding {
   constructor(runtime, file, ref) {
     this.runtime = runtime;
     this.tokens = ref.tokens;
-    this.scale = ref.scale;
+    this.scale = Math.fround(ref.scale); // in float32, as in Python
     this.table = file.floats(ref.table);
     this.own = ref.width; // of a row of the table
     this.content = ref.width + (ref.letters?.width ?? 0);

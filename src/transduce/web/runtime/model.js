@@ -15,6 +15,12 @@ const FRAMES_BEFORE = 6; // of the last one that an encoder state sees
 const QUIET = 0.1; // seconds of a place at which a recording may be cut
 const MOST_NAMED = 8; // letters or words that a warning names
 
+/** A token that shows nothing by the numbers of its characters. */
+const readable = (token) =>
+  /^[\p{C}\p{Z}]+$/u.test(token)
+    ? Array.from(token, (one) => `U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`).join(" ")
+    : token;
+
 const whole = (least) => [(value) => Number.isInteger(value) && value >= least, `a whole number, ${least} or more`];
 const between = (fits, range) => [(value) => Number.isFinite(value) && fits(value), range];
 
@@ -96,7 +102,7 @@ export class Model {
     const found = [];
     const unknown = this.network.spells ? [] : this.source.unknown(text);
     if (unknown.length) {
-      const some = unknown.slice(0, MOST_NAMED).join(" ");
+      const some = unknown.slice(0, MOST_NAMED).map(readable).join(" ");
       const more = unknown.length > MOST_NAMED ? ` and ${unknown.length - MOST_NAMED} more` : "";
       found.push(`Not in the vocabulary: ${some}${more}.`);
     }
