@@ -55,6 +55,7 @@ from systems import metadata
 from transduce import recipe
 from transduce.data.batches.bucketing import Batches, Position, RankBatches, prefetched
 from transduce.data.batches.streaming_dataset import (
+    AHEAD,
     TASK,
     Arrays,
     Reader,
@@ -293,6 +294,11 @@ def rows_read(stream: StreamingDataset, pairs: int) -> None:
             return
 
 
+def wait_for_workers(stream: StreamingDataset) -> None:
+    if stream._first_answer is not None:
+        stream._first_answer.result()
+
+
 def lengthened(folder: Path, copies: int) -> dict[str, str]:
     """The files with their lines repeated."""
     for name in FILES.values():
@@ -329,7 +335,8 @@ def measure_speed(
                 plans = Batches(stream, BATCH, number)._plans(Position())
                 next(plans)
                 first.append(time.perf_counter() - began)
-                deque(islice(plans, 3), maxlen=0)  # until all processes have begun
+                wait_for_workers(stream)
+                deque(islice(plans, 2 * AHEAD), maxlen=0)  # what was read here meanwhile
                 began, read = time.perf_counter(), 0
                 for encoded, _, _ in plans:
                     read += len(encoded)
@@ -440,6 +447,9 @@ def one_reading(folder: Path, pairs: int, filtered: bool) -> None:
         decided = seconds_of(StreamingDataset(data.train, data, tokens, tokens).open)
     # The filter leaves little of repeated lines: memory is that of pools without it.
     stream = StreamingDataset(plain.train, plain.model_copy(update={"workers": 2}), tokens, tokens)
+    stream.open()
+    stream._executor()
+    wait_for_workers(stream)
     rows_read(stream, pairs)
     workers = multiprocessing.active_children()
     found = {

@@ -149,6 +149,9 @@ def test_worker_processes_fetch_no_block_twice(
 ) -> None:
     one = stream("s3://corpus", workers=2)
     one.open()
+    one._executor()
+    assert one._first_answer is not None
+    one._first_answer.result()  # until then, all is read here
     drop_blocks(cache)
     proxy.seen.clear()
     assert pools(one) == expected(tmp_path)

@@ -11,12 +11,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import islice
 from multiprocessing import spawn
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import numpy as np
 import pytest
@@ -421,6 +422,36 @@ def test_any_number_of_ranks_has_the_same_updates(
             assert shared[rank][number] == (whole[rank::count], tokens, position)
 
 
+def begin(one: StreamingDataset) -> None:
+    """Start worker processes, and wait for one."""
+    one._executor()
+    assert one._first_answer is not None
+    one._first_answer.result()
+
+
+def test_until_worker_processes_have_begun_all_is_read_here(
+    many: Path, blocks_of_rows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first that has loaded its libraries takes over, and nothing waits for it."""
+    one, expected = batches(many, workers=2), plan(batches(many), 12)
+    first, tasks = Future[None](), list[object]()
+
+    class Workers(ThreadPoolExecutor):
+        def submit(self, *task: Any, **more: Any) -> Future[Any]:
+            tasks.append(task)
+            return super().submit(*task, **more)
+
+    monkeypatch.setattr(streaming_dataset, "_worker", [one.corpus.reader])
+    monkeypatch.setattr(one.corpus, "_workers", Workers(2))
+    monkeypatch.setattr(one.corpus, "_first_answer", first)
+    updates = one.updates(6)
+    assert taken(updates, 3) == expected[:3]
+    assert not tasks
+    first.set_result(None)
+    assert taken(updates, 9) == expected[3:]
+    assert tasks
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("kind", some_slow(["threads", "processes"], ["threads"]))
 def test_any_number_of_workers_has_the_same_updates(
@@ -431,6 +462,8 @@ def test_any_number_of_workers_has_the_same_updates(
     if kind == "threads":
         monkeypatch.setattr(streaming_dataset, "_worker", [found.corpus.reader])
         monkeypatch.setattr(found.corpus, "_workers", ThreadPoolExecutor(workers))
+    else:
+        begin(found.corpus)
     assert plan(found, 12) == plan(batches(many), 12)
     assert found.corpus.report.counts.empty_source > 0
 
@@ -529,6 +562,7 @@ def test_files_of_different_lengths_are_found_before_training(many: Path) -> Non
 @pytest.mark.slow
 def test_a_worker_that_dies_is_one_sentence(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = stream(many, FORMATS["tsv"], 12, workers=1)
+    begin(one)
     pools = one.pools(0)
     next(pools)
     for process in one._executor()._processes.values():
