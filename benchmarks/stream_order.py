@@ -1,6 +1,6 @@
 """A streamed corpus: how well it is shuffled, how fast it is resumed and read, in how much memory.
 
-    python benchmarks/stream_order.py [shuffle] [resume] [receive] [speed] [memory]
+    python benchmarks/stream_order.py [shuffle] [resume] [receive] [speed] [wait] [memory]
 
 - shuffle: the batches of an epoch of 1,000,000 made-up pairs in one sorted file, by the code that
   trains, beside a shuffle buffer of as many pairs as a pool has, and a full shuffle.
@@ -13,6 +13,11 @@
 - speed: pairs per second that are read, tokenised and bucketed, with so many worker processes
   (--workers), without and with filters (all rules but the language, decided before); and seconds
   from nothing but the index to the first batch.
+- wait: how long updates wait for their batches. What trains is made up: an update takes as long as
+  its target tokens at --rate a second, 5 ms of it in Python, in which nothing else of that process
+  runs, as calls to a GPU; then it sleeps. Of an epoch of 5 million pairs, and of epochs of 100,000,
+  where the beginning of an epoch counts. The first batch is not counted; in the second half of the
+  time, all worker processes have begun.
 - memory: of each process, the peak (VmHWM) and the private memory at the end (Private of
   smaps_rollup), after 300,000 of 1, 10 and 100 million pairs were read for training, with two
   worker processes; of 1 and 10 million, also after a filter of duplicates has read all of them. The
@@ -48,8 +53,9 @@ from reading import made_up
 from systems import metadata
 
 from transduce import recipe
-from transduce.data.batches.bucketing import Batches, Position
+from transduce.data.batches.bucketing import Batches, Position, RankBatches, prefetched
 from transduce.data.batches.streaming_dataset import (
+    AHEAD,
     TASK,
     Arrays,
     Reader,
@@ -63,11 +69,14 @@ from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.storage import read_tensors, write_tensors
 from transduce.storage.positions import Version
+from transduce.training.loop import TOKENS_AHEAD
 
 RESULTS = Path(__file__).parent / "results" / "stream_order.json"
 FILES = {"source": "source.txt", "target": "target.txt"}
 BATCH = 4096  # tokens
 MOST_SECONDS = 3  # of a round
+UPDATE = 24_576  # tokens, of the part wait
+LAUNCH = 0.005  # seconds of an update in Python
 
 
 class Sizes(NamedTuple):
@@ -79,13 +88,15 @@ class Sizes(NamedTuple):
     indexed: tuple[int, ...] = (10**6, 10**7, 10**8, 10**9)
     copies: int = 100
     """Of the file whose reading is timed: an epoch of 5 million pairs."""
+    trained: float = 20
+    """Seconds of updates, of the part wait."""
     written: tuple[int, ...] = (10**6, 10**7, 10**8)
     filtered: int = 10**7
     """No filter reads more pairs than that."""
     read: int = 300_000
 
 
-QUICK = Sizes(500, 20_000, (10**6,), 2, (1_000, 2_000), 1_000, 800)
+QUICK = Sizes(500, 20_000, (10**6,), 2, 0.1, (1_000, 2_000), 1_000, 800)
 RULES = {"min_length": 2, "length_ratio": 4, "copies": True}
 FILTERS = {"": None, ", filtered": RULES}
 
@@ -283,6 +294,11 @@ def rows_read(stream: StreamingDataset, pairs: int) -> None:
             return
 
 
+def wait_for_workers(stream: StreamingDataset) -> None:
+    if stream._first_answer is not None:
+        stream._first_answer.result()
+
+
 def lengthened(folder: Path, copies: int) -> dict[str, str]:
     """The files with their lines repeated."""
     for name in FILES.values():
@@ -319,7 +335,8 @@ def measure_speed(
                 plans = Batches(stream, BATCH, number)._plans(Position())
                 next(plans)
                 first.append(time.perf_counter() - began)
-                deque(islice(plans, 3), maxlen=0)  # until all processes have begun
+                wait_for_workers(stream)
+                deque(islice(plans, 2 * AHEAD), maxlen=0)  # what was read here meanwhile
                 began, read = time.perf_counter(), 0
                 for encoded, _, _ in plans:
                     read += len(encoded)
@@ -330,6 +347,56 @@ def measure_speed(
                 stream._end_workers()
             found[kind] = {"pairs_a_second": rates, "first_batch": first, "decided": decided}
             print(f"{kind}: {statistics.median(rates):,.0f} pairs/s", found[kind], flush=True)
+
+
+def trained(updates: Iterator[RankBatches], rate: float, seconds: float) -> dict[str, float]:
+    """Take updates as a GPU of so many target tokens a second would, and count what it waits."""
+    next(updates)
+    waits, later, tokens, pairs = [], [], 0, 0
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        asked = time.perf_counter()
+        update = next(updates)
+        got = time.perf_counter()
+        waits.append(got - asked)
+        if asked - began > seconds / 2:
+            later.append(got - asked)
+        tokens, pairs = tokens + update.tokens, pairs + len(update.batches[0])
+        while time.perf_counter() - got < LAUNCH:
+            pass
+        time.sleep(max(0.0, got + update.tokens / rate - time.perf_counter()))
+    took = time.perf_counter() - began
+    return {
+        "share_of_the_time": sum(waits) / took,
+        "share_of_the_second_half": sum(later) / took * 2,
+        "longest_seconds": max(waits),
+        "tokens_a_second": tokens / took,
+        "pairs_a_second": pairs / took,
+    }
+
+
+def measure_wait(
+    folder: Path, tokens: tuple[Tokens, Tokens], asked: argparse.Namespace, sizes: Sizes
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for copies in (sizes.copies, 2):
+        files = lengthened(folder, copies)
+        plain = data_of(folder, train=files)
+        StreamingDataset(plain.train, plain, *tokens).open()
+        for count in asked.workers:
+            data = data_of(folder, train=files, workers=count)
+            kind = f"epochs of {copies * sizes.distinct:,} pairs, {count} workers"
+            found[kind] = []
+            for number in range(asked.rounds):
+                stream = StreamingDataset(data.train, data, *tokens, seed=number)
+                updates = prefetched(
+                    Batches(stream, UPDATE, number).updates(1), TOKENS_AHEAD // UPDATE
+                )
+                found[kind].append(trained(updates, asked.rate, sizes.trained))
+                updates.close()  # type: ignore[attr-defined]
+                stream._end_workers()
+            print(kind, found[kind], flush=True)
+    return found
 
 
 def measure_memory(folder: Path, sizes: Sizes) -> dict[str, Any]:
@@ -380,6 +447,9 @@ def one_reading(folder: Path, pairs: int, filtered: bool) -> None:
         decided = seconds_of(StreamingDataset(data.train, data, tokens, tokens).open)
     # The filter leaves little of repeated lines: memory is that of pools without it.
     stream = StreamingDataset(plain.train, plain.model_copy(update={"workers": 2}), tokens, tokens)
+    stream.open()
+    stream._executor()
+    wait_for_workers(stream)
     rows_read(stream, pairs)
     workers = multiprocessing.active_children()
     found = {
@@ -394,7 +464,7 @@ def one_reading(folder: Path, pairs: int, filtered: bool) -> None:
 
 
 def parts() -> Iterator[str]:
-    yield from ("shuffle", "resume", "receive", "speed", "memory")
+    yield from ("shuffle", "resume", "receive", "speed", "wait", "memory")
 
 
 def measure(
@@ -410,13 +480,15 @@ def measure(
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         if set(wanted) - {"shuffle", "receive"}:
             made_up(folder, sizes.distinct)
-        if {"resume", "speed"} & set(wanted):
+        if {"resume", "speed", "wait"} & set(wanted):
             tokens = train_tokens(data_of(folder))
         if "resume" in wanted:
             found["resume"] = measure_resume(folder, tokens, asked.rounds, sizes)
         if "speed" in wanted:
             found["speed"] = {}
             measure_speed(folder, tokens, asked, sizes.copies, found["speed"])
+        if "wait" in wanted:
+            found["wait"] = measure_wait(folder, tokens, asked, sizes)
         if "memory" in wanted:
             found["memory"] = found.get("memory", {}) | measure_memory(folder, sizes)
 
@@ -426,6 +498,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*parts(), []])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--rate", type=float, default=1e6, help="target tokens a second, of wait")
     parser.add_argument("--without-filters", action="store_true", help="of the part speed")
     parser.add_argument("--json", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="in sizes that say nothing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
+from errno import EACCES
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,12 @@ def warn(sentence: str) -> None:
 def warn_once(sentence: str) -> None:
     """A warning that Python's own filter shows once in a process, wherever it comes from."""
     warnings.warn(sentence, TransduceWarning, stacklevel=1)
+
+
+def unreadable(name: object, error: OSError) -> DataError:
+    """For a file that the system does not let us read."""
+    how = "; let your user read it (chmod), or name another" if error.errno == EACCES else ""
+    return DataError(f"{name} cannot be read: {error.strerror or error}{how}")
 
 
 def load_package(

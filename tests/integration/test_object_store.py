@@ -149,6 +149,9 @@ def test_worker_processes_fetch_no_block_twice(
 ) -> None:
     one = stream("s3://corpus", workers=2)
     one.open()
+    one._executor()
+    assert one._first_answer is not None
+    one._first_answer.result()  # until then, all is read here
     drop_blocks(cache)
     proxy.seen.clear()
     assert pools(one) == expected(tmp_path)
@@ -166,20 +169,41 @@ def test_mistakes_are_said(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Non
             version_of(RemotePath(url))
 
 
-def test_without_credentials(proxy: Proxy) -> None:
-    """In a process of its own: fsspec keeps the connection of this one."""
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({}, "there are no credentials for it on this machine: set AWS_ACCESS_KEY_ID"),
+        (
+            {"AWS_ENDPOINT_URL": "nonsense"},
+            r"cannot be used \(Invalid endpoint: nonsense\); ",
+        ),
+        (
+            {"AWS_PROFILE": "nobody"},
+            r"cannot be used \(The config profile \(nobody\) could not ",
+        ),
+    ],
+)
+def test_settings_that_are_wrong(proxy: Proxy, settings: dict[str, str], sentence: str) -> None:
+    """At once, in a process of its own: fsspec keeps the connection of this one."""
     code = (
-        "from transduce.storage.remote import RemotePath\n"
+        "from transduce.storage.remote import RemotePath, paths\n"
         "from transduce.errors import DataError\n"
+        "paths.WAITS = (1000,)\n"
         "try: RemotePath('s3://corpus/train.src').version()\n"
         "except DataError as error: print(error)"
     )
-    others = {name: value for name, value in os.environ.items() if "_KEY" not in name}
-    others |= {"HOME": "/nonexistent"}
+    without = "_KEY" if not settings else "AWS_PROFILE"
+    others = {name: value for name, value in os.environ.items() if without not in name}
+    others |= {"HOME": "/nonexistent", **settings}
     shown = subprocess.run(
-        [sys.executable, "-c", code], env=others, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env=others,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
     )
-    assert "there are no credentials for it on this machine: set AWS_ACCESS_KEY_ID" in shown.stdout
+    assert re.search(sentence, shown.stdout)
 
 
 RECIPE = """

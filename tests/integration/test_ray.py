@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,8 +59,12 @@ def test_the_page_of_ray_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
         serve.start(http_options={"host": "127.0.0.1", "port": 8765})
         serve.run(app)
-        with urllib.request.urlopen("http://127.0.0.1:8765/health", timeout=60) as answer:
+        health = "http://127.0.0.1:8765/health"
+        named = urllib.request.Request(health, headers={"Host": "translate.example.com"})
+        with urllib.request.urlopen(named, timeout=60) as answer:
             assert answer.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="400"):  # not a name of the page
+            urllib.request.urlopen(health, timeout=60)
     finally:
         serve.shutdown()
         ray.shutdown()

@@ -4,6 +4,7 @@ A node is a set of processes of this machine, with one CPU."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -113,6 +114,55 @@ def test_a_batch_job(cluster: Any, tmp_path: Path) -> None:
     )
     assert len(here) == 8
     assert here == there
+
+
+def kill_a_node_that_decodes(cluster: Any, node: Any, folder: Path) -> None:
+    """When one of its processes has begun a shard after the first ones are finished."""
+    raylet = node.all_processes["raylet"][0].process.pid
+
+    def decodes(process: Path) -> bool:
+        opened = [str(link.readlink()) for link in process.glob("fd/*")]
+        parent = int(process.joinpath("stat").read_text().rpartition(") ")[2].split()[1])
+        return parent == raylet and any(str(folder) in one for one in opened)
+
+    while True:
+        time.sleep(0.01)
+        finished = len(list(folder.glob("part-*")))
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if finished >= 2 and decodes(process):
+                    cluster.remove_node(node, allow_graceful=False)
+                    return
+
+
+@marked
+def test_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
+    """No other has room for its actor: what is left decodes its shard too."""
+    from transduce.batch_inference.clusters import run_on_ray
+    from transduce.batch_inference.decoder import open_decoder
+    from transduce.batch_inference.job import Settings, open_job
+    from transduce.batch_inference.local import run_locally
+
+    lines = ["abcdabcdabcd"[n % 7 : n % 7 + 1 + n % 5] for n in range(20_000)]
+    (tmp_path / "in.txt").write_text("\n".join(lines), "utf-8")
+    settings, given = Settings(shard_lines=400), [str(tmp_path / "in.txt")]
+    whole, job = (
+        open_job(MODEL, given, tmp_path / name, settings, lambda: None, print)
+        for name in ("whole", "out")
+    )
+    run_locally(whole, whole.shards, 2, "cpu", open_decoder(MODEL, settings, "cpu"))
+    node = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    killer = threading.Thread(
+        target=kill_a_node_that_decodes, args=(cluster, node, tmp_path / "out"), daemon=True
+    )
+    killer.start()
+    run_on_ray(job, job.shards, 3, "cpu")
+    killer.join(10)
+    assert not killer.is_alive(), "no node was killed"
+    parts = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("part-*")}
+    assert len(parts) == 50
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("part-*")} == parts
 
 
 def losses(folder: Path) -> list[float]:

@@ -234,7 +234,10 @@ QUICK: dict[str, Quick] = {
     "stream_order.py": Quick(
         "--quick --rounds 1",
         "benchmarks/results/stream_order.json",
-        ("rank_correlation", "first_batch", "of_the_processor", "2 workers, filtered", "private"),
+        (
+            *("rank_correlation", "first_batch", "of_the_processor", "2 workers, filtered"),
+            *("longest_seconds", "private"),
+        ),
     ),
     "to_quality.py": Quick("--quick --device cpu --out out.json"),
     "tokenise.py": Quick(

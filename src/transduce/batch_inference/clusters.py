@@ -5,18 +5,21 @@ for sbatch whose array tasks share the shards of a job."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
+from collections import Counter, deque
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from transduce.batch_inference.decoder import open_decoder
+from transduce.batch_inference.decoder import Decoder, open_decoder
 from transduce.batch_inference.inputs import Shard
 from transduce.batch_inference.job import Job, read_job
+from transduce.batch_inference.local import DEATHS
 from transduce.batch_inference.progress import Progress
 from transduce.batch_inference.worker import work
-from transduce.errors import HardwareError, TransduceError, load_package
+from transduce.errors import HardwareError, ModelError, TransduceError, load_package
 from transduce.storage import make_folder, write_text
 from transduce.storage.positions import place_at
 from transduce.storage.remote import RemotePath
@@ -28,27 +31,37 @@ class ShardDecoder:
     """An actor: loads the model once, then decodes the shards that it is handed."""
 
     def __init__(self, folder: str, device: str) -> None:
-        self.job = read_job(place_at(folder))
-        self.job.check_model()
-        self.decoder = open_decoder(Path(self.job.model), self.job.settings, device)
+        self.folder, self.device = folder, device
 
-    def process(self) -> int:
-        return os.getpid()
+    # Not when the actor is made: an error would then be one of Ray.
+    @cached_property
+    def loaded(self) -> tuple[Job, Decoder]:
+        job = read_job(place_at(self.folder))
+        job.check_model()
+        return job, open_decoder(Path(job.model), job.settings, self.device)
 
-    def decode(self, number: int) -> int:
-        work(self.job, [self.job.shards[number]], self.decoder)
-        return number
+    def ready(self) -> None:
+        """Load the model."""
+        assert self.loaded
+
+    def decode(self, number: int) -> None:
+        job, decoder = self.loaded
+        work(job, [job.shards[number]], decoder)
 
 
 def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> None:
-    """Decode shards with so many actors; Ray restarts those that die. Raises a worker's error.
+    """Decode shards with so many actors. Raises a worker's error.
 
     0 workers: one for each GPU of the cluster, or else for each CPU.
+    Ray starts an actor that died again, where the cluster has room. An actor gets a shard when it
+    says that it is ready, and the shard of one that died goes to another. So of a cluster that has
+    become smaller, what is left finishes the job.
     The cluster is that of RAY_ADDRESS; without it, one on this machine, until the end.
     """
     ray = load_package("ray", "ray", "--engine ray", HardwareError)
     job.clean()
-    pending = [shard.number for shard in job.unfinished(shards)]
+    pending = deque(shard.number for shard in job.unfinished(shards))
+    missing, deaths = len(pending), Counter[int]()
     progress = Progress(job, shards)
     own = not ray.is_initialized()
     if own:
@@ -62,20 +75,38 @@ def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> 
             num_cpus=1,
             num_gpus=gpus,
             max_restarts=-1,
-            max_task_retries=-1,
             runtime_env={"env_vars": environment},
         )(ShardDecoder)
-        folder_ = str(job.folder.absolute())
-        actors = [Actor.remote(folder_, device) for _ in range(min(workers, len(pending)))]
-        busy = {actor.decode.remote(pending.pop(0)): actor for actor in actors}
-        while busy:
-            ready, _ = ray.wait(list(busy), timeout=POLL)
+        folder = str(job.folder.absolute())
+
+        def opening(actor: Any) -> Any:
+            """Answers when the actor runs, if ever."""
+            return actor.ready.options(max_task_retries=-1).remote()
+
+        actors = [Actor.remote(folder, device) for _ in range(min(workers, missing))]
+        asked: dict[Any, tuple[Any, int | None]] = {opening(one): (one, None) for one in actors}
+        idle: list[Any] = []
+        while missing:
+            ready, _ = ray.wait(list(asked), timeout=POLL)
             progress.show()
             for task in ready:
-                actor = busy.pop(task)
-                ray.get(task)
-                if pending:
-                    busy[actor.decode.remote(pending.pop(0))] = actor
+                actor, number = asked.pop(task)
+                try:
+                    ray.get(task)
+                except ray.exceptions.RayActorError:
+                    if number is None:
+                        raise
+                    deaths[number] += 1
+                    if deaths[number] > DEATHS:
+                        raise ModelError(_died(number, deaths[number])) from None
+                    pending.appendleft(number)
+                    asked[opening(actor)] = actor, None
+                else:
+                    missing -= number is not None
+                    idle.append(actor)
+            while idle and pending:
+                actor, number = idle.pop(), pending.popleft()
+                asked[actor.decode.remote(number)] = actor, number
         progress.show(force=True)
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
@@ -86,6 +117,13 @@ def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> 
         job.clean()
         if own:
             ray.shutdown()
+
+
+def _died(number: int, workers: int) -> str:
+    return (
+        f"shard {number}: {workers} workers died before one had finished it; if memory was short, "
+        f"lower --workers or --beam. The same command goes on from the finished shards"
+    )
 
 
 SCRIPT = "batch.sbatch"

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
-from transduce.errors import DataError
+from transduce.errors import DataError, unreadable
 from transduce.storage import expanded
 from transduce.storage.remote import RemotePath, is_remote
 from transduce.storage.versions import Version
@@ -40,7 +40,7 @@ def version_of(path: Place) -> Version:
     try:
         status = path.stat()
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise unreadable(path, error) from None
     return Version(status.st_size, str(status.st_mtime_ns))
 
 

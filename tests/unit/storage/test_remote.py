@@ -180,6 +180,20 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(
     assert asked == [(BLOCK, 2 * BLOCK)]
 
 
+def test_a_cache_whose_size_is_lost_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 4.5 * BLOCK
+    monkeypatch.setenv(blocks.VARIABLE, f"{limit / 1e9:.9f}")
+    path = RemotePath(URL)
+    version = version_of(path)
+    for number in range(10):
+        for size in (tmp_path / "cache").rglob(blocks.SIZE):
+            size.unlink()
+        path.read(number * BLOCK, number * BLOCK + 1, version)
+    assert size_of(tmp_path / "cache") <= limit
+
+
 def used(path: Path) -> float:
     return path.stat().st_mtime
 

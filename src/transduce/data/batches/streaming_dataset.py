@@ -134,6 +134,7 @@ class StreamingDataset:
         self._cache_folder = cache_folder
         self._reader: Reader | None = None
         self._workers: Executor | None = None
+        self._first_answer: Future[Any] | None = None
 
     def open(self, say: Say = lambda sentence: None) -> None:
         """Index the corpus, or find its index in the cache; `say` takes sentences about it.
@@ -274,27 +275,19 @@ class StreamingDataset:
         """What a method of the reader gives for the tasks of each pool, here or in worker
         processes; the result is the same."""
         here_does = getattr(self.reader, what)
-        remaining = iter(pools)
-        # Worker processes take seconds to start: the first pool is read here meanwhile.
-        here = [] if self._workers else list(islice(remaining, 1))
-        if not self._data.workers:
-            for tasks in chain(here, remaining):
-                yield [here_does(*task) for task in tasks]
-            return
         waiting: deque[list[Future[Any]]] = deque()
         try:
-            for tasks in remaining:
+            for tasks in pools:
+                if not self._data.workers or not self._workers_have_begun():
+                    yield [here_does(*task) for task in tasks]
+                    continue
                 waiting.append([self._executor().submit(_do_there, what, *task) for task in tasks])
                 if len(waiting) == AHEAD:
-                    while here:
-                        yield [here_does(*task) for task in here.pop()]
                     yield [task.result() for task in waiting.popleft()]
-            while here:
-                yield [here_does(*task) for task in here.pop()]
             while waiting:
                 yield [task.result() for task in waiting.popleft()]
         except BrokenProcessPool:
-            self._workers = None
+            self._workers = self._first_answer = None
             raise DataError(
                 "a worker process that reads the training data died, perhaps for lack of memory; "
                 "set fewer data.workers, or 0"
@@ -322,12 +315,22 @@ class StreamingDataset:
                 initializer=_begin_worker,
                 initargs=(queue,),
             )
+            self._first_answer = self._workers.submit(_answer)
         return self._workers
+
+    def _workers_have_begun(self) -> bool:
+        """Whether one has loaded its libraries, which takes seconds: until then, pools are read
+        here. Raises BrokenProcessPool."""
+        self._executor()
+        answer = self._first_answer
+        if answer is None or not answer.done():
+            return answer is None
+        return answer.result() is None
 
     def _end_workers(self) -> None:
         if self._workers is not None:
             self._workers.shutdown()
-            self._workers = None
+            self._workers = self._first_answer = None
 
     def _exchanged(self, own: Encoded) -> Encoded:
         if self._shard.count == 1:
@@ -356,6 +359,10 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+def _answer() -> None:
+    """What a worker process does first."""
 
 
 def _do_there(what: str, *task: Any) -> Any:

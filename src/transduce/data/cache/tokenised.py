@@ -38,7 +38,7 @@ from transduce.data.text.pairs import (
 from transduce.data.tokens.copying import CopiedTokens
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.data.tokens.words import Ids, Offsets, flattened
-from transduce.errors import DataError
+from transduce.errors import DataError, unreadable
 from transduce.recipe import Corpus
 from transduce.storage.positions import version_of
 from transduce.storage.remote import RemotePath
@@ -398,7 +398,7 @@ def content_key(corpus: Corpus, folder: str | None, *more: str) -> str:
                 while block := file.read(1 << 20):
                     add(block)
         except OSError as error:
-            raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
+            raise unreadable(name, error) from None
     return digest.hexdigest()
 
 

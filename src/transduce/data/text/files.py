@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from transduce.corpora.unpack import DAMAGED, open_compressed
-from transduce.errors import DataError
+from transduce.errors import DataError, unreadable
 from transduce.storage import expanded
 from transduce.storage.positions import Place, Version, open_at, place_at
 from transduce.storage.remote import RemotePath
@@ -163,7 +163,7 @@ def read_lines(
             "download or compress it again"
         ) from None
     except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
+        raise unreadable(name, error) from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one line")
 

@@ -35,6 +35,8 @@ CREDENTIALS = {
 }
 LIBRARIES = ("aiohttp", "aiobotocore", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs")
 """Packages whose errors come from a store, and are no OSError."""
+SETTINGS = ("Credential", "Validation", "Profile", "Config")
+"""In the names of errors that come from what a user has set."""
 VERSIONS = ("ETag", "etag", "generation", "LastModified", "Last-Modified", "mtime", "created")
 """What the stores call the version of an object, the surest first."""
 BUFFER = 1 << 23  # bytes asked for at a time by who reads from the front to the back
@@ -234,7 +236,10 @@ class RemotePath:
                 f"others"
             )
         if _is_lasting(error):
-            return f"{self.url} cannot be used ({reason}); correct the address"
+            also = (
+                ", or the settings of S3, such as AWS_ENDPOINT_URL" if self.scheme == "s3" else ""
+            )
+            return f"{self.url} cannot be used ({reason}); correct the address{also}"
         return (
             f"{self.url}: the server fails again and again ({reason}); check the connection, or "
             f"try later: what is done stays"
@@ -372,7 +377,13 @@ class _RemoteFile(io.RawIOBase):
 
 def _is_of_store(error: Exception) -> bool:
     """Whether an error is one of a store, and none of this program."""
-    return isinstance(error, OSError) or type(error).__module__.split(".")[0] in LIBRARIES
+    # Of settings that are wrong, some are a ValueError.
+    trace = error.__traceback__ if isinstance(error, ValueError) else None
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    modules = {type(error).__module__.split(".")[0], raised_in.split(".")[0]}
+    return isinstance(error, OSError) or not modules.isdisjoint(LIBRARIES)
 
 
 def _is_refused(error: Exception) -> bool:
@@ -388,6 +399,5 @@ def _is_lasting(error: Exception) -> bool:
         return status not in (408, 425, 429)
     if _is_refused(error) or isinstance(error, IsADirectoryError | NotADirectoryError):
         return True
-    name = type(error).__name__
-    invalid = getattr(error, "errno", None) == errno.EINVAL or "Validation" in name
-    return invalid or "Credential" in name
+    invalid = getattr(error, "errno", None) == errno.EINVAL or isinstance(error, ValueError)
+    return invalid or any(word in type(error).__name__ for word in SETTINGS)

@@ -10,12 +10,14 @@ import os
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from itertools import islice
 from multiprocessing import spawn
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +26,14 @@ from one_by_one import one_by_one
 from slow_params import some_slow
 from transduce import recipe
 from transduce.data.batches import streaming_dataset
-from transduce.data.batches.bucketing import Batches, Position
-from transduce.data.batches.streaming_dataset import RankShard, StreamingDataset, joined, narrowed
+from transduce.data.batches.bucketing import Batches, Position, RankBatches
+from transduce.data.batches.streaming_dataset import (
+    TASK,
+    RankShard,
+    StreamingDataset,
+    joined,
+    narrowed,
+)
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.index import files as index_files
 from transduce.data.index.corpus import CorpusIndex
@@ -112,6 +120,29 @@ def test_every_epoch_has_every_pair_once_and_another_order(files: Path, kind: st
 def test_sources_stay_with_their_targets(files: Path, kind: str) -> None:
     for pool in texts(stream(files, CORPORA[kind]), 3):
         assert all(source == f"source {target}" for source, target in pool)
+
+
+def test_rows_are_numbered_in_the_order_of_the_epoch(files: Path) -> None:
+    pools = [pool for pool, _ in stream(files, CORPORA["parallel"], TASK * 2).pools(0)]
+    assert [len(pool) for pool in pools] == [2 * TASK, 2 * TASK, 2 * TASK, LINES - 6 * TASK]
+    assert np.concatenate([pool.numbers for pool in pools]).tolist() == list(range(LINES))
+
+
+def test_of_an_epoch_that_is_read_in_part_nothing_is_said(files: Path) -> None:
+    one = stream(files, CORPORA["parallel"])
+    list(one.pools(3))
+    assert one.whole_epoch is None
+    list(one.pools(0))
+    assert one.whole_epoch is one.report
+
+
+def test_each_pool_is_shuffled_anew(tmp_path: Path) -> None:
+    """Of lines of one length, which bucketing does not order."""
+    (tmp_path / "a.tsv").write_text("".join(f"x\t{n}\n" for n in range(100, 160)))
+    updates = Batches(stream(tmp_path, {"file": "a.tsv"}, 20), 1000).updates(1)
+    pools = [next(updates).batches[0].rows for _ in range(3)]
+    assert [sorted(rows) for rows in pools] == [list(range(20))] * 3
+    assert len({tuple(rows) for rows in pools}) == 3
 
 
 @pytest.mark.parametrize("start", [1, 2, 5])
@@ -268,6 +299,14 @@ def test_a_copy_in_the_cache_is_made_again_of_a_changed_file(many: Path) -> None
         assert [f"{source},{target}" for source, target, _ in sorted(found)] == text.split()
 
 
+def test_a_copy_that_is_gone_or_truncated_is_made_again(many: Path, own_cache: Path) -> None:
+    expected = read(stream(many, FORMATS["csv"], 12), 0)
+    (copy,) = own_cache.glob("*.blocks")
+    for damage in (copy.unlink, lambda: copy.write_bytes(copy.read_bytes()[:-1])):
+        damage()
+        assert read(stream(many, FORMATS["csv"], 12), 0) == expected
+
+
 def test_row_groups_of_parquet_may_be_empty(tmp_path: Path) -> None:
     pyarrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
     table = pyarrow.table({"source": ["x", "y"], "target": ["X", "Y"]})
@@ -335,11 +374,15 @@ def batches(many: Path, shard: RankShard | None = None, **keys: object) -> Batch
     return Batches(one, 300, 7)
 
 
-def plan(of: Batches, updates: int, rank: int = 0, count: int = 1) -> list[object]:
+def plan(of: Batches, updates: int) -> list[object]:
     """The rows of each update, and where it ends."""
+    return taken(of.updates(6), updates)
+
+
+def taken(updates: Iterator[RankBatches], count: int) -> list[object]:
     return [
         ([(b.lines, b.target_BT.tolist()) for b in one.batches], one.tokens, one.position)
-        for one in islice(of.updates(6, None, rank, count), updates)
+        for one in islice(updates, count)
     ]
 
 
@@ -351,6 +394,7 @@ def test_any_number_of_ranks_has_the_same_updates(
     alone = plan(batches(many), 12)
     assert alone[-1][2].epoch >= 1
     meeting, parts = Barrier(count, timeout=100), [b""] * count
+    finished = Barrier(count, timeout=100)
 
     def share_of(rank: int) -> RankShard:
         def exchange(own: bytes) -> list[bytes]:
@@ -363,8 +407,11 @@ def test_any_number_of_ranks_has_the_same_updates(
         return RankShard(rank, count, exchange)
 
     def of_rank(rank: int) -> list[object]:
+        updates = batches(many, share_of(rank)).updates(6, None, rank, count)
         try:
-            return plan(batches(many, share_of(rank)), 12, rank, count)
+            found = taken(updates, 12)
+            finished.wait()
+            return found
         finally:
             meeting.abort()  # the others may be making pools ahead
 
@@ -373,6 +420,36 @@ def test_any_number_of_ranks_has_the_same_updates(
     for number, (whole, tokens, position) in enumerate(alone):
         for rank in range(count):
             assert shared[rank][number] == (whole[rank::count], tokens, position)
+
+
+def begin(one: StreamingDataset) -> None:
+    """Start worker processes, and wait for one."""
+    one._executor()
+    assert one._first_answer is not None
+    one._first_answer.result()
+
+
+def test_until_worker_processes_have_begun_all_is_read_here(
+    many: Path, blocks_of_rows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first that has loaded its libraries takes over, and nothing waits for it."""
+    one, expected = batches(many, workers=2), plan(batches(many), 12)
+    first, tasks = Future[None](), list[object]()
+
+    class Workers(ThreadPoolExecutor):
+        def submit(self, *task: Any, **more: Any) -> Future[Any]:
+            tasks.append(task)
+            return super().submit(*task, **more)
+
+    monkeypatch.setattr(streaming_dataset, "_worker", [one.corpus.reader])
+    monkeypatch.setattr(one.corpus, "_workers", Workers(2))
+    monkeypatch.setattr(one.corpus, "_first_answer", first)
+    updates = one.updates(6)
+    assert taken(updates, 3) == expected[:3]
+    assert not tasks
+    first.set_result(None)
+    assert taken(updates, 9) == expected[3:]
+    assert tasks
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -385,6 +462,8 @@ def test_any_number_of_workers_has_the_same_updates(
     if kind == "threads":
         monkeypatch.setattr(streaming_dataset, "_worker", [found.corpus.reader])
         monkeypatch.setattr(found.corpus, "_workers", ThreadPoolExecutor(workers))
+    else:
+        begin(found.corpus)
     assert plan(found, 12) == plan(batches(many), 12)
     assert found.corpus.report.counts.empty_source > 0
 
@@ -438,6 +517,23 @@ def test_corpora_are_mixed_by_weight_each_with_its_own_position(
     assert order(stream(tmp_path, {"of": parts}, 8, temperature=1.0), 9) == seen[9]
 
 
+def test_part_of_a_corpus_is_from_everywhere_in_it(tmp_path: Path, blocks_of_rows: None) -> None:
+    """And of two corpora of the same size, not the same rows."""
+    for name in ("left", "right", "often"):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"x\t{name}{n}\n" for n in range(200)))
+    parts = [{"file": "left.tsv"}, {"file": "right.tsv"}, {"file": "often.tsv", "weight": 2.0}]
+    drawn = order(stream(tmp_path, {"of": parts}, 8, temperature=1.0), 0)
+    left, right = (
+        {int(text.removeprefix(name)) for text in drawn if text.startswith(name)}
+        for name in ("left", "right")
+    )
+    assert 148 <= len(left) == len(right) <= 150
+    assert left != right
+    assert all(40 < sum(row < 100 for row in rows) < 110 for rows in (left, right))
+    assert max(left) > 180
+    assert max(right) > 180
+
+
 # ----------------------------------------------------------------------- files that go wrong
 
 
@@ -466,6 +562,7 @@ def test_files_of_different_lengths_are_found_before_training(many: Path) -> Non
 @pytest.mark.slow
 def test_a_worker_that_dies_is_one_sentence(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = stream(many, FORMATS["tsv"], 12, workers=1)
+    begin(one)
     pools = one.pools(0)
     next(pools)
     for process in one._executor()._processes.values():

@@ -154,6 +154,35 @@ def test_the_cache_of_another_filter_is_not_used(folder: Path) -> None:
     assert found == [len(KEPT), len(PAIRS) - 2, len(PAIRS)]
 
 
+def test_of_a_changed_file_it_is_decided_anew(folder: Path) -> None:
+    """Also where it has as many lines as before."""
+    data = data_of(folder, {"copies": True})
+
+    def kept() -> list[int]:
+        stream = StreamingDataset(data.train, data, BYTES, BYTES)
+        return lines([pool for pool, _ in stream.pools(0)])
+
+    assert 3 not in kept()
+    (folder / "a.en").write_text("".join(f"{source}s\n" for source, _, _ in PAIRS))
+    assert kept() == list(range(1, len(PAIRS) + 1))
+
+
+def test_of_a_language_the_probability_is_the_recipes() -> None:
+    """What is more probably French than German, but far from surely."""
+    [probability] = [
+        found.probability
+        for found in rules(language=0.9)._detector.detect("Restaurant Berlin")
+        if found.language == "de"
+    ]
+    assert 0.02 < probability < 0.98
+    text = [("a house in the garden", "Restaurant Berlin")]
+    below, above = (
+        rules(language=1 - probability + step).reasons(columns(text)).tolist()
+        for step in (-0.01, 0.01)
+    )
+    assert (below, above) == ([Reason.LANGUAGE], [Reason.KEPT])
+
+
 def test_what_is_left_out_is_decided_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, said = data_of(folder), list[str]()
     StreamingDataset(data.train, data, BYTES, BYTES).open(said.append)
