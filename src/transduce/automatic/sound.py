@@ -115,9 +115,11 @@ def sounds_found(
     if missing:
         sentence = (
             f"{path.name}: {len(missing):,} of {len(names):,} audio files are missing, such as "
-            f"{folder / missing[0]}"
+            f"{missing[0] if '://' in missing[0] else folder / missing[0]}"
         )
         if 2 * len(missing) > len(names):
+            if "://" in missing[0]:
+                raise DataError(f"{sentence}; download them, and write their paths into the table")
             raise DataError(f"{sentence}; paths start at the folder of the table: correct them")
         warnings.append(f"{sentence}; they are skipped")
     there = [name for name in dict.fromkeys(names) if name not in set(missing)]

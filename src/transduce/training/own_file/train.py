@@ -166,6 +166,8 @@ def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -
             f"  more time: --minutes {2 * minutes:g} (it made {state.step:,} of {steps:,} updates; "
             f"all take about {whole} here)"
         )
+    elif recipe.data.test is None and "%" in str(getattr(recipe.data.valid, "split", "")):
+        found.append("  more rows: of so few held out, which checkpoint is best is mostly chance")
     elif state.best_step >= 0.9 * state.step:
         found.append(f"  longer: train.steps={2 * steps} (the best checkpoint was the last)")
     else:
