@@ -219,6 +219,15 @@ def test_a_folder_of_sound_with_a_table(tmp_path: Path) -> None:
     assert found(write(tmp_path, "labels.tsv", labels)).task == "audio to label"
 
 
+def test_where_missing_recordings_are_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "train.tsv", [[f"{n}.wav", sentence(n)] for n in range(60)])
+    write(tmp_path, "dev.tsv", [["60.wav", sentence(60)]])
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "clips" / "0.wav").touch()
+    with pytest.raises(DataError, match="it is in clips, so write clips/ before each"):
+        found(path)
+
+
 @pytest.mark.parametrize("header", [True, False])
 def test_a_table_that_names_recordings_without_their_ending(header: bool, tmp_path: Path) -> None:
     pytest.importorskip("soundfile")

@@ -37,6 +37,8 @@ from transduce.training.own_file.time_left import (
 )
 from transduce.training.train import finished_run, train_recipe
 
+MANY = 300_000  # rows whose reading takes longer than a person waits without a word
+
 
 def print_scores(evaluation: Evaluation) -> None:
     for metric in evaluation.metrics.values():
@@ -79,6 +81,8 @@ def train_file(
         write_text(place / CHOSEN, recipe_text(found, choice))
     if overwrite:
         discard_further(place)
+    if found.rows >= MANY:
+        _print("Reading so many rows takes a while; it does not count towards the minutes.")
     # The minutes are of training: of a large file, reading alone may take longer.
     first = train_recipe(recipe, place, resume=resume, overwrite=overwrite, count_reading=False)
     return _after_first(first, recipe, on_measured, resume=False)

@@ -146,7 +146,7 @@ def test_of_many_rows_the_first_are_checked(
 
     monkeypatch.setattr(check, "read_pairs", noted)
     own_file.print_problems(own_file.recipe_of(found, choice, []), found)
-    assert len(read) == 100
+    assert read == [row.partition("\t")[0] for row in rows[:100]]  # held out or not
     assert "warning" not in capsys.readouterr().out  # the empty targets are behind
 
 
