@@ -420,12 +420,12 @@ def inflected(size: str) -> list[str]:
     both = [one for one in measured if one in columns["H200"]]
     others = [one for one in measured if one not in both]
     groups = {
-        f"all forms of the {len(both)} on the H200": both,
-        "of the others without *": [one for one in others if one not in CHOSEN_BY],
-        "of those with *": [one for one in others if one in CHOSEN_BY],
+        "all forms of those on the H200": both,
+        "those of others without *": [one for one in others if one not in CHOSEN_BY],
+        "those of others with *": [one for one in others if one in CHOSEN_BY],
     }
     if len(measured) == len(there):
-        groups["of all"] = measured
+        groups["all forms"] = measured
     for name, group in groups.items():
         if group:
             forms = sum(there[one]["forms"] for one in group)
@@ -435,7 +435,7 @@ def inflected(size: str) -> list[str]:
                 else None
                 for of in columns.values()
             ]
-            lines.append([name, f"{forms:,}", *map(_percent, means)])
+            lines.append([f"{name} ({len(group)})", f"{forms:,}", *map(_percent, means)])
     return table(["language", "test forms", *columns], lines)
 
 

@@ -81,7 +81,7 @@ def train_file(
         write_text(place / CHOSEN, recipe_text(found, choice))
     if overwrite:
         discard_further(place)
-    if found.rows >= MANY:
+    if found.rows >= MANY and found.task != "language model":  # whose rows are its letters
         _print("Reading so many rows takes a while; it does not count towards the minutes.")
     # The minutes are of training: of a large file, reading alone may take longer.
     first = train_recipe(recipe, place, resume=resume, overwrite=overwrite, count_reading=False)

@@ -24,6 +24,7 @@ from transduce.training import loop
 from transduce.training import train as transduce_train
 from transduce.training.own_file import plan, time_left
 from transduce.training.own_file import recipe as own_file
+from transduce.training.own_file import train as own_train
 
 
 @pytest.fixture(autouse=True)
@@ -163,12 +164,14 @@ def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "MAX_MODELS", 2)
+    monkeypatch.setattr(own_train, "MANY", 100)
     small = ["train.steps=4", "model.width=8", "train.batch_tokens=64", "validation.every=4"]
     small += ["decode.max_ratio=1", "decode.max_extra=1"]
     ended = transduce("train", "pairs.tsv", "--minutes", "2", *small)
     assert ended.status == 0, ended.err
     assert ended.lines[0] == "pairs.tsv: TSV with 2 columns: column 0 → column 1."
     assert re.search(r"Decoding, per on \d\d validation pairs: .*as in the recipe", ended.err)
+    assert "Reading so many rows takes a while" in ended.out
     # The updates are done at once, and the rest of the time goes into an ensemble.
     assert "1 more seed for an ensemble, then one model that learns from it" in ended.out
     assert "What the time brought, per on" in ended.out
