@@ -230,6 +230,7 @@ def _pairs(
             *_in_quotes(table.format, rows),
             *_like_labels(roles, rows, task, hints),
             *_numbers(roles, task, hints),
+            *_of_two_texts(columns, roles, task),
         ],
         task=task,
         others=parts.others,
@@ -288,7 +289,7 @@ def _like_labels(
 ) -> list[str]:
     """A warning where each text has a word that may be meant as a label, but is learnt as text."""
     target = roles.target
-    if task != "text to text" or "task" in hints or roles.tags is not None:
+    if task != "text to text" or "task" in hints or roles.tags is not None or target.numeric:
         return []
     source = Side.of([source for source, _, _ in rows[:SHOWN]])
     written = Side.of([target for _, target, _ in rows[:SHOWN] if target])
@@ -309,17 +310,26 @@ def _like_labels(
 
 
 def _numbers(roles: Roles, task: Task, hints: Mapping[str, Any]) -> list[str]:
-    """A warning of numbers that become numbers."""
-    if (
-        task != "text to text"
-        or "task" in hints
-        or not (roles.source.numeric and roles.target.numeric)
-    ):
+    """A warning of numbers that are written digit by digit."""
+    target = roles.target
+    if task != "text to text" or "task" in hints or not target.numeric:
         return []
     return [
-        f"{roles.source.title} and {roles.target.title} are numbers; they are learnt as text, "
-        f"digit by digit, so that 9.99 is no nearer to 10 than to 1; if that is meant, "
-        f"task=transduce says so"
+        f"{target.title} has numbers, which are learnt as text, digit by digit: 9.99 is no nearer "
+        f"to 10 than to 1; of measures, such as scores, make a few labels; if the digits are "
+        f"meant, task=transduce says so"
+    ]
+
+
+def _of_two_texts(columns: Sequence[Column], roles: Roles, task: Task) -> list[str]:
+    """A warning where labels may be of two texts, as of a premise and a hypothesis."""
+    used = (roles.source, roles.target, roles.tags)
+    left = [one.title for one in columns if one.kind == "text" and one not in used]
+    if task != "text to label" or not left:
+        return []
+    return [
+        f"only {roles.source.title} is read, and not {', '.join(left)}; if the label depends on "
+        f"several texts, write them into one column"
     ]
 
 
@@ -503,6 +513,12 @@ def _check_separated(path: Path, sample: Lines) -> None:
         raise DataError(
             f"{path.name}: there are {other} in every line; if they separate columns, write tabs "
             f"instead, and name it {path.stem}.tsv"
+        )
+    first = [line.split(None, 1)[0].lower() for line in filled]
+    if 10 * sum(name.endswith(SOUND_ENDINGS) for name in first) >= 8 * len(first):
+        raise DataError(
+            f"{path.name} has a recording at the beginning of each line; write a tab after it, and "
+            f"its text or label: sed 's/  */\\t/' {path.name} > {path.stem}.tsv"
         )
     if _is_lexicon(filled):
         raise DataError(

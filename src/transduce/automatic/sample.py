@@ -214,6 +214,11 @@ def _jsonl(path: Path, sample: Lines) -> Table:
                 continue
             if number == 1 and line.lstrip().startswith("["):
                 raise _is_array(path) from None
+            if line.strip() == "{":
+                raise DataError(
+                    f"{path.name}:{number}: an object is written in several lines; write each in "
+                    f"one, for example with `jq -c . {path.name} > {path.stem}.jsonl`"
+                ) from None
             raise DataError(f"{path.name}:{number}: this is not valid JSON: {error}") from None
         if isinstance(value, list) and number == 1:
             raise _is_array(path)

@@ -542,6 +542,13 @@ BAD = {
         "x.txt", "".join(f"{a} {b}\n" for a, b in PAIRS),
         r"has a word and its phones in each line, such as .*write a tab after the word: sed",
     ),
+    "a recording and its text, without a tab": (
+        "x.txt", "".join(f"clips/{n}.wav {sentence(n)}\n" for n in range(60)),
+        "has a recording at the beginning of each line; write a tab after it",
+    ),
+    "an object in several lines": (
+        "x.json", '{\n "a": 1\n}\n' * 9, r"x.json:1: an object is written in several.*jq -c . x",
+    ),
     "one sentence of CoNLL": (
         "x.conll", "".join(f"{word(n)} NOUN\n" for n in range(99)), "is one sentence of 99 words",
     ),
@@ -589,11 +596,21 @@ def test_words_that_may_be_labels_are_warned_of(labels: int, said: str, tmp_path
     assert found(write(tmp_path, "zh.tsv", rows)).warnings == []
 
 
-def test_numbers_that_become_numbers_are_warned_of(tmp_path: Path) -> None:
-    path = write(tmp_path, "x.tsv", [[f"{n * 7 % 97}.{n}", str(n * 31 % 89)] for n in range(200)])
+@pytest.mark.parametrize("source", [lambda n: f"{n * 7 % 97}.{n}", sentence])
+def test_numbers_that_are_learnt_as_text_are_warned_of(
+    source: Callable[[int], str], tmp_path: Path
+) -> None:
+    path = write(tmp_path, "x.tsv", [[source(n), f"{n * 31 % 89}.{n % 7}"] for n in range(200)])
     (warning,) = found(path).warnings
-    assert "column 0 and column 1 are numbers; they are learnt as text" in warning
+    assert "column 1 has numbers, which are learnt as text, digit by digit" in warning
     assert found(path, task="transduce").warnings == []
+
+
+def test_labels_of_two_texts_are_warned_of(tmp_path: Path) -> None:
+    rows = [[sentence(n), sentence(n + 999), "yes" if n % 3 else "no"] for n in range(200)]
+    path = write(tmp_path, "x.tsv", [["premise", "hypothesis", "label"], *rows])
+    assert "only premise is read, and not hypothesis" in found(path).warnings[0]
+    assert found(write(tmp_path, "y.tsv", REVIEWS)).warnings == []
 
 
 def test_a_column_of_numbers_that_the_person_names_is_a_source(tmp_path: Path) -> None:
