@@ -127,6 +127,10 @@ def test_mistakes_are_a_sentence(transduce: Transduce, pairs: Path, tmp_path: Pa
         assert "few.tsv has 2 different sources" in sentence(transduce(command, "few.tsv"))
     assert "there is no file nothing.tsv" in sentence(transduce("new", "nothing.tsv"))
     assert "is a recipe or a run already" in sentence(transduce("new", "pronounce"))
+    Path("nothing").mkdir()
+    assert "nothing is an empty folder; give a file of data" in sentence(
+        transduce("new", "nothing")
+    )
     assert not Path("runs").exists()
 
 
