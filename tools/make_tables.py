@@ -402,7 +402,7 @@ def inflected(size: str) -> list[str]:
             columns[name] = {
                 row["language"]: row["exact"]
                 for row in read_lines(results)
-                if "exact" in row and (row["part"], row["size"]) == ("test", size)
+                if "exact" in row and (row["part"], row["size"], row["seed"]) == ("test", size, 1)
             }
     ours = list(columns)
     columns |= {
@@ -437,6 +437,24 @@ def inflected(size: str) -> list[str]:
             ]
             lines.append([f"{name} ({len(group)})", f"{forms:,}", *map(_percent, means)])
     return table(["language", "test forms", *columns], lines)
+
+
+def together() -> list[str]:
+    """Seeds on one core, each alone and as an ensemble."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in read_lines("words_chosen_kept_cpu"):
+        if "exact" in row:
+            found.setdefault(row["language"], []).append(row)
+    lines = []
+    for language, rows in sorted(found.items()):
+        alone = [row["exact"] for row in rows]
+        most = max(rows, key=lambda row: row.get("members", 1))
+        if "members" in most:
+            mean = f"{statistics.mean(alone):.1f} ({min(alone):.1f} to {max(alone):.1f})"
+            ensemble = f"{most['exact_ensemble']:.1f}"
+            lines.append([language, str(most["members"]), mean, ensemble])
+    head = ["language", "seeds", "each alone, mean (range)", "ensemble"]
+    return table(head, lines) if lines else []
 
 
 def _percent(value: float | None) -> str:
@@ -534,6 +552,7 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "inflected": ("guides/your-own-file.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("guides/your-own-file.md", partial(inflected, "large")),
     "pronounced": ("guides/your-own-file.md", pronounced),
+    "seeds together": ("guides/your-own-file.md", together),
     "choices": ("guides/your-own-file.md", partial(choices, "choices_cuda")),
     "choices on cores": ("guides/your-own-file.md", partial(choices, "choices_cpu")),
     "one command": ("guides/your-own-file.md", partial(one_command, "one_command_cuda")),
