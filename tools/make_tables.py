@@ -417,24 +417,28 @@ def inflected(size: str) -> list[str]:
         ]
         for one in measured
     ]
-    both = [one for one in measured if one in columns["H200"]]
-    others = [one for one in measured if one not in both]
+    # Of several languages: on a core, the newer figure of each.
+    newer: dict[str, float] = {}
+    for name in filter(columns.__contains__, ON_A_CORE):
+        newer |= columns[name]
     groups = {
-        "all forms of those on the H200": both,
-        "those of others without *": [one for one in others if one not in CHOSEN_BY],
-        "those of others with *": [one for one in others if one in CHOSEN_BY],
+        "those on the H200": [one for one in measured if one in columns["H200"]],
+        "those without *": [one for one in measured if one not in CHOSEN_BY],
+        "those with *": [one for one in measured if one in CHOSEN_BY],
+        "all": measured,
     }
-    if len(measured) == len(there):
-        groups["all forms"] = measured
     for name, group in groups.items():
-        if group:
-            forms = sum(there[one]["forms"] for one in group)
-            means = [
-                sum(of[one] * there[one]["forms"] for one in group) / forms
-                if all(one in of for one in group)
-                else None
-                for of in columns.values()
-            ]
+        sources = dict(columns)
+        if name != "those on the H200" and newer:
+            sources[list(ON_A_CORE)[-1]] = newer
+        forms = sum(there[one]["forms"] for one in group)
+        means = [
+            sum(of[one] * there[one]["forms"] for one in group) / forms
+            if group and all(one in of for one in group)
+            else None
+            for of in sources.values()
+        ]
+        if any(mean is not None for mean in means):
             lines.append([f"{name} ({len(group)})", f"{forms:,}", *map(_percent, means)])
     return table(["language", "test forms", *columns], lines)
 
