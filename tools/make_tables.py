@@ -371,6 +371,15 @@ def stems() -> list[str]:
 PUBLISHED = {"exact": "neural baseline", "cluzh": "CLUZH", "ubc": "UBC"}
 
 
+# By what the invented stems were: with all letters replaced, and with three kept beside endings.
+ON_A_CORE = {
+    "one CPU core": "words_chosen_cpu",
+    "the same, kept letters": "words_chosen_kept_cpu",
+}
+# Languages on whose validation sets choices were made.
+CHOSEN_BY = ("ang", "ara", "evn", "hun", "kat", "lud", "tur")
+
+
 def inflected(size: str) -> list[str]:
     """Exact match on the test sets of SIGMORPHON 2022: what `transduce train FILE` chooses, beside
     the published baseline and the two best submissions."""
@@ -389,28 +398,67 @@ def inflected(size: str) -> list[str]:
             row["language"]: row["exact_ensemble"] for row in rows if row.get("members") == count
         }
     if size == "small":
-        columns["one CPU core"] = {
-            row["language"]: row["exact"]
-            for row in read_lines("words_chosen_cpu")
-            if "exact" in row and (row["part"], row["size"]) == ("test", size)
-        }
+        for name, results in ON_A_CORE.items():
+            columns[name] = {
+                row["language"]: row["exact"]
+                for row in read_lines(results)
+                if "exact" in row and (row["part"], row["size"], row["seed"]) == ("test", size, 1)
+            }
+    ours = list(columns)
     columns |= {
         name: {one: of[key] for one, of in there.items()} for key, name in PUBLISHED.items()
     }
-    measured = [one for one in there if one in columns["H200"]]
+    measured = [one for one in there if any(one in columns[name] for name in ours)]
     lines = [
-        [one, f"{there[one]['forms']:,}", *(_percent(of.get(one)) for of in columns.values())]
+        [
+            f"{one} *" if one in CHOSEN_BY else one,
+            f"{there[one]['forms']:,}",
+            *(_percent(of.get(one)) for of in columns.values()),
+        ]
         for one in measured
     ]
-    forms = sum(there[one]["forms"] for one in measured)
-    means = [
-        sum(of[one] * there[one]["forms"] for one in measured) / forms
-        if all(one in of for one in measured)
-        else None
-        for of in columns.values()
-    ]
-    lines.append([f"all forms of {len(measured)}", f"{forms:,}", *map(_percent, means)])
+    # Of several languages: on a core, the newer figure of each.
+    newer: dict[str, float] = {}
+    for name in filter(columns.__contains__, ON_A_CORE):
+        newer |= columns[name]
+    groups = {
+        "those on the H200": [one for one in measured if one in columns["H200"]],
+        "those without *": [one for one in measured if one not in CHOSEN_BY],
+        "those with *": [one for one in measured if one in CHOSEN_BY],
+        "all": measured,
+    }
+    for name, group in groups.items():
+        sources = dict(columns)
+        if name != "those on the H200" and newer:
+            sources[list(ON_A_CORE)[-1]] = newer
+        forms = sum(there[one]["forms"] for one in group)
+        means = [
+            sum(of[one] * there[one]["forms"] for one in group) / forms
+            if group and all(one in of for one in group)
+            else None
+            for of in sources.values()
+        ]
+        if any(mean is not None for mean in means):
+            lines.append([f"{name} ({len(group)})", f"{forms:,}", *map(_percent, means)])
     return table(["language", "test forms", *columns], lines)
+
+
+def together() -> list[str]:
+    """Seeds on one core, each alone and as an ensemble."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in read_lines("words_chosen_kept_cpu"):
+        if "exact" in row:
+            found.setdefault(row["language"], []).append(row)
+    lines = []
+    for language, rows in sorted(found.items()):
+        alone = [row["exact"] for row in rows]
+        most = max(rows, key=lambda row: row.get("members", 1))
+        if "members" in most:
+            mean = f"{statistics.mean(alone):.1f} ({min(alone):.1f} to {max(alone):.1f})"
+            ensemble = f"{most['exact_ensemble']:.1f}"
+            lines.append([language, str(most["members"]), mean, ensemble])
+    head = ["language", "seeds", "each alone, mean (range)", "ensemble"]
+    return table(head, lines) if lines else []
 
 
 def _percent(value: float | None) -> str:
@@ -508,6 +556,7 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "inflected": ("guides/your-own-file.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("guides/your-own-file.md", partial(inflected, "large")),
     "pronounced": ("guides/your-own-file.md", pronounced),
+    "seeds together": ("guides/your-own-file.md", together),
     "choices": ("guides/your-own-file.md", partial(choices, "choices_cuda")),
     "choices on cores": ("guides/your-own-file.md", partial(choices, "choices_cpu")),
     "one command": ("guides/your-own-file.md", partial(one_command, "one_command_cuda")),

@@ -45,6 +45,9 @@ LABELS = frozenset(("label", "labels", "class", "category", "sentiment", "intent
 TAGS = frozenset(("tag", "tags", "feature", "features", "feats"))
 LANGUAGES = frozenset(("language", "lang", "locale", "dialect"))
 
+# 2024-01-31, 31.1.24, 12:30, 2024-01-31T12:30:00Z
+_DATE = re.compile(r"\d{1,4}([-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\S+)?|:\d{2}(:\d{2})?([.,]\d+)?)")
+
 Kind = Literal["empty", "audio", "split", "id", "tags", "number", "label", "text"]
 
 
@@ -111,6 +114,8 @@ def _kind(name: str | None, values: Sequence[str], distinct: int) -> Kind:
             return "tags"
         if (TAGS | LANGUAGES) & set(words) and 2 * distinct <= count:
             return "tags"
+    if all(map(_DATE.fullmatch, shown)):
+        return "number"
     length = sum(map(len, shown)) / len(shown)
     each = OF_EACH_LABEL if count < SOME else 4 * OF_EACH_LABEL
     few = 1 < distinct <= min(MAX_LABELS, max(2, count // each))
@@ -188,7 +193,14 @@ def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) ->
             f"{path.name}: {empty.title} is empty in every row, and there is no other target; fill "
             f"it in, or name another column: data.train.target=NAME"
         )
-    if source is None or target is None or (source.numeric and len(columns) > 2):
+    if source is not None and target is None and source.kind == "text":
+        raise DataError(
+            f"{path.name}: {source.title} is a text, and no other column is something to learn "
+            f"from it ({_listed(columns)}); give a column of texts, or of labels, which repeat, or "
+            f"name one: data.train.target=NAME"
+        )
+    number = source is not None and (source.numeric or source.kind == "number")
+    if source is None or target is None or (number and len(columns) > 2 and "source" not in given):
         raise DataError(
             f"{path.name}: no column is a text to learn from ({_listed(columns)}); give a table "
             f"with a source and a target, or name them: data.train.source=NAME "
@@ -232,7 +244,7 @@ MEANING = {
     "split": "parts",
     "id": "ids",
     "tags": "tags",
-    "number": "numbers",
+    "number": "numbers or dates",
     "label": "labels",
     "text": "text",
 }

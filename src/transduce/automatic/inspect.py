@@ -37,7 +37,8 @@ from transduce.recipe.tasks import TASK_ALIASES
 
 TABLES = ("tsv", "csv", "jsonl", "parquet")
 _OTHERS = (
-    "xlsx xls ods numbers docx doc odt pdf rtf zip tar tgz 7z rar db sqlite sqlite3 pkl npy npz"
+    "xlsx xls ods numbers docx doc odt pdf rtf zip tar tgz 7z rar db sqlite sqlite3 pkl npy npz "
+    "tmx xlf xliff sdlxliff tbx xml html htm sgm po srt vtt textgrid eaf"
 )
 OTHER_PROGRAMS = frozenset(_OTHERS.split())
 SENTENCE = 4  # words of a source, in the median: one word for it may be a label
@@ -160,7 +161,14 @@ def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
     if table.width == 1:
         if kind == "tsv" and _looks_like_conll(sample_lines(path).lines[:2000]):
             return _tagged_words(path, "conll", hints)
+        if not any(cell.strip() for row in table.rows for cell in row):
+            raise DataError(f"{path.name} has only empty lines; give a file with text")
         separator = {"tsv": "tabs", "csv": "commas"}.get(kind, "")
+        if kind == "tsv" and (other := _other_separator([row[0] for row in table.rows], ",")):
+            raise DataError(
+                f"{path.name} has one column (separated by tabs), and {other} in every line; write "
+                f"tabs instead"
+            )
         raise DataError(
             f"{path.name} has one column{f' (separated by {separator})' if separator else ''}; "
             f"give a table with a source and a target in each row, or running text in a file "
@@ -221,6 +229,8 @@ def _pairs(
             *table.notes,
             *_in_quotes(table.format, rows),
             *_like_labels(roles, rows, task, hints),
+            *_numbers(roles, task, hints),
+            *_of_two_texts(columns, roles, task),
         ],
         task=task,
         others=parts.others,
@@ -242,11 +252,6 @@ def _task_of(
     labelled = asked == "classify" or (asked is None and target.named(LABELS))
     # What is called a label may have fewer rows of each than values that only look like labels.
     is_label |= labelled and 2 * target.distinct <= target.filled
-    if labelled and target.distinct == 1:
-        raise DataError(
-            f"{path.name}: {target.title} has one value in {target.filled:,} rows, so there is "
-            f"nothing to learn; give rows of at least two labels"
-        )
     if labelled and not is_label:
         raise DataError(
             f"{path.name}: {target.title} has {target.distinct:,} different values in "
@@ -284,7 +289,7 @@ def _like_labels(
 ) -> list[str]:
     """A warning where each text has a word that may be meant as a label, but is learnt as text."""
     target = roles.target
-    if task != "text to text" or "task" in hints or roles.tags is not None:
+    if task != "text to text" or "task" in hints or roles.tags is not None or target.numeric:
         return []
     source = Side.of([source for source, _, _ in rows[:SHOWN]])
     written = Side.of([target for _, target, _ in rows[:SHOWN] if target])
@@ -301,6 +306,30 @@ def _like_labels(
     return [
         f"{target.title} has {different}, so it is learnt as text, letter by letter, and not as "
         f"labels; if they are labels, {mended}; if not, task=transduce says so"
+    ]
+
+
+def _numbers(roles: Roles, task: Task, hints: Mapping[str, Any]) -> list[str]:
+    """A warning of numbers that are written digit by digit."""
+    target = roles.target
+    if task != "text to text" or "task" in hints or not target.numeric:
+        return []
+    return [
+        f"{target.title} has numbers, which are learnt as text, digit by digit: 9.99 is no nearer "
+        f"to 10 than to 1; of measures, such as scores, make a few labels; if the digits are "
+        f"meant, task=transduce says so"
+    ]
+
+
+def _of_two_texts(columns: Sequence[Column], roles: Roles, task: Task) -> list[str]:
+    """A warning where labels may be of two texts, as of a premise and a hypothesis."""
+    used = (roles.source, roles.target, roles.tags)
+    left = [one.title for one in columns if one.kind == "text" and one not in used]
+    if task != "text to label" or not left:
+        return []
+    return [
+        f"only {roles.source.title} is read, and not {', '.join(left)}; if the label depends on "
+        f"several texts, write them into one column"
     ]
 
 
@@ -397,6 +426,11 @@ def _tagged_words(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
         wanted = [int(hints.get("source", 0)), int(column)]
         rows = [(cells[0], cells[1], "") for _, cells in read_conll(lines, path.name, wanted)]
     corpus |= {"target": column}
+    if len(rows) == 1 and len(lines) > 1:
+        raise DataError(
+            f"{path.name} is one sentence of {len(rows[0][0].split()):,} words; write an empty "
+            f"line after each sentence"
+        )
     total = round(len(rows) * sample.total / max(len(lines), 1))
     title = f"column {column}" if kind == "conll" else column
     seen = [
@@ -475,11 +509,47 @@ def _check_separated(path: Path, sample: Lines) -> None:
             f"{path.name}:{place}: the line has no tab, and {tabs:,} of {len(filled):,} have one; "
             f"separate source and target by a tab in every line"
         )
-    signs = ((" ||| ", "|||"), ("|", "bars"), (";", "semicolons"), ("  ", "two spaces"))
-    for sign, name in signs:
+    if other := _other_separator(filled):
+        raise DataError(
+            f"{path.name}: there are {other} in every line; if they separate columns, write tabs "
+            f"instead, and name it {path.stem}.tsv"
+        )
+    first = [line.split(None, 1)[0].lower() for line in filled]
+    if 10 * sum(name.endswith(SOUND_ENDINGS) for name in first) >= 8 * len(first):
+        raise DataError(
+            f"{path.name} has a recording at the beginning of each line; write a tab after it, and "
+            f"its text or label: sed 's/  */\\t/' {path.name} > {path.stem}.tsv"
+        )
+    if _is_lexicon(filled):
+        raise DataError(
+            f"{path.name} has a word and its phones in each line, such as {filled[0].strip()!r}; "
+            f"write a tab after the word: sed 's/  */\\t/' {path.name} > {path.stem}.tsv"
+        )
+
+
+SEPARATORS = {" ||| ": "|||", "|": "bars", ";": "semicolons", "  ": "two spaces", ",": "commas"}
+
+
+def _other_separator(lines: Sequence[str], *also: str) -> str:
+    """A sign other than a tab that stands as often in each line, with its number; empty: none.
+    also: signs that running text has, too."""
+    filled = [line for line in lines[:SHOWN] if line.strip()]
+    for sign, name in SEPARATORS.items():
         counts = {line.count(sign) for line in filled}
-        if len(filled) >= FEWEST and len(counts) == 1 and 0 not in counts:
-            raise DataError(
-                f"{path.name}: {name} stand in every line ({counts.pop()} each); if they separate "
-                f"columns, write tabs instead, and name it {path.stem}.tsv"
-            )
+        usual = sign != "," or sign in also
+        if usual and len(filled) >= FEWEST and len(counts) == 1 and 0 not in counts:
+            return f"{name} ({counts.pop()} each)"
+    return ""
+
+
+def _is_lexicon(lines: Sequence[str]) -> bool:
+    """Whether each line is a word and its phones, all separated by spaces."""
+    split = [line.split() for line in lines]
+    words = {pieces[0] for pieces in split}
+    phones = Side.of([" ".join(pieces[1:]) for pieces in split])
+    return (
+        len(lines) >= FEWEST
+        and 10 * len(words) >= 9 * len(lines)
+        and min(map(len, split)) > 1
+        and phones.is_symbols
+    )

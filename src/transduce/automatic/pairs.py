@@ -40,6 +40,13 @@ def pairs_found(
     parts = {"train": corpus, **(others if others is not None else siblings(path, corpus))}
     _check_enough(path, distinct, len(both), whole, "valid" in parts)
     different = set(both)
+    targets = {target for _, target, _ in different}
+    if whole and len(targets) == 1 and task != "words to tags":
+        raise DataError(
+            f"{path.name}: the target is the same in every row ({_short(both[0][1])}), so there is "
+            f"nothing to learn; give rows of at least two labels or texts, or name another "
+            f"column: data.train.target=NAME"
+        )
     copies = sum(source == target for source, target, _ in different)
     if copies == len(different):
         raise DataError(
@@ -109,7 +116,8 @@ def _check_enough(path: Path, distinct: int, rows: int, whole: bool, validated: 
     if whole and distinct < fewest:
         repeated = f" ({rows:,} rows)" if rows > distinct else ""
         raise DataError(
-            f"{path.name} has {distinct:,} different sources{repeated}, too few to learn from"
+            f"{path.name} has {distinct:,} different source{'' if distinct == 1 else 's'}"
+            f"{repeated}, too few to learn from"
             f"{'' if validated else ' and to measure'}; give at least {fewest}, and rather hundreds"
         )
 
@@ -169,8 +177,13 @@ def _about_alternatives(share: float, targets: Counter[tuple[str, str]]) -> list
     if not share:
         return []
     (source, _), count = targets.most_common(1)[0]
-    shown = source if len(source) <= LONGEST_SHOWN else f"{source[: LONGEST_SHOWN - 1]}…"
-    return [f"{_percent(share)} of the sources have several targets ({shown} has {count})."]
+    shown = _short(source)
+    of_all = _percent(share).capitalize()
+    return [f"{of_all} of the sources have several targets ({shown} has {count})."]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
 
 def _length(side: Side) -> str:

@@ -167,7 +167,10 @@ def sample_table(path: Path, kind: str, header: bool | None = None) -> Table:
 def _tab_records(path: Path, sample: Lines) -> Iterator[tuple[int, list[str]]]:
     """Cells of lines, as many in each: mixed separators are found here."""
     widths = Counter(line.count("\t") + 1 for line in sample.lines[:MAX_ROWS] if line.strip())
-    width = max(widths, key=lambda each: widths[each], default=1)  # of most lines
+    # Of most lines; where as many have one column, another separator is what is wrong.
+    width = max(widths, key=lambda each: (widths[each], each), default=1)
+    most = 2 * widths[width] > widths.total()
+    others = "most" if most else f"{widths[width]:,} of {widths.total():,}"
     for number, line in enumerate(sample.lines, start=1):
         cells = line.split("\t")
         if not line.strip() and width != 1:
@@ -175,13 +178,15 @@ def _tab_records(path: Path, sample: Lines) -> Iterator[tuple[int, list[str]]]:
         if len(cells) != width:
             if number > sample.first:
                 continue  # from a stretch: training names the line
-            raise DataError(f"{path.name}:{number}: {_other_width(line, len(cells), width)}")
+            raise DataError(
+                f"{path.name}:{number}: {_other_width(line, len(cells), width, others)}"
+            )
         yield number, cells
 
 
-def _other_width(line: str, cells: int, width: int) -> str:
+def _other_width(line: str, cells: int, width: int, others: str) -> str:
     columns = "1 column" if cells == 1 else f"{cells} columns"
-    seen = f"the line has {columns} (separated by tabs), but most have {width}"
+    seen = f"the line has {columns} (separated by tabs), but {others} have {width}"
     for sign, name in ((";", "semicolons"), (",", "commas"), ("|", "bars"), ("  ", "spaces")):
         if cells == 1 and line.count(sign) >= width - 1 and line.count(sign):
             return f"{seen}; it seems to be separated by {name}: write tabs in every line"
@@ -209,6 +214,11 @@ def _jsonl(path: Path, sample: Lines) -> Table:
                 continue
             if number == 1 and line.lstrip().startswith("["):
                 raise _is_array(path) from None
+            if line.strip() == "{":
+                raise DataError(
+                    f"{path.name}:{number}: an object is written in several lines; write each in "
+                    f"one, for example with `jq -c . {path.name} > {path.stem}.jsonl`"
+                ) from None
             raise DataError(f"{path.name}:{number}: this is not valid JSON: {error}") from None
         if isinstance(value, list) and number == 1:
             raise _is_array(path)

@@ -115,10 +115,14 @@ def sounds_found(
     if missing:
         sentence = (
             f"{path.name}: {len(missing):,} of {len(names):,} audio files are missing, such as "
-            f"{folder / missing[0]}"
+            f"{missing[0] if '://' in missing[0] else folder / missing[0]}"
         )
         if 2 * len(missing) > len(names):
-            raise DataError(f"{sentence}; paths start at the folder of the table: correct them")
+            if "://" in missing[0]:
+                raise DataError(f"{sentence}; download them, and write their paths into the table")
+            raise DataError(
+                f"{sentence}; paths start at the folder of the table: {_mended(folder, missing[0])}"
+            )
         warnings.append(f"{sentence}; they are skipped")
     there = [name for name in dict.fromkeys(names) if name not in set(missing)]
     files = len({name for name, _ in both})
@@ -168,6 +172,12 @@ def sounds_found(
         warnings=warnings,
         examples=sorted({name for name, _ in both})[:SHOWN] if whole else [],
     )
+
+
+def _mended(folder: Path, name: str) -> str:
+    """How to correct a path: where a folder beside the table has the file, by its name."""
+    place = next((one.parent.name for one in folder.glob(f"*/{Path(name).name}")), None)
+    return "correct them" if place is None else f"it is in {place}, so write {place}/ before each"
 
 
 def _too_short(timed: Sequence[tuple[float, str]], rate: int, target: Side) -> float:

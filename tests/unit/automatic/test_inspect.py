@@ -219,6 +219,15 @@ def test_a_folder_of_sound_with_a_table(tmp_path: Path) -> None:
     assert found(write(tmp_path, "labels.tsv", labels)).task == "audio to label"
 
 
+def test_where_missing_recordings_are_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "train.tsv", [[f"{n}.wav", sentence(n)] for n in range(60)])
+    write(tmp_path, "dev.tsv", [["60.wav", sentence(60)]])
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "clips" / "0.wav").touch()
+    with pytest.raises(DataError, match="it is in clips, so write clips/ before each"):
+        found(path)
+
+
 @pytest.mark.parametrize("header", [True, False])
 def test_a_table_that_names_recordings_without_their_ending(header: bool, tmp_path: Path) -> None:
     pytest.importorskip("soundfile")
@@ -433,6 +442,15 @@ BAD = {
         "x.tsv", "c,d\n" + "e\tf\n" * 50,
         r"x.tsv:1: the line has 1 column .*but most have 2; it seems to be separated by commas",
     ),
+    "mixed separators, as many of each": (
+        "x.tsv", "a\tb\nc, d\n" * 50,
+        r"x.tsv:2: the line has 1 column .*50 of 100 have 2; it seems to be separated by commas",
+    ),
+    "spaces in place of tabs": (
+        "x.tsv", "".join(f"{a}    {b}\n" for a, b in PAIRS),
+        r"one column \(separated by tabs\), and two spaces \(2 each\) in every line; write tabs",
+    ),
+    "empty lines": ("x.tsv", "\n \n\n", "has only empty lines"),
     "mixed separators of CSV": (
         "x.csv", "c;d\n" + "e,f\n" * 50,
         r"x.csv:1: the line has no comma \(it has ';' instead\), but most have one",
@@ -442,6 +460,13 @@ BAD = {
     "no text among three": (
         "x.tsv", "\n".join(f"{n}\t{n * 7 % 13}.5\t{n % 3}" for n in range(200)),
         r"no column is a text.*column 0: ids.*give a table",
+    ),
+    "a date and a price": (
+        "x.csv", "id,date,price\n" + "".join(f"{n},24-1-{n % 28 + 1},{n}.5\n" for n in range(99)),
+        r"no column is a text.*date: numbers or dates",
+    ),
+    "one source": (
+        "x.tsv", "".join(f"a\t{word(n)}\n" for n in range(99)), "has 1 different source ",
     ),
     "twenty rows": (
         "x.tsv", "".join(f"{a}\t{b}\n" for a, b in PAIRS[:20]),
@@ -462,13 +487,25 @@ BAD = {
         "x.tsv", "text\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in SENTENCES),
         r"label has 200 different values in 200 rows, so they are no labels.*task=transduce",
     ),
+    "labels without a header that count the rows": (
+        "x.csv", "".join(f"{word(n)} {word(n + 1)},label{n}\n" for n in range(200)),
+        r"no other column is something to learn.*column 1: ids.*which repeat",
+    ),
     "labels that count the rows": (
         "x.csv", "text,label\n" + "".join(f"{word(n)} {word(n + 1)},l{n}\n" for n in range(200)),
         r"label has 200 different values in 200 rows, so they are no labels.*task=transduce",
     ),
     "one label": (
         "x.tsv", "text\tlabel\n" + "".join(f"{a}\tgood\n" for a, _ in SENTENCES),
-        "label has one value in 200 rows|every row has the label good",
+        r"the target is the same in every row \(good\), so there is nothing to learn",
+    ),
+    "one label without a header": (
+        "x.tsv", "".join(f"{a}\tgood\n" for a, _ in SENTENCES),
+        r"the target is the same in every row \(good\), so there is nothing to learn",
+    ),
+    "audio on the web": (
+        "x.tsv", "path\ttext\n" + "".join(f"https://x.org/{n}.wav\t{word(n)}\n" for n in range(60)),
+        r"60 of 60 audio files are missing, such as https://x.org/0.wav; download them",
     ),
     "audio that is missing": (
         "x.tsv", "path\ttext\n" + "".join(f"clips/{n}.wav\t{sentence(n)}\n" for n in range(60)),
@@ -499,8 +536,24 @@ BAD = {
     ),
     "two spaces": (
         "x.txt", "".join(f"{a}  {b}\n" for a, b in PAIRS),
-        r"two spaces stand in every line \(1 each\); if they separate columns, write tabs",
+        r"there are two spaces \(1 each\) in every line; if they separate columns, write tabs",
     ),
+    "a word and its phones": (
+        "x.txt", "".join(f"{a} {b}\n" for a, b in PAIRS),
+        r"has a word and its phones in each line, such as .*write a tab after the word: sed",
+    ),
+    "a recording and its text, without a tab": (
+        "x.txt", "".join(f"clips/{n}.wav {sentence(n)}\n" for n in range(60)),
+        "has a recording at the beginning of each line; write a tab after it",
+    ),
+    "an object in several lines": (
+        "x.json", '{\n "a": 1\n}\n' * 9, r"x.json:1: an object is written in several.*jq -c . x",
+    ),
+    "one sentence of CoNLL": (
+        "x.conll", "".join(f"{word(n)} NOUN\n" for n in range(99)), "is one sentence of 99 words",
+    ),
+    "a translation memory": ("x.tmx", "<tmx/>", r"file of another program \(.tmx\)"),
+    "zero bytes": ("x.tsv", "\0\udcff\n", "it is a file of another kind"),
     "a spreadsheet": ("x.xlsx", "PK", r"file of another program \(.xlsx\); save it as text there"),
     "fastText": ("x.txt", "__label__a some text\n" * 50, "is in fastText's form"),
     "a recording": ("x.wav", "RIFF", "is one recording; give the folder"),
@@ -511,7 +564,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_used_is_said_in_a_sentence(case: str, tmp_path: Path) -> None:
     name, text, said = BAD[case]
-    (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+    (tmp_path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(DataError, match=said) as error:
         found(tmp_path / name)
     assert "\n" not in str(error.value)
@@ -541,6 +594,30 @@ def test_words_that_may_be_labels_are_warned_of(labels: int, said: str, tmp_path
     # A sentence in a script without spaces is no label.
     rows = [[sentence(n), "".join(chr(0x4E00 + ord(sign)) for sign in word(n))] for n in range(200)]
     assert found(write(tmp_path, "zh.tsv", rows)).warnings == []
+
+
+@pytest.mark.parametrize("source", [lambda n: f"{n * 7 % 97}.{n}", sentence])
+def test_numbers_that_are_learnt_as_text_are_warned_of(
+    source: Callable[[int], str], tmp_path: Path
+) -> None:
+    path = write(tmp_path, "x.tsv", [[source(n), f"{n * 31 % 89}.{n % 7}"] for n in range(200)])
+    (warning,) = found(path).warnings
+    assert "column 1 has numbers, which are learnt as text, digit by digit" in warning
+    assert found(path, task="transduce").warnings == []
+
+
+def test_labels_of_two_texts_are_warned_of(tmp_path: Path) -> None:
+    rows = [[sentence(n), sentence(n + 999), "yes" if n % 3 else "no"] for n in range(200)]
+    path = write(tmp_path, "x.tsv", [["premise", "hypothesis", "label"], *rows])
+    assert "only premise is read, and not hypothesis" in found(path).warnings[0]
+    assert found(write(tmp_path, "y.tsv", REVIEWS)).warnings == []
+
+
+def test_a_column_of_numbers_that_the_person_names_is_a_source(tmp_path: Path) -> None:
+    rows = [["number", "roman", "price"]]
+    rows += [[str(n * 7 % 997), word(n) + word(n + 3), f"{n}.5"] for n in range(200)]
+    it = found(write(tmp_path, "x.tsv", rows), source="number")
+    assert (it.corpora["train"]["source"], it.corpora["train"]["target"]) == ("number", "roman")
 
 
 @pytest.mark.parametrize(
@@ -574,7 +651,7 @@ def test_as_many_words_on_both_sides_are_no_tags(words: int, others: int, tmp_pa
 
 
 def test_a_few_lines_with_as_many_bars_are_text(tmp_path: Path) -> None:
-    for lines, said in ((20, "characters"), (60, "bars stand in every line")):
+    for lines, said in ((20, "characters"), (60, "bars (1 each) in every line")):
         text = "".join(f"{sentence(n)} | {sentence(n + 1) * 3}\n" for n in range(lines))
         (tmp_path / "x.txt").write_text(text, encoding="utf-8")
         try:

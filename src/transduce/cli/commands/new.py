@@ -28,12 +28,14 @@ def new(data: Data, minutes: Minutes = None) -> None:
 
     paths, overrides = data_files(data[0], data[1:])
     if not paths:
-        there = Path(data[0]).exists() or data[0] in shipped()
-        raise DataError(
-            f"{data[0]} is a recipe or a run already; give a file of data"
-            if there
-            else f"there is no file {data[0]}; give a file of data"
-        )
+        path = Path(data[0])
+        if path.is_dir() and not any(path.iterdir()):
+            what = f"{path} is an empty folder"
+        elif path.exists() or data[0] in shipped():
+            what = f"{data[0]} is a recipe or a run already"
+        else:
+            what = f"there is no file {data[0]}"
+        raise DataError(f"{what}; give a file of data")
     found, choice, left = chosen_for(paths, overrides, minutes, elsewhere=True)
     recipe_of(found, choice, left)  # overrides are checked
     left = [override for override in left if not override.startswith("train.device=")]

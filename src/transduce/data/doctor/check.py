@@ -108,10 +108,9 @@ def _examine(recipe: Recipe, stack: ExitStack) -> Diagnosis:
     if "train" in splits:
         for name in ("valid", "test"):
             if name in splits and splits[name].is_text:
-                diagnosis.findings += text_against(splits["train"], splits[name])
+                diagnosis.findings += text_against(splits["train"], splits[name], recipe)
             elif name in splits:
-                labels = TASK_RULES[recipe.task].labels != "none"
-                diagnosis.findings += pairs_against(splits["train"], splits[name], labels)
+                diagnosis.findings += pairs_against(splits["train"], splits[name], recipe)
                 diagnosis.findings += _new_tags(splits["train"], splits[name], recipe)
     order = ("error", "warning", "note")
     diagnosis.findings.sort(key=lambda finding: order.index(finding.severity))
@@ -336,7 +335,7 @@ def _kind_of(split: CorpusStatistics) -> str:
     return f"of {LONG} characters or more " if split.running else ""
 
 
-def text_against(train: CorpusStatistics, other: CorpusStatistics) -> list[Finding]:
+def text_against(train: CorpusStatistics, other: CorpusStatistics, recipe: Recipe) -> list[Finding]:
     """Overlap of valid or test with train (leakage), and characters that train lacks."""
     leaked, _ = other.shared_with(train)
     return _finding(
@@ -345,7 +344,7 @@ def text_against(train: CorpusStatistics, other: CorpusStatistics) -> list[Findi
         f"{_kind_of(other)}also in train",
         leaked,
         "Remove them from train, if scores should be on unseen text.",
-    ) + _new_characters(train, other)
+    ) + _new_characters(train, other, recipe)
 
 
 def _odd_ratios(
@@ -365,7 +364,9 @@ def _odd_ratios(
     return np.asarray(far & (np.abs(np.log(factors)) > np.log(2)), bool)
 
 
-def pairs_against(train: CorpusStatistics, other: CorpusStatistics, labels: bool) -> list[Finding]:
+def pairs_against(
+    train: CorpusStatistics, other: CorpusStatistics, recipe: Recipe
+) -> list[Finding]:
     """Overlap of valid or test with train (leakage), and what occurs there and not in train."""
     found: list[Finding] = []
     pairs, sources = other.shared_with(train)
@@ -383,7 +384,7 @@ def pairs_against(train: CorpusStatistics, other: CorpusStatistics, labels: bool
         sources,
         "Remove these sources from train, if scores should be on unseen ones.",
     )
-    return found + _new_characters(train, other, labels)
+    return found + _new_characters(train, other, recipe)
 
 
 def _new_tags(train: CorpusStatistics, other: CorpusStatistics, recipe: Recipe) -> list[Finding]:
@@ -398,10 +399,11 @@ def _new_tags(train: CorpusStatistics, other: CorpusStatistics, recipe: Recipe) 
 
 
 def _new_characters(
-    train: CorpusStatistics, other: CorpusStatistics, labels: bool = False
+    train: CorpusStatistics, other: CorpusStatistics, recipe: Recipe
 ) -> list[Finding]:
     """Characters (or labels) that train does not have."""
     found: list[Finding] = []
+    labels = TASK_RULES[recipe.task].labels != "none"
     for side in other.sides:
         whole = labels and side == "target"
         new = {
@@ -429,8 +431,13 @@ def _new_characters(
             kind = "labels" if whole else f"{other.called(side)} tokens"
             what = f"{other.name}: {share:.2%} of the {kind} are unknown"
             severity: Severity = "warning" if share > MANY_UNKNOWN else "note"
+            tokens = recipe.data.tokens.both or getattr(recipe.data.tokens, side)
             remedy = "Use smaller units (level: subword, character or byte), or raise the size."
-            if whole:
+            if side == "source" and recipe.model.characters is not None:
+                severity, remedy = "note", "The model knows them by their letters."
+            elif tokens is not None and tokens.level == "character":
+                remedy = "Add rows that have them to train; level: byte has no unknown tokens."
+            elif whole:
                 remedy = (
                     "Train has none of them, so they count as wrong: add some, or leave them out."
                 )

@@ -147,6 +147,8 @@ def read_lines(
         start, bad = error.start, error.object[error.start]
         if line == 1 and error.object[:2] in UTF16:
             hint = f"it looks like UTF-16; convert it with `iconv -f UTF-16 -t UTF-8 {name}`"
+        elif b"\0" in error.object:
+            hint = "nor has a text zero bytes: it is a file of another kind; save it as text"
         else:
             hint = "convert the file, for example with `iconv -f LATIN1 -t UTF-8`"
         raise DataError(

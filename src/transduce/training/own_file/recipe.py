@@ -144,14 +144,16 @@ def print_problems(recipe: Recipe, found: Found) -> None:
 
 
 def _first_pairs(recipe: Recipe) -> Recipe:
-    """The recipe with so many pairs of each part: of millions, the first say enough. Parts of the
-    training file are left out: to find them, all of it would be read."""
+    """The recipe with so many pairs of each part: of millions, the first say enough. Of a training
+    file that is cut into parts, these are of all of it: to find those of a small part, much or all
+    of it would be read."""
     parts: dict[str, Corpus | None] = {}
     for name in ("train", "valid", "test"):
         corpus = getattr(recipe.data, name)
-        if name != "train" and getattr(corpus, "split", None) is not None:
+        cut = getattr(corpus, "split", None) is not None
+        if name != "train" and cut:
             parts[name] = None
         elif corpus is not None:
-            maximum = min(corpus.limit or MAX_CHECKED, MAX_CHECKED)
-            parts[name] = corpus.model_copy(update={"limit": maximum})
+            changes: dict[str, Any] = {"limit": min(corpus.limit or MAX_CHECKED, MAX_CHECKED)}
+            parts[name] = corpus.model_copy(update=changes | ({"split": None} if cut else {}))
     return recipe.model_copy(update={"data": recipe.data.model_copy(update=parts)})

@@ -37,6 +37,8 @@ from transduce.training.own_file.time_left import (
 )
 from transduce.training.train import finished_run, train_recipe
 
+MANY = 300_000  # rows whose reading takes longer than a person waits without a word
+
 
 def print_scores(evaluation: Evaluation) -> None:
     for metric in evaluation.metrics.values():
@@ -79,6 +81,8 @@ def train_file(
         write_text(place / CHOSEN, recipe_text(found, choice))
     if overwrite:
         discard_further(place)
+    if found.rows >= MANY and found.task != "language model":  # whose rows are its letters
+        _print("Reading so many rows takes a while; it does not count towards the minutes.")
     # The minutes are of training: of a large file, reading alone may take longer.
     first = train_recipe(recipe, place, resume=resume, overwrite=overwrite, count_reading=False)
     return _after_first(first, recipe, on_measured, resume=False)
@@ -166,6 +170,8 @@ def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -
             f"  more time: --minutes {2 * minutes:g} (it made {state.step:,} of {steps:,} updates; "
             f"all take about {whole} here)"
         )
+    elif recipe.data.test is None and "%" in str(getattr(recipe.data.valid, "split", "")):
+        found.append("  more rows: of so few held out, which checkpoint is best is mostly chance")
     elif state.best_step >= 0.9 * state.step:
         found.append(f"  longer: train.steps={2 * steps} (the best checkpoint was the last)")
     else:

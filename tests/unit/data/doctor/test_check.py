@@ -149,9 +149,21 @@ def test_what_train_never_showed(tmp_path: Path) -> None:
     assert characters.examples == ["漢 (U+6F22), 1 times", "字 (U+5B57), 1 times"]
     unknown = the(diagnosis, "of the target tokens are unknown")
     assert (unknown.count, unknown.severity) == (2, "note")
+    assert "Add rows that have them" in unknown.remedy  # smaller units there are not
     words = TokensOfSides(both=Tokens(level="word"))
     unknown = the(examine(recipe_in(tmp_path, tokens=words)), "valid: 20.00% of the source tokens")
     assert (unknown.count, unknown.severity) == (10, "warning")
+    assert "smaller units" in unknown.remedy
+
+
+def test_new_words_are_no_trouble_for_a_tagger_that_reads_letters(tmp_path: Path) -> None:
+    pairs = [(f"dog {n} runs", "N X V") for n in range(60)]
+    new = [(f"dog {n} barks", "N X V") for n in range(90, 99)]
+    data = recipe_in(tmp_path, pairs, new, new).data.model_dump(exclude={"tokens"})
+    tagger = {"encoder": {"kind": "recurrent"}, "characters": {}}
+    recipe = Recipe.model_validate({"task": "tag", "data": data, "model": tagger})
+    words = the(examine(recipe), "valid: 66.67% of the source tokens are unknown")
+    assert (words.severity, words.remedy) == ("note", "The model knows them by their letters.")
 
 
 def test_a_corpus_that_cannot_be_read_is_not_fit(tmp_path: Path) -> None:

@@ -448,6 +448,16 @@ def test_what_to_try_next(step: int, best: int, elapsed: float, said: list[str])
     assert "transduce tune runs/x/chosen.yaml" in lines[-1]
 
 
+def test_after_few_rows_more_of_them_are_advised() -> None:
+    data = {
+        "train": {"file": "x.tsv", "split": "0-80%"},
+        "valid": {"file": "x.tsv", "split": "80-100%"},
+    }
+    recipe = read_recipe({"data": data, "train": {"steps": 100}})
+    lines = next_steps(recipe, run_of(Path("runs/x"), recipe, 100), 1.5, Path("chosen.yaml"))
+    assert "more rows: of so few held out" in lines[0]
+
+
 def test_without_resuming_all_is_trained_anew(tmp_path: Path, runs: Runs) -> None:
     given, _, settings = runs
     recipe, folder = recipe_for(3.5), tmp_path / "run"
