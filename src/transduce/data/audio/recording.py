@@ -105,9 +105,13 @@ class Recording:
         unreadable = f"{self.path} is not audio that can be read here ({reason}"
         if isinstance(self.path, RemotePath | TarMember):
             raise DataError(f"{unreadable}): store WAV, FLAC, MP3, Ogg or SPHERE there")
-        if self._is_own_format(start) or not ffmpeg.is_installed():
-            other = "" if ffmpeg.is_installed() else ", or install ffmpeg, which reads most others"
-            raise DataError(f"{unreadable}): give WAV, FLAC, MP3, Ogg or SPHERE{other}")
+        if self._is_own_format(start):
+            raise DataError(f"{unreadable}): copy it again, or convert it to 16-bit WAV or FLAC")
+        if not ffmpeg.is_installed():
+            raise DataError(
+                f"{unreadable}): give WAV, FLAC, MP3, Ogg or SPHERE, or install ffmpeg, which "
+                f"reads most others"
+            )
         try:
             made = convert(self.path, self.partial)
         except ffmpeg.Unreadable as error:
@@ -136,6 +140,13 @@ class Recording:
         seconds = self.frames / self.rate
         return AudioInfo(seconds, self.rate, int(self._file.channels), str(self._file.format))
 
+    @property
+    def is_mono_int16(self) -> bool:
+        """Whether it is a WAV file of one channel of 16-bit integers, by its header."""
+        file = self._file
+        kind = (file.format, file.subtype, file.channels)
+        return kind in (("WAV", "PCM_16", 1), ("WAVEX", "PCM_16", 1))
+
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[Samples]:
         """Frames start … end − 1, or all that follow, as blocks [frames, channels]."""
         stop = self.frames if end is None else min(end, self.frames)
@@ -160,7 +171,8 @@ class Recording:
                 self.cut = True
                 return
             raise DataError(
-                f"{self.path} is damaged after {position / self.rate:.1f} s "
+                f"{self.path} is damaged between {position / self.rate:.1f} and "
+                f"{min(position + size, self.frames) / self.rate:.1f} s "
                 f"({str(error).removeprefix('Error : ').rstrip('.')}): copy it again, or give "
                 f"--partial for what there is"
             ) from None
