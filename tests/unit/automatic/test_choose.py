@@ -243,6 +243,16 @@ def test_recordings_too_short_for_ctc_have_more_states() -> None:
         assert audio.subsampling == expected
 
 
+@pytest.mark.parametrize("task", ["audio to text", "audio to label"])
+def test_words_are_not_normalised_by_themselves(task: str) -> None:
+    for median, expected in ((45, "global"), (99, "global"), (100, "utterance")):
+        sound = Sound(Lengths(median, 110, 200, 60.0), 20.0, 16_000)
+        it = found(task, sound=sound)
+        audio = recipe_of(it, choose(it, CPU)).audio
+        assert audio is not None
+        assert audio.normalize == expected
+
+
 def test_many_hours_of_speech_are_written_in_subwords() -> None:
     letters, subwords = {"level": "character"}, {"level": "subword", "size": 128}
     for hours, expected in ((4, letters), (49, letters), (100, subwords)):
