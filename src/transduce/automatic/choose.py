@@ -22,6 +22,7 @@ SHORT = 3  # minutes
 SHORT_FOR_CTC = 0.01  # of the recordings: more of them make the subsampling smaller
 # Of spoken digits, which have 0.4 s in the median, 98.0 % of the validation labels are right in place
 # of 97.3, with a loss of 0.121 nats in place of 0.161 (recipe digits, one seed).
+FRAMES_IN_A_ROW = 400  # of recordings of words that are concatenated, as in digits-letters
 WORD_SECONDS = 1.0  # of the median recording: below, features are normalised over the training set
 STREAMED = 20_000_000  # rows from which on they are read from disk as they are needed
 LEAST_READ = 50_000  # rows of a sample
@@ -96,6 +97,7 @@ def choose(
     _parts(choice, found)
     _tokens(choice, found, machine)
     _audio_rate(choice, found)
+    _concatenation(choice, found)
     timed = _plan(choice, found, machine, minutes, plan)
     _cut_to_time(choice, found, timed)
     _subwords(choice, timed)
@@ -434,6 +436,16 @@ def _audio_rate(choice: Choice, found: Found) -> None:
         return
     rate = 16_000 if found.sound.rate >= 16_000 else max(found.sound.rate, 8000)
     choice.set("audio.sample_rate", rate, f"the recordings have {found.sound.rate:,} Hz")
+
+
+def _concatenation(choice: Choice, found: Found) -> None:
+    """A model that has heard single words alone writes the first of several."""
+    if found.task != "audio to text" or found.target.is_symbols or not found.target.is_words:
+        return
+    choice.set("data.concatenate", {}, "several recordings in a row: sequences of words are read")
+    if choice.get("data.max_length") < FRAMES_IN_A_ROW:
+        why = "frames of 10 ms; longer recordings are skipped, and so many are read in a row"
+        choice.set("data.max_length", FRAMES_IN_A_ROW, why)
 
 
 def training_tokens(choice: Choice, found: Found) -> float:

@@ -253,6 +253,17 @@ def test_words_are_not_normalised_by_themselves(task: str) -> None:
         assert audio.normalize == expected
 
 
+def test_recordings_of_words_are_read_in_a_row() -> None:
+    sound = Sound(Lengths(40, 80, 200, 45.0), 20.0, 8000)
+    it = found("audio to text", sound=sound, target=side("words"))
+    data = recipe_of(it, choose(it, CPU)).data
+    assert data.concatenate is not None
+    assert data.max_length == 400
+    sentences = found("audio to text", sound=sound)
+    assert recipe_of(sentences, choose(sentences, CPU)).data.concatenate is None
+    assert choose(sentences, CPU).get("data.max_length") == 220
+
+
 def test_many_hours_of_speech_are_written_in_subwords() -> None:
     letters, subwords = {"level": "character"}, {"level": "subword", "size": 128}
     for hours, expected in ((4, letters), (49, letters), (100, subwords)):
