@@ -331,6 +331,8 @@ def test_floats_under_a_header_of_integers_are_refused(tmp_path: Path) -> None:
     floats = (0.3 * noise(16_000)).astype("<f4").tobytes()
     path.write_bytes(head + struct.pack("<I", len(floats)) + floats)
     assert "look like 32-bit floating point numbers" in said(path)
+    with pytest.raises(DataError, match="look like 32-bit floating point numbers"):
+        list(audio_blocks(path))
     quiet = write(tmp_path / "quiet.wav", 1e-3 * noise(16_000), 16_000)
     assert not read_audio(quiet).remarks
 
