@@ -3,9 +3,9 @@
     python benchmarks/one_command.py NAME... [--minutes 2 10] [--seed 1] [--jobs 1] [--out FILE]
     python benchmarks/one_command.py --table [--out FILE]
 
-NAMEs: cmudict multi30k imdb ewt mboshi asterisk. The command gets the files of the corpus in
-$TRANSDUCE_DATA as a person would give them, and nothing else; each training is a process of its
-own, --jobs at a time. Its test score is kept beside that of the recipe, which is in
+NAMEs: cmudict multi30k imdb ewt mboshi asterisk digits digits-letters. The command gets the files
+of the corpus in $TRANSDUCE_DATA as a person would give them, and nothing else; each training is a
+process of its own, --jobs at a time. Its test score is kept beside that of the recipe, which is in
 benchmarks/results/recipes_*.json. The loss is relative, of what is wrong where the metric is an
 error rate. `hungarian` has no recipe: it shows what more minutes bring (g2p-hun-1000 of
 `choices.py --prepare`, as $TRANSDUCE_DATA/hungarian-1000).
@@ -53,6 +53,11 @@ CASES = {
         ("mboshi/train.tsv",), "mboshi", "mboshi-conformer", "cer", ("data.train.target=mb",)
     ),
     "asterisk": Case(("asterisk/train.tsv",), "asterisk", "asterisk", "cer"),
+    "digits": Case(("spoken-digits/train.tsv",), "digits", "digits", "accuracy"),
+    # Ten words are labels; they may be written in letters too.
+    "digits-letters": Case(
+        ("spoken-digits/train.tsv",), "digits", "digits-letters", "wer", ("task=transduce",)
+    ),
     "hungarian": Case(("hungarian-1000/train.tsv",), "", "", "exact"),
 }
 

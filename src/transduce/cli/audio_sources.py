@@ -133,7 +133,7 @@ def _samples(
         last = None if end is None else round(end * raw_rate)
         audio = audio_from_samples(samples[first:last], raw_rate, rate, name)
     segment = AudioSegment.of(name, to_int16(audio.samples))
-    segment.remark, segment.silent = " ".join(audio.remarks), audio.silent
+    segment.remark, segment.silent = audio.remark, audio.silent
     return segment
 
 

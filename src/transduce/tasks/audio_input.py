@@ -83,7 +83,7 @@ class AudioSegment(str):
             segment.remark, segment.failed = str(error), True
             return segment
         segment = cls.of(name, to_int16(audio.samples))
-        segment.remark, segment.silent = " ".join(audio.remarks), audio.silent
+        segment.remark, segment.silent = audio.remark, audio.silent
         return segment
 
     def part(self, start: float, end: float, rate: int) -> AudioSegment:

@@ -114,7 +114,8 @@ class TrainingMonitor:
         """Warnings after a validation in which attention does not follow the audio."""
         if state.step < self.recipe.train.warmup:
             return
-        if (moved := values.get("diagonal", 100.0)) < 100 * MIN_DIAGONALITY:
+        listens = self.recipe.decode.ctc_weight < 1  # else outputs are CTC's alone
+        if listens and (moved := values.get("diagonal", 100.0)) < 100 * MIN_DIAGONALITY:
             weight = 2 * self.recipe.train.guided_attention or 1.0
             plain = getattr(self.recipe.model.decoder, "kind", "") in ("transformer", "recurrent")
             guided = f"train.guided_attention={weight:g}, " if plain else ""

@@ -243,6 +243,27 @@ def test_recordings_too_short_for_ctc_have_more_states() -> None:
         assert audio.subsampling == expected
 
 
+@pytest.mark.parametrize("task", ["audio to text", "audio to label"])
+def test_words_are_not_normalised_by_themselves(task: str) -> None:
+    for median, expected in ((45, "global"), (99, "global"), (100, "utterance")):
+        sound = Sound(Lengths(median, 110, 200, 60.0), 20.0, 16_000)
+        it = found(task, sound=sound)
+        audio = recipe_of(it, choose(it, CPU)).audio
+        assert audio is not None
+        assert audio.normalize == expected
+
+
+def test_recordings_of_words_are_read_in_a_row() -> None:
+    sound = Sound(Lengths(40, 80, 200, 45.0), 20.0, 8000)
+    it = found("audio to text", sound=sound, target=side("words"))
+    data = recipe_of(it, choose(it, CPU)).data
+    assert data.concatenate is not None
+    assert data.max_length == 400
+    sentences = found("audio to text", sound=sound)
+    assert recipe_of(sentences, choose(sentences, CPU)).data.concatenate is None
+    assert choose(sentences, CPU).get("data.max_length") == 220
+
+
 def test_many_hours_of_speech_are_written_in_subwords() -> None:
     letters, subwords = {"level": "character"}, {"level": "subword", "size": 128}
     for hours, expected in ((4, letters), (49, letters), (100, subwords)):

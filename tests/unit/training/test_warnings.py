@@ -10,6 +10,7 @@ import pytest
 from transduce.data.batches.batch import collate
 from transduce.errors import TrainingError
 from transduce.recipe import Columns, Named, ParallelFiles, Train, parse_recipe
+from transduce.recipe.training import Decode
 from transduce.training.log_window import LogWindow, Outcome
 from transduce.training.run_directory.checkpoint import TrainingState
 from transduce.training.warnings import TrainingMonitor, changes, place
@@ -86,6 +87,9 @@ def test_attention_that_does_not_follow_is_reported_once_the_rate_has_risen(tmp_
     assert not list(one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "alarms": 5.0}))
     (reported,) = one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "alarms": 25.4})
     assert "25 % of the transcripts have a warning" in reported
+    recipe = one.recipe.model_copy(update={"decode": Decode(ctc_weight=1.0)})
+    by_ctc = TrainingMonitor(recipe, tmp_path)
+    assert not list(by_ctc.attention_warnings(TrainingState(step=1000), lost))
     assert f"transduce run {tmp_path} FILE" in reported
 
 

@@ -362,7 +362,7 @@ def _read(source: str, rate: int, longest: float) -> ReadResult:
         return ReadResult(None, str(error))
     if audio.silent:
         return ReadResult(None, audio.remarks[0], silent=True)
-    return ReadResult(to_int16(audio.samples), " ".join(audio.remarks))
+    return ReadResult(to_int16(audio.samples), audio.remark)
 
 
 def read_waves(sources: Sequence[str], rate: int) -> list[ReadResult]:

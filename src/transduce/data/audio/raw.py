@@ -1,4 +1,4 @@
-"""Raw samples without a header, of 16 bits: and whether they are, for all one can see."""
+"""Samples of 16 bits, without a header or with one: and whether they are, for all one can see."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 FLOATS = (
     "looks like samples of 32-bit floating point numbers, and 16-bit integers are expected; "
     "convert them, as with ffmpeg -f f32le -ar RATE -ac 1 -i IN -f s16le OUT"
+)
+FLOATS_AS_INTEGERS = (
+    "has samples of 16-bit integers by its header, but they look like 32-bit floating point "
+    "numbers: write it again, as floating point numbers"
 )
 MIN_NUMBERS = 128  # numbers that are needed to tell
 SHARE = 0.98  # of them that must look like samples

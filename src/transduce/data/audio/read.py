@@ -45,6 +45,11 @@ class Waveform:
     def seconds(self) -> float:
         return len(self.samples) / self.rate
 
+    @property
+    def remark(self) -> str:
+        """All remarks in one line."""
+        return "; ".join(self.remarks)
+
 
 def audio_info(path: AudioPlace | str) -> AudioInfo:
     """Length, rate, channels and format from the header alone. Raises DataError."""

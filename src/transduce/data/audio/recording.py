@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.data.audio import ffmpeg
+from transduce.data.audio.raw import FLOATS_AS_INTEGERS, looks_like_floats
 from transduce.errors import DataError, load_package
 from transduce.storage.members import AudioPlace, TarMember, audio_place, size_of
 from transduce.storage.remote import RemotePath
@@ -38,6 +39,9 @@ SEARCHED = 2**16  # bytes searched for the first MP3 frame
 LIBRARY_MESSAGES = re.compile(rb"\[src/libmpg123/|Note: |Warning: ")
 OWN_FORMATS = (b"ID3", b"RIFF", b"fLaC", b"FORM", b"NIST_1A", b"RF64", b".snd")
 PARTIAL_BLOCK = 2**12  # of a damaged file: what is in a block that cannot be read is lost
+MONO_INT16 = (("WAV", "PCM_16", 1), ("WAVEX", "PCM_16", 1))
+FULL_SCALE = 2**15
+LOOKED_AT = 2**14  # samples of a file, in which numbers of another type are noticed
 UNRECOGNISED = "no audio format is recognised in it"
 
 
@@ -105,9 +109,13 @@ class Recording:
         unreadable = f"{self.path} is not audio that can be read here ({reason}"
         if isinstance(self.path, RemotePath | TarMember):
             raise DataError(f"{unreadable}): store WAV, FLAC, MP3, Ogg or SPHERE there")
-        if self._is_own_format(start) or not ffmpeg.is_installed():
-            other = "" if ffmpeg.is_installed() else ", or install ffmpeg, which reads most others"
-            raise DataError(f"{unreadable}): give WAV, FLAC, MP3, Ogg or SPHERE{other}")
+        if self._is_own_format(start):
+            raise DataError(f"{unreadable}): copy it again, or convert it to 16-bit WAV or FLAC")
+        if not ffmpeg.is_installed():
+            raise DataError(
+                f"{unreadable}): give WAV, FLAC, MP3, Ogg or SPHERE, or install ffmpeg, which "
+                f"reads most others"
+            )
         try:
             made = convert(self.path, self.partial)
         except ffmpeg.Unreadable as error:
@@ -136,6 +144,14 @@ class Recording:
         seconds = self.frames / self.rate
         return AudioInfo(seconds, self.rate, int(self._file.channels), str(self._file.format))
 
+    def _check_type(self, block: Samples) -> None:
+        """Of the first block: of a WAV file of one channel of 16-bit integers, by its header."""
+        file = self._file
+        if (file.format, file.subtype, file.channels) not in MONO_INT16:
+            return
+        if looks_like_floats((block[:LOOKED_AT, 0] * FULL_SCALE).astype(np.int16)):
+            raise DataError(f"{self.path} {FLOATS_AS_INTEGERS}")
+
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[Samples]:
         """Frames start … end − 1, or all that follow, as blocks [frames, channels]."""
         stop = self.frames if end is None else min(end, self.frames)
@@ -153,6 +169,8 @@ class Recording:
                         f"{self.path} holds samples that are not numbers (NaN or infinite), near "
                         f"{position / self.rate:.1f} s: export it again"
                     )
+                if position == start:
+                    self._check_type(block)
                 position += len(block)
                 yield block
         except self._broken as error:
@@ -160,7 +178,8 @@ class Recording:
                 self.cut = True
                 return
             raise DataError(
-                f"{self.path} is damaged after {position / self.rate:.1f} s "
+                f"{self.path} is damaged between {position / self.rate:.1f} and "
+                f"{min(position + size, self.frames) / self.rate:.1f} s "
                 f"({str(error).removeprefix('Error : ').rstrip('.')}): copy it again, or give "
                 f"--partial for what there is"
             ) from None

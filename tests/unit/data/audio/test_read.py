@@ -217,7 +217,7 @@ def test_a_file_damaged_within_is_refused(tmp_path: Path, suffix: str) -> None:
     middle = len(raw) // 2
     raw[middle : middle + 5_000] = np.random.default_rng(0).bytes(5_000)
     path.write_bytes(raw)
-    assert "damaged" in said(path)
+    assert "damaged between 0.0 and " in said(path)
 
 
 def test_a_stream_without_a_length(tmp_path: Path) -> None:
@@ -314,6 +314,33 @@ def test_channels_that_cancel_are_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.wav", np.stack([noise(16_000), -noise(16_000)], axis=1), 16_000)
     assert "cancel each other" in read_audio(path).remarks[0]
     assert read_audio(path).silent
+
+
+def test_several_remarks_are_told_apart() -> None:
+    clipped = 3 * np.clip(12 * noise(44_100), -1, 1)
+    remark = audio_from_samples(clipped, 44_100, name="it").remark
+    assert remark == (
+        "it is 3 times as loud as full scale: its samples may not be scaled to ±1; it is clipped: "
+        "it was recorded too loud"
+    )
+
+
+def test_floats_under_a_header_of_integers_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.wav", tone(16_000), 16_000)
+    head = path.read_bytes()[:40]
+    floats = (0.3 * noise(16_000)).astype("<f4").tobytes()
+    path.write_bytes(head + struct.pack("<I", len(floats)) + floats)
+    assert "look like 32-bit floating point numbers" in said(path)
+    with pytest.raises(DataError, match="look like 32-bit floating point numbers"):
+        list(audio_blocks(path))
+    quiet = write(tmp_path / "quiet.wav", 1e-3 * noise(16_000), 16_000)
+    assert not read_audio(quiet).remarks
+
+
+def test_a_file_cut_in_its_header_is_to_be_copied_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.wav", tone(16_000), 16_000)
+    path.write_bytes(path.read_bytes()[:30])
+    assert "copy it again" in said(path)
 
 
 def test_numbers_that_are_not_of_full_scale_are_said() -> None:
