@@ -96,7 +96,7 @@ class CTransformerSlots:
         assert lengths_B is not None
         S, slots = memory.states_BSD.shape[1], len(self.lengths_B)
         first = not self._memory
-        whole = first and S == self.source and torch.equal(slots_B, torch.arange(slots))
+        whole = first and self.source == S and torch.equal(slots_B, torch.arange(slots))
         # One layer at a time: all of them at once would take as much memory as is kept.
         for number, layer_BSE in enumerate(self.steps.projected(memory)):
             layer_BSE = layer_BSE.float()

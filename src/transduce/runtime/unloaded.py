@@ -1,7 +1,7 @@
 """Parameters that wait in the file of their weights until they are used.
 
-Search has packed copies of most matrices. What else uses them, such as scoring or a lens, is rare: of
-a model that no longer changes they need not be in memory. torch tells a subclass of Parameter of
+Search has packed copies of most matrices. What else uses them, such as scoring or a lens, is rare:
+of a model that no longer changes they need not be in memory. torch tells a subclass of Parameter of
 every function that is about to use it, which reads its values first.
 """
 
@@ -20,11 +20,10 @@ from transduce.errors import CheckpointError
 from transduce.runtime.int8_file import SCALE, dequantize_weights
 from transduce.storage.tensor_file import TensorFile
 
+ATTRIBUTES = ("shape", "dtype", "device", "ndim", "requires_grad", "is_meta", "is_leaf", "layout")
 # What is known without the values.
-KNOWN = {
-    getattr(Tensor, name).__get__
-    for name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_meta", "is_leaf", "layout", "grad_fn")
-} | {Tensor.size, Tensor.dim, Tensor.numel, Tensor.requires_grad_, Tensor.is_floating_point}
+KNOWN = {getattr(Tensor, name).__get__ for name in (*ATTRIBUTES, "grad_fn")}
+KNOWN |= {Tensor.size, Tensor.dim, Tensor.numel, Tensor.requires_grad_, Tensor.is_floating_point}
 _READING = threading.Lock()
 
 
@@ -41,9 +40,7 @@ class Unloaded(nn.Parameter):
         return made
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in KNOWN:
             for parameter in _unloaded_in((args, kwargs)):
                 parameter.load()

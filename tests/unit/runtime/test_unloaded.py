@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -105,7 +105,7 @@ def test_another_file_of_its_name_changes_nothing(folder: Path) -> None:
     assert scores(model, expected) == scores(plain, expected)
 
 
-@pytest.mark.parametrize("now", [b"", b"\x05\0\0\0\0\0\0\0[1,2]", b"x" * 40, b'\2\0\0\0\0\0\0\0{}'])
+@pytest.mark.parametrize("now", [b"", b"\x05\0\0\0\0\0\0\0[1,2]", b"x" * 40, b"\2\0\0\0\0\0\0\0{}"])
 def test_a_file_that_is_no_longer_the_one_is_left_alone(folder: Path, now: bytes) -> None:
     plain, model = loaded(folder, "int8"), loaded(folder, "int8").freeze()
     (folder / WEIGHTS).unlink()
@@ -145,13 +145,8 @@ def test_threads_that_need_a_weight_at_once_all_have_it(tmp_path: Path) -> None:
     for _ in range(20):
         WeightFile(network, tmp_path / WEIGHTS).take(network.weight)
         assert isinstance(network.weight, Unloaded)
-        found: list[torch.Tensor] = []
-        threads = [threading.Thread(target=lambda: found.append(network(x_BD))) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(found) == 8
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(network, [x_BD] * 8))
         assert all(torch.equal(one, expected) for one in found)
 
 
