@@ -24,6 +24,8 @@ ATTRIBUTES = ("shape", "dtype", "device", "ndim", "requires_grad", "is_meta", "i
 # What is known without the values.
 KNOWN = {getattr(Tensor, name).__get__ for name in (*ATTRIBUTES, "grad_fn")}
 KNOWN |= {Tensor.size, Tensor.dim, Tensor.numel, Tensor.requires_grad_, Tensor.is_floating_point}
+SET_DATA: Any = Tensor.data.__set__  # type: ignore[attr-defined]
+_as_parameter: Callable[..., Any] = nn.Parameter.__torch_function__
 _READING = threading.Lock()
 
 
@@ -44,7 +46,7 @@ class Unloaded(nn.Parameter):
         if func not in KNOWN:
             for parameter in _unloaded_in((args, kwargs)):
                 parameter.load()
-        return nn.Parameter.__torch_function__(func, types, args, kwargs or {})
+        return _as_parameter(func, types, args, kwargs or {})
 
     def load(self) -> None:
         """Read the values, unless that is done already."""
@@ -53,7 +55,7 @@ class Unloaded(nn.Parameter):
                 # A later gradient may flow through what was read within a search.
                 with torch.inference_mode(False), torch.no_grad():
                     values = self.read()
-                    nn.Parameter.__torch_function__(Tensor.data.__set__, (), (self, values), {})
+                    _as_parameter(SET_DATA, (), (self, values), {})
                 self.read = None
 
 
