@@ -101,7 +101,9 @@ class Ours(Engine):
         return {"torch": self.torch.__version__}
 
     def load(self, folder: Path, precision: str) -> None:
-        self.model = self.package.load(folder, self.device, precision)
+        self.model = self.package.load(
+            folder, self.device, precision
+        ).freeze()  # as the commands do
         if self.device == "cuda":
             from transduce.decoding.cuda.pool import CudaSearch
 

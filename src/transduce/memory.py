@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,13 @@ def free_memory(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0])
     limits = [_available(), *_control_groups(), _address_space()]
     return max(min(limit for limit in limits if limit is not None), 0)
+
+
+def give_back() -> None:
+    """Give memory that was freed back to the system, where the C library does so when asked: glibc
+    keeps what lies between blocks that are in use."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _available() -> int:

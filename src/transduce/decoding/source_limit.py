@@ -37,7 +37,12 @@ def encode_truncated(
         if len(text) > maximum or len(ids) > longest:
             size = f"{len(text):,} letters" if len(text) > maximum else f"{len(ids)} tokens"
             lengths[index] = f"has {size}; {limit_reason(recipe, longest, capacity)}"
-    return [ids[:longest] for ids in rows], lengths
+    return shortened(rows, longest), lengths
+
+
+def shortened(rows: Ids, longest: int) -> Ids:
+    """The rows, those that are too long without their ends."""
+    return [ids if len(ids) <= longest else ids[:longest] for ids in rows]
 
 
 def limit_reason(recipe: Recipe, longest: int, capacity: int) -> str:

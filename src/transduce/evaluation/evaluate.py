@@ -24,6 +24,7 @@ from transduce.evaluation.perplexity import (
 from transduce.evaluation.results import Evaluation, write_evaluation, write_metrics
 from transduce.evaluation.score import Answer, check_bleu, score, scored_rows, summed
 from transduce.evaluation.slices import cut, mean_over, score_slices
+from transduce.hardware import no_garbage_collection
 from transduce.recipe import Corpus, nearest, with_overrides
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
@@ -57,11 +58,12 @@ def evaluate(
         compared = [
             replace(item, references=[normalized(one) for one in item.references]) for item in items
         ]
-    rows = scored_rows(model, compared, answers, metrics)
-    for one in rows.values():
-        one.details.update({"normalize": list(normalize)} if normalize else {})
-    whole = summed(rows, len(items), bootstrap)
-    groups = _score_groups(model, compared, answers, metrics, bootstrap)
+    with no_garbage_collection():
+        rows = scored_rows(model, compared, answers, metrics)
+        for one in rows.values():
+            one.details.update({"normalize": list(normalize)} if normalize else {})
+        whole = summed(rows, len(items), bootstrap)
+        groups = _score_groups(model, compared, answers, metrics, bootstrap)
     return Evaluation(whole, items, outputs, groups, mean_over(groups), rows=rows)
 
 

@@ -94,16 +94,22 @@ class CTransformerSlots:
         """Begin with new sentences in these slots, given encoder outputs and maximum lengths."""
         lengths_B = visible_lengths(memory)
         assert lengths_B is not None
-        S = memory.states_BSD.shape[1]
-        layers = self.steps.projected(memory)
-        if not self._memory:
-            slots = len(self.lengths_B)
-            self._memory = [torch.empty(slots, self.source, one.shape[-1]) for one in layers]
+        S, slots = memory.states_BSD.shape[1], len(self.lengths_B)
+        first = not self._memory
+        whole = first and self.source == S and torch.equal(slots_B, torch.arange(slots))
+        # One layer at a time: all of them at once would take as much memory as is kept.
+        for number, layer_BSE in enumerate(self.steps.projected(memory)):
+            layer_BSE = layer_BSE.float()
+            if whole:
+                self._memory.append(layer_BSE.contiguous())
+                continue
+            if first:
+                self._memory.append(torch.empty(slots, self.source, layer_BSE.shape[-1]))
+            self._memory[number][slots_B, :S] = layer_BSE
+        if first:
             addresses = [kept.data_ptr() for kept in self._memory]
             self._addresses = (ctypes.c_void_p * len(addresses))(*addresses)
             self._call.memory = ctypes.addressof(self._addresses)
-        for kept_BSE, layer_BSE in zip(self._memory, layers, strict=True):
-            kept_BSE[slots_B, :S] = layer_BSE.float()
         self.lengths_B[slots_B] = lengths_B.long()
         self.limits_B[slots_B] = limits_B
         self.steps_B[slots_B] = 0

@@ -23,6 +23,10 @@ class Fingerprint:
         self._vectors: dict[tuple[int, torch.dtype], Tensor] = {}
         self._values = self._read(tensors)
 
+    def follow(self, network: nn.Module) -> None:
+        """Some parameters were replaced by others of the same values (unloaded.py)."""
+        self._parts, _ = _parts(network)
+
     def fits(self, network: nn.Module) -> bool:
         """Whether nothing has changed since; false if a weight is NaN."""
         parts, tensors = _parts(network)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
 
+from transduce.memory import give_back
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.encoder_decoder import Head
 from transduce.models.hooks import copy_for_search
@@ -16,56 +19,83 @@ from transduce.nn.transformer import Block
 from transduce.runtime.c_library import library
 from transduce.runtime.fingerprint import Fingerprint
 from transduce.runtime.packed_weight import PackedWeight
+from transduce.runtime.unloaded import WeightFile
 
 Learned = TypeVar("Learned", bound=TrainableNetwork)
 
 
-def packed(network: Learned, kind: str) -> Learned:
+def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
     """A copy whose blocks and output layer multiply in float32, bfloat16 or int8.
 
     Supports Transformer and convolutional blocks. Everything else (embeddings, norms, biases) is
     shared with the network; with bfloat16 it is copied and cast to that type. Hooks and lens are
-    shared.
+    shared. file: that the weights were read from, of a network that no longer changes, which then
+    has only those that it shares with the copy in memory, until others are used.
     """
     if kind == "bfloat16":
         copied = copy_for_search(network).eval().requires_grad_(False).to(torch.bfloat16)
     else:
         copied = copy_for_search(network, network.parameters()).eval()
-    for module in copied.modules():
-        if isinstance(module, Block):
-            _pack_block(module, kind)
-        elif isinstance(module, Head):
-            _pack(module, kind)
-        elif isinstance(module, GatedConvolution):
-            _pack(module.product, kind)
-        elif isinstance(module, ConvolutionalEncoder | ConvolutionalDecoder):
-            _pack(module.into, kind)
-            _pack(module.out_of, kind)
-        elif isinstance(module, ConvolutionalDecoderBlock) and module.cross_attention is not None:
-            _pack(module.query_projection, kind)
-            _pack(module.context_projection, kind)
+    products = [one for module in copied.modules() for one in _products(module, kind)]
+    multiplying = {id(module) for module, _ in products}
+    shared = {
+        id(parameter)
+        for module in copied.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if name != "weight" or id(module) not in multiplying
+    }
+    weights = None if file is None or library() is None else WeightFile(network, file)
+    for module, slices in products:
+        matrix = module.weight
+        assert isinstance(matrix, torch.Tensor)
+        made = _pack(module, kind, *slices)
+        if weights is not None and id(matrix) not in shared:
+            made.refer_to(weights.take(matrix))  # at once: memory never holds all matrices twice
+    if weights is not None and kind == "bfloat16":  # nothing is shared
+        for parameter in list(network.parameters()):
+            weights.take(parameter)
     return copied
 
 
 class PackedCopy(Generic[Learned]):
     """A packed network, with a fingerprint of the weights that it was packed from."""
 
-    def __init__(self, network: Learned, kind: str) -> None:
-        self.network = packed(network, kind)
+    def __init__(self, network: Learned, kind: str, file: Path | None = None) -> None:
+        """file: as in `packed`."""
+        self._fingerprint = Fingerprint(network)
+        self.network = packed(network, kind, file)
+        self._fingerprint.follow(network)
+        give_back()
         self.steps: Any = None
         """Its decoding steps, made when they are first needed."""
-        self._fingerprint = Fingerprint(network)
 
     def fits(self, network: Learned) -> bool:
         """Whether it is still up to date with the network; reads all weights once."""
         return self._fingerprint.fits(network)
 
 
-def _pack_block(block: Block, kind: str) -> None:
+def _products(module: nn.Module, kind: str) -> Iterator[tuple[nn.Module, tuple[slice, ...]]]:
+    """What a module multiplies with: the owner of each weight, and the rows that are packed apart
+    (none: all together)."""
+    if isinstance(module, Block):
+        yield from _products_of_block(module, kind)
+    elif isinstance(module, Head):
+        yield module, ()
+    elif isinstance(module, GatedConvolution):
+        yield module.product, ()
+    elif isinstance(module, ConvolutionalEncoder | ConvolutionalDecoder):
+        yield module.into, ()
+        yield module.out_of, ()
+    elif isinstance(module, ConvolutionalDecoderBlock) and module.cross_attention is not None:
+        yield module.query_projection, ()
+        yield module.context_projection, ()
+
+
+def _products_of_block(block: Block, kind: str) -> Iterator[tuple[nn.Module, tuple[slice, ...]]]:
     for sublayer in block.sublayers:
         if sublayer.kind == "feed_forward":
-            _pack(sublayer.feed_forward.expand, kind)
-            _pack(sublayer.feed_forward.contract, kind)
+            yield sublayer.feed_forward.expand, ()
+            yield sublayer.feed_forward.contract, ()
             continue
         attention = sublayer.attention
         # One rounding error may be a whole level of int8: what is padded must not change any.
@@ -73,11 +103,11 @@ def _pack_block(block: Block, kind: str) -> None:
         # Queries come from the target, keys and values from the source: two products.
         inner = attention.inner
         apart = (slice(None, inner), slice(inner, None))
-        _pack(attention.in_projection, kind, *(apart if sublayer.kind == "cross_attention" else ()))
-        _pack(attention.out_projection, kind)
+        yield attention.in_projection, apart if sublayer.kind == "cross_attention" else ()
+        yield attention.out_projection, ()
 
 
-def _pack(module: nn.Module, kind: str, *slices: slice) -> None:
+def _pack(module: nn.Module, kind: str, *slices: slice) -> PackedWeight:
     """Pack now, not at first use: forked processes then share the packed weights."""
     assert isinstance(module.weight, torch.Tensor)
     assert isinstance(module.bias, torch.Tensor)
@@ -86,3 +116,4 @@ def _pack(module: nn.Module, kind: str, *slices: slice) -> None:
         part.pack()
     del module.weight
     object.__setattr__(module, "weight", made)
+    return made

@@ -27,7 +27,7 @@ KINDS = ("float32", "bfloat16", "int8")
 FEW = 4  # up to so many rows an unpacked float32 weight is faster than a packed one
 EXACT = 1024  # terms that float32 adds exactly: 1024 x 127 x 127 < 2^24
 MIN_DIVISOR = 1e-12  # smallest divisor
-ROWS = 1024  # of a weight that are quantized at a time
+ROWS = 128  # of a weight that are quantized at a time
 
 # x Wᵀ + b in the type of x, then optionally ReLU.
 Multiply = Callable[[Tensor, bool], Tensor]
@@ -39,25 +39,41 @@ class PackedWeight:
     Weights other than float32 stay as they are.
     """
 
-    def __init__(self, weight_FD: Tensor, bias_F: Tensor | None, kind: str) -> None:
+    def __init__(
+        self, weight_FD: Tensor, bias_F: Tensor | None, kind: str, rows: slice = slice(None)
+    ) -> None:
+        """rows: of the weight; bias_F is that of these rows."""
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind}.")
         self.kind = kind
-        self._weight_FD = weight_FD.detach()
+        self._whole_FD, self._rows = weight_FD, rows
         self._bias_F = None if bias_F is None else bias_F.detach()
         self._slices: dict[tuple[int | None, int | None], PackedWeight] = {}
         self._multiply: Multiply | None = None
 
     @property
     def shape(self) -> torch.Size:
-        return self._weight_FD.shape
+        rows, columns = self._whole_FD.shape
+        return torch.Size((len(range(rows)[self._rows]), columns))
+
+    @property
+    def _weight_FD(self) -> Tensor:
+        return self._whole_FD.detach()[self._rows]
 
     def __getitem__(self, rows: slice) -> PackedWeight:
         place = (rows.start, rows.stop)
         if place not in self._slices:
             bias_F = None if self._bias_F is None else self._bias_F[rows]
-            self._slices[place] = PackedWeight(self._weight_FD[rows], bias_F, self.kind)
+            within = range(len(self._whole_FD))[self._rows][rows]
+            absolute = slice(within.start, within.stop)
+            self._slices[place] = PackedWeight(self._whole_FD, bias_F, self.kind, absolute)
         return self._slices[place]
+
+    def refer_to(self, weight_FD: Tensor) -> None:
+        """Another tensor of the same values is the whole weight from now on: see unloaded.py."""
+        self._whole_FD = weight_FD
+        for part in self._slices.values():
+            part.refer_to(weight_FD)
 
     def multiply(self, x_BTD: Tensor, relu: bool = False) -> Tensor:
         return (self._multiply or self.pack())(x_BTD, relu)

@@ -13,7 +13,7 @@ from transduce.runtime.structures import Epilogue, Kernel, Weight
 
 BLOCK = 16  # outputs in one block of the layout, four inputs at a time
 PADDED = 64  # outputs and inputs are padded to a multiple of this
-ROWS = 1024  # of a weight that are summed at a time
+ROWS = 128  # of a weight that are summed at a time
 
 
 class Product:

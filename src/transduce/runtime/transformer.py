@@ -7,7 +7,7 @@ table of where its steps were written, and only that table is reordered.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -138,12 +138,12 @@ class CTransformerSteps:
             assert isinstance(self.network, EncoderDecoder)
             return self.network.begin(memory, context)
         if memory.projected is None or memory.projected[0] is not self:
-            memory.projected = (self, self.projected(memory))
+            memory.projected = (self, list(self.projected(memory)))
         return CTransformerState(self.shape, lengths_B, memory.projected[1])
 
-    def projected(self, memory: EncoderOutput) -> list[Tensor]:
+    def projected(self, memory: EncoderOutput) -> Iterator[Tensor]:
         """Keys and values_BSE of the sources, for each layer."""
-        return [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
+        return (block.project_memory(memory.states_BSD) for block in self.decoder.stack)
 
     def read(self, tokens_BT: Tensor) -> DecoderState:
         """The state of a language model that has read these tokens (prefill), in one pass."""

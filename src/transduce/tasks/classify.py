@@ -24,10 +24,12 @@ from transduce.decoding.score.labels import (
 from transduce.decoding.source_limit import (
     MIN_LABEL,
     encode_truncated,
+    shortened,
     truncation_warnings,
     unknown_warning,
 )
 from transduce.errors import ModelError
+from transduce.hardware import no_garbage_collection
 from transduce.models import LabelNetwork
 from transduce.models.build import build_label_network
 from transduce.recipe import Recipe
@@ -94,10 +96,11 @@ class Classifier(LabelModel, task="classify"):
             found = label_probabilities(self.network, rows)
             weights = pooling_weights(self.network, rows) if attention else None
         outputs = [Output("", 0.0)] * len(sources)
-        for place, index in enumerate(filled):
-            output = outputs[index] = self._output(encoded[index], found[place], nbest)
-            output.attention = None if weights is None else weights[place][None, None, None]
-            output.warning = warnings.get(index) or unknown_warning(encoded[index])
+        with no_garbage_collection():
+            for place, index in enumerate(filled):
+                output = outputs[index] = self._output(encoded[index], found[place], nbest)
+                output.attention = None if weights is None else weights[place][None, None, None]
+                output.warning = warnings.get(index) or unknown_warning(encoded[index])
         if self._lenses:
             self._record([(sources[index], encoded[index], outputs[index]) for index in filled])
         return outputs
@@ -110,7 +113,7 @@ class Classifier(LabelModel, task="classify"):
             self.source_tokens, given, self.recipe, capacity, MIN_LABEL
         )
         if data.overlong == "truncate" and data.max_length <= capacity:
-            return [ids[: data.max_length] for ids in rows], {}
+            return shortened(rows, data.max_length), {}
         return rows, truncation_warnings(lengths)
 
     def encode(self, sources: Sequence[str]) -> Encoding:

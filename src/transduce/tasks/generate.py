@@ -60,6 +60,7 @@ from transduce.tasks.compatibility import (
     check_language_model,
     check_no_copies,
 )
+from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.members import NO_MEMBERS, Members, shared_out
 from transduce.tasks.model import Model, check_sources, inference
 from transduce.tasks.observer import NO_OUTPUT, PartObserver, RunObserver, SourceFeed, TokenStep
@@ -351,12 +352,17 @@ class GenerativeModel(Model):
     @property
     def _search_network(self) -> TrainableNetwork:
         """The network that search uses: on a CPU a copy with packed weights."""
-        packed = None if self.engine else self.copies.packed(self.network)
+        packed = None if self.engine else self.copies.packed(self.network, self._file)
         return self.network if packed is None else packed.network
 
     def _packed_steps(self, make: Callable[[Any], Any]) -> Any:
         """The steps that `make` makes of the packed copy; None where there is none."""
-        return None if self.engine else self.copies.steps(self.network, make)
+        return None if self.engine else self.copies.steps(self.network, make, self._file)
+
+    @property
+    def _file(self) -> Path | None:
+        """Where weights that no longer change were read from."""
+        return self.origin.folder / WEIGHTS if self.frozen and self.origin else None
 
     def _check_packed(self) -> None:
         """Drop the packed copy if the weights have changed."""

@@ -316,7 +316,9 @@ class Model:
         """Declare that the weights no longer change; sets requires_grad to False.
 
         Otherwise every `run` on a CPU reads all weights to see whether they have changed, which
-        takes noticeable time for single sentences in int8.
+        takes noticeable time for single sentences in int8. A model that was loaded from a folder
+        also frees the memory of the matrices that its search on a CPU has copies of: what else
+        needs them reads them from the folder's file again.
         """
         self.network.requires_grad_(False)
         self.frozen = True

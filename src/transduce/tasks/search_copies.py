@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,8 +36,13 @@ class SearchCopies:
         self._packed: tuple[TrainableNetwork, PackedCopy[TrainableNetwork]] | None = None
         self._cuda: CudaSearch | None = None
 
-    def packed(self, network: TrainableNetwork) -> PackedCopy[TrainableNetwork] | None:
-        """The copy with packed weights; None where search uses the network itself."""
+    def packed(
+        self, network: TrainableNetwork, file: Path | None = None
+    ) -> PackedCopy[TrainableNetwork] | None:
+        """The copy with packed weights; None where search uses the network itself.
+
+        file: that the weights were read from, of a network that no longer changes.
+        """
         device = device_of(network)
         if device.type != "cpu":
             if self.precision == "int8":
@@ -52,12 +58,15 @@ class SearchCopies:
             )
         with _MAKING:
             if self._packed is None or self._packed[0] is not network:
-                self._packed = network, PackedCopy(network, kind)
+                self._packed = network, PackedCopy(network, kind, file)
             return self._packed[1]
 
-    def steps(self, network: TrainableNetwork, make: Callable[[Any], Any]) -> Any:
-        """The steps that `make` makes of the packed copy, once; None without such a copy."""
-        copy = self.packed(network)
+    def steps(
+        self, network: TrainableNetwork, make: Callable[[Any], Any], file: Path | None = None
+    ) -> Any:
+        """The steps that `make` makes of the packed copy, once; None without such a copy. file: as
+        in `packed`."""
+        copy = self.packed(network, file)
         if copy is None:
             return None
         with _MAKING:

@@ -23,6 +23,7 @@ from torch.autograd.graph import increment_version
 
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed, pack, packed_padding
+from transduce.hardware import no_garbage_collection
 from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
 from transduce.models.hooks import is_watched
@@ -267,7 +268,8 @@ class Replayed:
         # thread_local: another thread may pin memory meanwhile. Capturing computes nothing.
         how = torch.cuda.graph(graph, pool, capture_error_mode="thread_local")
         try:
-            with _no_garbage_collection(), how:
+            # It might free another graph, which ends a capture.
+            with no_garbage_collection(), how:
                 self._result = self.work()
         except RuntimeError:
             torch.cuda.set_stream(stream)  # where closing fails, it is still the capture's
@@ -285,18 +287,6 @@ def _new_random_state(device: int) -> None:
     other = torch.Generator(generator.device)
     other.manual_seed(torch.initial_seed() + 1)
     generator.graphsafe_set_state(other.graphsafe_get_state())
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """It might free another graph, which ends a capture."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @dataclass

@@ -337,9 +337,12 @@ def test_it_searches_with_the_weights_of_now(precision: str, change: str) -> Non
 def test_weights_that_have_not_changed_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     real = packed_networks.packed
-    monkeypatch.setattr(
-        packed_networks, "packed", lambda network, kind: made.append(kind) or real(network, kind)
-    )
+
+    def packed(network: EncoderDecoder, kind: str, file: Path | None) -> EncoderDecoder:
+        made.append(kind)
+        return real(network, kind, file)
+
+    monkeypatch.setattr(packed_networks, "packed", packed)
     model = make()
     model.network.float()
     for mode in (False, False, True, True, False):

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from unicodedata import normalize
 
@@ -183,6 +183,13 @@ class Tokens:
         """
         if not texts:
             return []
+        if len(texts) >= AT_ONCE and self._words is not None:  # many: a table of words pays
+            rows: list[list[int]] = []
+            for start in range(0, len(texts), AT_ONCE):
+                ids, offsets = self.encode_flat(texts[start : start + AT_ONCE])
+                each = ids.tolist()
+                rows += [each[first:end] for first, end in pairwise(offsets.tolist())]
+            return rows
         if self.tags:
             parted = [without_tags(text, self.tags) for text in texts]
             rest = self._encode_plain([text for _, text in parted])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce import recipe
-from transduce.data.tokens import words
+from transduce.data.tokens import tokenizer, words
 from transduce.data.tokens.tokenizer import AT_ONCE, Tokens
 from transduce.errors import TokensError
 from transduce.shared_library import LIBRARY_FILE
@@ -60,6 +60,27 @@ def rows_of(flat: tuple[Any, Any]) -> list[list[int]]:
 def test_the_ids_are_those_of_the_tokenizer(name: str, texts: list[str]) -> None:
     tokens = TOKENS[name]
     assert rows_of(tokens.encode_flat(texts)) == tokens.encode_batch(texts)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_many_texts_have_the_ids_that_each_has_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [" ".join(PIECES[i % 9 : i % 9 + i % 4]) for i in range(23)]
+    monkeypatch.setattr(tokenizer, "AT_ONCE", 5)
+    tokens, asked = TOKENS[name], 0
+    expected = [tokens.encode(text) for text in texts]
+    find = words.WordTable.encode
+
+    def encode(self: words.WordTable, some: Sequence[str]) -> Any:
+        nonlocal asked
+        asked += len(some)
+        assert len(some) <= 5
+        return find(self, some)
+
+    monkeypatch.setattr(words.WordTable, "encode", encode)
+    assert tokens.encode_batch(texts) == expected
+    assert asked == (len(texts) if tokens._words is not None else 0)
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "label"])
