@@ -56,7 +56,7 @@ class Unloaded(nn.Parameter):
         return found
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._plain(self.detach()).__reduce_ex__(protocol)
+        return self._plain(self.detach()).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def _plain(self, values: Tensor) -> nn.Parameter:
         return nn.Parameter(values, self.requires_grad)
