@@ -48,6 +48,19 @@ class Unloaded(nn.Parameter):
                 parameter.load()
         return _as_parameter(func, types, args, kwargs or {})
 
+    def __deepcopy__(self, copies: dict[int, Any]) -> nn.Parameter:
+        """A copy has its values, and so has what is pickled."""
+        if id(self) not in copies:
+            copies[id(self)] = self._plain(self.detach().clone())
+        found: nn.Parameter = copies[id(self)]
+        return found
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._plain(self.detach()).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+    def _plain(self, values: Tensor) -> nn.Parameter:
+        return nn.Parameter(values, self.requires_grad)
+
     def load(self) -> None:
         """Read the values, unless that is done already."""
         with _READING:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -163,3 +167,17 @@ def test_tensors_of_an_open_file(tmp_path: Path) -> None:
     assert "c" not in file
     with pytest.raises(CheckpointError, match="cannot be read"):
         TensorFile(tmp_path / "none")
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_has_its_values(tmp_path: Path, copied: Callable[[Any], Any]) -> None:
+    network = torch.nn.Linear(8, 8)
+    write_tensors(tmp_path / WEIGHTS, dict(network.named_parameters()), {})
+    values = network.weight.detach().clone()
+    WeightFile(network, tmp_path / WEIGHTS).take(network.weight)
+    found = copied(network)
+    assert type(found.weight) is torch.nn.Parameter
+    assert torch.equal(found.weight, values)
+    with torch.no_grad():
+        found.weight.add_(1.0)
+    assert torch.equal(network.weight, values)
