@@ -36,8 +36,9 @@ class Unloaded(nn.Parameter):
     """Gives the values; None: it has them."""
 
     def __new__(cls, like: nn.Parameter, read: Callable[[], Tensor]) -> Unloaded:
-        nothing = torch.zeros((), dtype=like.dtype).expand(like.shape)
-        made: Unloaded = super().__new__(cls, nothing, like.requires_grad)
+        with torch.inference_mode(False):  # it is made within a search, and used outside too
+            nothing = torch.zeros((), dtype=like.dtype).expand(like.shape)
+            made: Unloaded = super().__new__(cls, nothing, like.requires_grad)
         made.read = read
         return made
 

@@ -143,6 +143,16 @@ def test_weights_can_be_trained_after_all(folder: Path) -> None:
     )
 
 
+def test_what_was_made_within_a_search_is_used_outside(tmp_path: Path) -> None:
+    network = torch.nn.Linear(8, 8)
+    expected = network.weight[1:]
+    write_tensors(tmp_path / WEIGHTS, dict(network.named_parameters()), {})
+    with torch.inference_mode():
+        WeightFile(network, tmp_path / WEIGHTS).take(network.weight)
+    assert isinstance(network.weight, Unloaded)
+    assert torch.equal(network.weight[1:], expected)
+
+
 def test_threads_that_need_a_weight_at_once_all_have_it(tmp_path: Path) -> None:
     network = torch.nn.Linear(256, 256)
     x_BD = torch.randn(2, 256)
