@@ -189,11 +189,12 @@ def take(job: Job, shard: Shard, decoder: Decoder, beat: Callable[[], object]) -
 
 
 def ends_with(parent: int) -> Callable[[], None]:
-    """A function that ends this process at once where its parent has died."""
+    """A function that ends this process where its parent has died; what it has half-written is
+    removed."""
 
     def check() -> None:
         if os.getppid() != parent:
-            os._exit(1)
+            raise SystemExit(1)
 
     return check
 
