@@ -304,3 +304,11 @@ def test_of_a_few_rows_alone_the_parts_are_remembered(
         ]
         assert found[0] == found[1]
         assert list(map(len, pairs._places_of_files.values())) == [1000] * (most // 1000)
+
+
+def test_other_rows_of_a_file_have_places_of_their_own(tmp_path: Path) -> None:
+    some_pairs(tmp_path)
+    both = Columns(file="mine.tsv", split="0-50%")
+    each = [Where(column=2, value=f"T{n}") for n in range(3)]
+    found = [pairs_of(both.model_copy(update={"where": one}), tmp_path) for one in each]
+    assert sorted(chain(*found), key=lambda pair: pair.line) == pairs_of(both, tmp_path)
