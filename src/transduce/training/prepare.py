@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from transduce.data.batches.bucketing import Batches
 from transduce.data.batches.mixing import Mix, mix_of
 from transduce.data.batches.streaming_dataset import STREAMED, RankShard, StreamingDataset
 from transduce.data.cache.learned_tokens import learned_tokens
-from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
+from transduce.data.cache.tokenised import Encoded, Read, Report, encode_corpus
 from transduce.data.filters.rules import rules_of
 from transduce.data.text.columns import LOOKED_AT
 from transduce.data.text.pairs import (
@@ -118,14 +118,14 @@ def prepare(
             f"Vocabulary: {len(tokens[0]):,} source tokens, {len(tokens[1]):,} target tokens."
         )
 
-    def encode(corpus: Corpus) -> tuple[Encoded, Report]:
+    def encode(corpus: Corpus, read: Read | None = None) -> tuple[Encoded, Report]:
         rules = rules_of(data) if corpus is data.train else None
         if recipe.audio is not None:
             cache_folder = default_cache_folder()
             capacity = max_length_of(recipe.model.decoder)
             return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder, capacity)
         cache_folder = default_cache_folder()
-        return encode_corpus(corpus, data, *tokens, cache_folder, aligned, copied, rules)
+        return encode_corpus(corpus, data, *tokens, cache_folder, aligned, copied, rules, read)
 
     train: Encoded | StreamingDataset
     mix: Mix | None = None
@@ -154,7 +154,9 @@ def prepare(
         kept = start is not None and kept_tokens(recipe, start.recipe) == "keep"
         if kept and unknown and recipe.train.adapter is None:
             print_line("  train.start.tokens: extend adds new tokens to the vocabulary.")
-    valid, report = ranks.in_turn(partial(encode, data.valid))
+    counts = ReadingCounts()
+    pairs = list(read_pairs(data.valid, data.folder, counts))
+    valid, report = ranks.in_turn(partial(encode, data.valid, (pairs, counts)))
     _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)
     of_audio: tuple[Vary | None, ...] = ()
@@ -166,7 +168,6 @@ def prepare(
         )
     batches.vary = augmenting(data, *tokens, *of_audio)
     batches.mix = mix
-    pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "language_modeling":
         given = text_to_score(pairs, tokens[1], is_running(data.valid))
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
@@ -174,7 +175,7 @@ def prepare(
     if isinstance(valid, AudioCorpus):  # unreadable audio is reported once, and not decoded
         pairs = [
             # Validation reads audio from the cache: no file is read again.
-            replace(pairs[number], source=AudioSegment.of(pairs[number].source, valid.wave(row)))
+            pairs[number]._replace(source=AudioSegment.of(pairs[number].source, valid.wave(row)))
             for row, number in enumerate(valid.numbers.tolist())
         ]
         valid_numbers = range(len(pairs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import soundfile
 
 from tones import RATE, tones
 from transduce.data.batches.bucketing import Position
+from transduce.data.text import pairs
 from transduce.data.tokens.sides import train_tokens
 from transduce.errors import DataError
 from transduce.recipe import Recipe, parse_recipe
@@ -207,3 +209,27 @@ def test_hallucinated_pairs_are_for_training_alone(tmp_path: Path) -> None:
     assert first + targets(10, position)[0] == whole
     kept = [tokens.decode(found.valid.target(row)) for row in range(3)]
     assert kept == ["walked", "talked", "jumped"]
+
+
+def test_a_validation_set_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large file of which it is a small part, each reading takes as long as the first."""
+    text = PAIRS.replace("valid: {file: pairs.tsv}", "valid: {file: v.tsv}")
+    recipe = recipe_in(tmp_path, text, "abc\tX Y\nb\tZ\n")
+    (tmp_path / "v.tsv").write_text("a\tX\nabcabc\tY\nbc\tZ\n\tX\n", "utf-8")
+    opened: list[str] = []
+    whole = pairs.read_columns
+
+    def read(name: str, *rest: Any) -> Any:
+        opened.append(name)
+        return whole(name, *rest)
+
+    monkeypatch.setattr(pairs, "read_columns", read)
+    for times in (1, 2):  # the second time its tokens are in the cache
+        found, reported = prepared(recipe)
+        assert opened.count("v.tsv") == times
+        assert found.valid_sources == ["a", "bc"]
+        assert [item.references for item in found.items] == [["X"], ["Y"], ["Z"]]
+        assert reported[-2:] == [
+            "  warning: 1 pair with an empty source skipped (v.tsv:4)",
+            "  warning: 1 pair longer than 5 tokens skipped (v.tsv:2)",
+        ]

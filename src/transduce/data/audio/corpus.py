@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -217,7 +217,7 @@ def _prompt(settings: Prompt, tokens: Tokens) -> list[int]:
 
 def untagged(pair: Pair) -> Pair:
     """A pair with an audio source that is only its location, without the tags before it."""
-    return replace(pair, source=without_tags(pair.source, pair.tags)[1]) if pair.tags else pair
+    return pair._replace(source=without_tags(pair.source, pair.tags)[1]) if pair.tags else pair
 
 
 def _tags_of_rows(pairs: Sequence[Pair], source_tokens: Tokens) -> NDArray[np.uint8] | None:

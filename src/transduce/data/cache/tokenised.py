@@ -153,6 +153,10 @@ def report_of(fields: dict[str, Any]) -> Report:
     return Report(**(fields | {"counts": ReadingCounts(**fields["counts"])}))
 
 
+Read = tuple[Sequence[Pair], ReadingCounts]
+"""All pairs of a corpus, and the counts of their reading."""
+
+
 def encode_corpus(
     corpus: Corpus,
     data: recipe.Data,
@@ -162,17 +166,19 @@ def encode_corpus(
     aligned: bool = False,
     copied: bool = False,
     rules: PairRules | None = None,
+    read: Read | None = None,
 ) -> tuple[Encoded, Report]:
     """A tokenised corpus, from the cache if the same text was tokenised the same way before.
 
     If `aligned`, each source token needs one target token; other pairs are skipped and counted.
     If `copied`, unknown tokens have the ids of a model that copies (tokens/copying.py). rules:
-    which pairs are left out besides; the report says how many.
+    which pairs are left out besides; the report says how many. read: what `read_pairs` gave of the
+    corpus, where it was read already.
     Without `cache_folder` nothing is cached. A cache that cannot be read is made again; if it
     cannot
     be written, the report says so. Raises DataError if nothing is left to learn from.
     """
-    how = (source_tokens, target_tokens, aligned, copied, rules)
+    how = (source_tokens, target_tokens, aligned, copied, rules, read)
     if cache_folder is None:
         return _encode_anew(corpus, data, *how)
     filters = [] if rules is None else [rules.settings()]
@@ -324,6 +330,7 @@ def _encode_anew(
     aligned: bool,
     copied: bool,
     rules: PairRules | None,
+    read: Read | None,
 ) -> tuple[Encoded, Report]:
     report, kept = Report(), None
     if rules is not None:
@@ -331,7 +338,11 @@ def _encode_anew(
         dropped.check_some_left(rules)
         kept = reasons == Reason.KEPT
         report.warnings += dropped.sentences(rules)
-    pairs = read_pairs(corpus, data.folder, report.counts)
+    pairs: Iterable[Pair]
+    if read is None:
+        pairs = read_pairs(corpus, data.folder, report.counts)
+    else:
+        pairs, report.counts = read
     how = {"aligned": aligned, "running": is_running(corpus), "copied": copied}
     encoded = encode_pairs(pairs, data, source_tokens, target_tokens, report, **how, kept=kept)
     check_some_left(len(encoded), corpus, report)

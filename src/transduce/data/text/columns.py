@@ -217,15 +217,16 @@ def without_header(
 
 def _numbered_rows(name: str, records: Rows, places: Sequence[int], separator: str) -> Rows:
     """The cells of each record in these places."""
+    last = max(places)
     for line, fields in records:
-        for place in places:
-            if not 0 <= place < len(fields):
-                noun = "column" if len(fields) == 1 else "columns"
-                raise DataError(
-                    f"{name}:{line}: the line has {len(fields)} {noun} (separated by {separator}), "
-                    f"but column {place} (counted from 0) is asked for; correct the line or the "
-                    f"number"
-                )
+        if last >= len(fields):
+            place = next(place for place in places if place >= len(fields))
+            noun = "column" if len(fields) == 1 else "columns"
+            raise DataError(
+                f"{name}:{line}: the line has {len(fields)} {noun} (separated by {separator}), "
+                f"but column {place} (counted from 0) is asked for; correct the line or the "
+                f"number"
+            )
         yield line, [fields[place] for place in places]
 
 

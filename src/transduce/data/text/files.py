@@ -7,7 +7,7 @@ import glob
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
+from io import SEEK_CUR, BufferedReader, BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +22,7 @@ BOM = b"\xef\xbb\xbf"  # some editors begin a file with it
 UTF16 = (b"\xff\xfe", b"\xfe\xff")  # how a file of UTF-16 begins
 NEAR = 1000  # bytes before the limit in which a space to cut at is searched
 MAX_BYTES = 1 << 26  # longest line of a table, which holds several columns
+BLOCK = 1 << 17  # bytes whose lines are read at once
 
 
 @dataclass(frozen=True)
@@ -129,14 +130,19 @@ def read_lines(
     without loss: some texts are one line. A line of a `table` comes whole, or is a DataError. With
     `span`, these lines alone.
     """
-    line = 0
+    line, maximum = 0, MAX_BYTES if table else 4 * LONGEST + 2 * NEAR
     if span is not None and not breaks and (lines := block_lines(name, folder, span)) is not None:
         yield from lines
         return
     try:
         with _open(locate(name, folder), span) as file:
+            if span is None:
+                for lines in _plain_lines(file, min(BLOCK, maximum)):
+                    line += len(lines)
+                    yield from (f"{text}\n" for text in lines) if breaks else lines
             # Read as binary: split at \n only, and decoding errors can name line and byte.
-            for line, raw in _raw_lines(file, name, breaks, table, span):
+            first = line if span is None else span.line - 1
+            for line, raw in _raw_lines(file, name, breaks, table, maximum, first, span):
                 bare = raw[:-1] if raw.endswith(b"\n") else raw
                 bare = bare[:-1] if bare.endswith(b"\r") else bare
                 if line == 1:
@@ -205,12 +211,44 @@ def _open(path: Place, span: Span | None) -> BinaryIO:
         ) from None
 
 
+def _plain_lines(file: BinaryIO, size: int) -> Iterator[list[str]]:
+    """The lines of a file on this machine in blocks, several times faster than one by one.
+
+    It ends before the first block of `size` bytes that has no whole line, or one that is not UTF-8;
+    the file then stands there.
+    """
+    if not isinstance(file, BufferedReader) or not file.seekable():
+        return
+    first = True
+    while block := file.read(size):
+        whole = block[: block.rfind(b"\n") + 1]
+        try:
+            text = whole.decode("utf-8")
+        except UnicodeDecodeError:
+            whole = b""
+        file.seek(len(whole) - len(block), SEEK_CUR)
+        if not whole:
+            return
+        if first:
+            text, first = text.removeprefix("\ufeff"), False
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        yield text[:-1].split("\n")
+
+
 def _raw_lines(
-    file: BinaryIO, name: str, pieces: bool, table: bool, span: Span | None
+    file: BinaryIO,
+    name: str,
+    pieces: bool,
+    table: bool,
+    maximum: int,
+    line: int,
+    span: Span | None,
 ) -> Iterator[tuple[int, bytes]]:
-    """The bytes of each line and its number, in bounded memory."""
-    maximum = MAX_BYTES if table else 4 * LONGEST + 2 * NEAR
-    line = 0 if span is None else span.line - 1
+    """The bytes of each line and its number, after so many lines, in bounded memory.
+
+    maximum: bytes of a line that are read at once.
+    """
     last = None if span is None else line + span.lines
     while line != last and (raw := file.readline(maximum)):
         line += 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from itertools import islice
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -83,3 +85,36 @@ def test_a_line_of_a_table_is_whole_or_refused(
     monkeypatch.setattr(files, "MAX_BYTES", 4000)
     with pytest.raises(DataError, match=r"long\.txt:2: the line has more than 0 MB"):
         list(files.read_lines(name, str(tmp_path), table=True))
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 64, files.BLOCK])
+@pytest.mark.parametrize("breaks", [False, True])
+def test_lines_are_the_same_however_many_bytes_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, breaks: bool
+) -> None:
+    monkeypatch.setattr(files, "BLOCK", block)
+    random, pieces = (
+        Random(3),
+        ["a", "é", "茶", "\r", "\n", "\r\n", "\ufeff", "\x85", "\u2028", "\t"],
+    )
+    for _ in range(200):
+        text = "x" + "".join(random.choices(pieces, k=random.randint(0, 12)))
+        (tmp_path / "some.txt").write_bytes(random.choice([b"", files.BOM]) + text.encode())
+        lines = text.split("\n")
+        ends = ["\n"] * (len(lines) - 1) + [""]
+        if not lines[-1]:
+            lines, ends = lines[:-1], ends[:-1]
+        wanted = [line.removesuffix("\r") for line in lines]
+        wanted = [line + end * breaks for line, end in zip(wanted, ends, strict=True)]
+        assert list(read_lines("some.txt", str(tmp_path), breaks)) == wanted
+
+
+def test_the_lines_before_one_that_cannot_be_read_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK", 64)
+    (tmp_path / "some.txt").write_bytes(b"word\n" * 100 + b"w\xffrd\n" + b"word\n" * 100)
+    lines = read_lines("some.txt", str(tmp_path))
+    assert list(islice(lines, 100)) == ["word"] * 100
+    with pytest.raises(DataError, match=r"some\.txt:101: byte 2 of the line \(0xff\)"):
+        next(lines)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from transduce.data.text import pairs
 from transduce.data.text.pairs import Pair, check_files, read_pairs
 from transduce.errors import DataError, RecipeError
 from transduce.recipe import Columns, Corpus, ParallelFiles, Recordings, Text, parse_recipe
+from transduce.recipe.corpus import Where
 
 PARTS = ("0-80%", "80-90%", "90-100%")
 
@@ -249,3 +252,63 @@ data:
     assert parse_recipe(text.format("test"), "it", Path()).data.test is not None
     with pytest.raises(RecipeError, match=r"data.test.split is missing, which overlaps data.train"):
         parse_recipe(text.format("[test, train]"), "it", Path())
+
+
+FORMS_OF_FILES: list[Corpus] = [
+    Columns(file="mine.tsv"),
+    Columns(file="mine.tsv", tags=2, where=Where(column=2, value=["T1", "T2"])),
+    ParallelFiles(source="mine.src", target="mine.tgt"),
+]
+
+
+@pytest.mark.parametrize("corpus", FORMS_OF_FILES)
+def test_the_second_part_of_a_file_is_found_without_hashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Corpus
+) -> None:
+    some_pairs(tmp_path)
+    parts = [corpus.model_copy(update={"split": part}) for part in PARTS]
+    fresh = []
+    for part in parts:
+        fresh.append(pairs_of(part, tmp_path))
+        pairs._places_of_files.clear()
+    assert all(fresh)
+    pairs_of(parts[1].model_copy(update={"limit": 3}), tmp_path)  # these are not all
+    assert pairs_of(parts[0], tmp_path) == fresh[0]
+    monkeypatch.setattr(pairs, "place_in_corpus", None)
+    assert [pairs_of(part, tmp_path) for part in parts] == fresh
+    whole = corpus.model_copy(update={"split": "0-100%"})
+    assert sorted(chain(*fresh), key=lambda pair: pair.line) == pairs_of(whole, tmp_path)
+
+
+def test_parts_of_a_file_that_has_changed(tmp_path: Path) -> None:
+    some_pairs(tmp_path)
+    part = Columns(file="mine.tsv", header=False, split="80-90%")
+    before = pairs_of(part, tmp_path)
+    lines = (tmp_path / "mine.tsv").read_text("utf-8").splitlines(keepends=True)
+    (tmp_path / "mine.tsv").write_text("".join(["more\tm\tT0\n", *lines]), encoding="utf-8")
+    after = pairs_of(part, tmp_path)
+    assert [pair.source for pair in after] == [pair.source for pair in before]
+    assert [pair.line for pair in after] == [pair.line + 1 for pair in before]
+
+
+def test_of_a_few_rows_alone_the_parts_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_pairs(tmp_path)
+    part = Columns(file="mine.tsv", split="80-90%")
+    for most in (1500, 999):
+        monkeypatch.setattr(pairs, "REMEMBERED", most)
+        pairs._places_of_files.clear()
+        found = [
+            pairs_of(part.model_copy(update={"header": said}), tmp_path) for said in (False, None)
+        ]
+        assert found[0] == found[1]
+        assert list(map(len, pairs._places_of_files.values())) == [1000] * (most // 1000)
+
+
+def test_other_rows_of_a_file_have_places_of_their_own(tmp_path: Path) -> None:
+    some_pairs(tmp_path)
+    both = Columns(file="mine.tsv", split="0-50%")
+    each = [Where(column=2, value=f"T{n}") for n in range(3)]
+    found = [pairs_of(both.model_copy(update={"where": one}), tmp_path) for one in each]
+    assert sorted(chain(*found), key=lambda pair: pair.line) == pairs_of(both, tmp_path)
