@@ -104,17 +104,17 @@ def test_where_too_many_rows_are_skipped_all_others_are_used(tmp_path: Path, cac
 
 
 @pytest.mark.parametrize(
-    ("keys", "temperature", "small"), [({}, 1.0, 100), ({"weight": 5.0}, 1.0, 417), ({}, 1e9, 600)]
+    ("weight", "temperature", "size", "small"),
+    [(1.0, 1.0, 1100, 100), (5.0, 1.0, 1500, 500), (1.0, 1e9, 1400, 600)],
 )
 def test_each_corpus_of_a_list_has_the_share_that_is_drawn_of_it(
-    tmp_path: Path, cache: Path, keys: Any, temperature: float, small: int
+    tmp_path: Path, cache: Path, weight: float, temperature: float, size: int, small: int
 ) -> None:
     """But no pair comes twice: of the small one there are 600."""
     (tmp_path / "small.tsv").write_text("".join(f"s{n} a\tS{n} b\n" for n in range(600)))
-    both = [{"file": "a.tsv"}, {"file": "small.tsv", **keys}]
+    both = [{"file": "a.tsv"}, {"file": "small.tsv", "weight": weight}]
     data = data_of(tmp_path, both, temperature=temperature)
-    size = 1200 if temperature > 1 else 1100
-    sample = draw_sample(index_of(data, cache), data, size if not keys else 1251)
+    sample = draw_sample(index_of(data, cache), data, size)
     assert sample is not None
     found = [pair.source for pair in sample if pair.file == "small.tsv"]
     assert len(found) == len(set(found)) == small
@@ -166,6 +166,19 @@ def test_tags_are_no_text_of_a_sample(tmp_path: Path) -> None:
         source, _ = train_tokens(data_of(tmp_path, train, tokens))
         assert set(source.tags) == {"T0", "T1", "c"}
         assert len(source) == 4 + 100 + 3
+
+
+@pytest.mark.parametrize("split", [None, "0-90%"])
+def test_lines_of_running_text_are_drawn_too(tmp_path: Path, cache: Path, split: Any) -> None:
+    """Of a part of it too, which is copied into the cache."""
+    (tmp_path / "a.txt").write_text("".join(f"w{n:05d}\n\n" for n in range(1000)))
+    data = data_of(tmp_path, {"text": "a.txt", "split": split})
+    sample = draw_sample(index_of(data, cache), data, 400)
+    assert sample is not None
+    found = [pair.target for pair in sample]
+    assert len(found) == 400
+    assert max(found) > "w00850"
+    assert set(map(len, found)) == {1, 7}  # with their line breaks
 
 
 def test_cached_tokens_of_a_stream_are_of_its_files_and_shares(tmp_path: Path, cache: Path) -> None:
