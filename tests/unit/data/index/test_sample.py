@@ -13,7 +13,7 @@ from transduce import recipe
 from transduce.data.cache.learned_tokens import learned_tokens
 from transduce.data.index.corpus import CorpusIndex, index_stream
 from transduce.data.index.sample import draw_sample
-from transduce.data.tokens.sides import train_tokens
+from transduce.data.tokens.sides import SampledPairs, train_tokens
 
 ROWS = 6000
 
@@ -145,6 +145,18 @@ def test_every_level_is_learned_from_the_sample_and_says_so(
     again, _ = learned_tokens(data, said.append, cache)
     assert again.to_json() == tokens.to_json()
     assert said[0] == said[1]
+
+
+def test_a_vocabulary_is_extended_by_the_sample_of_a_stream(tmp_path: Path) -> None:
+    """As it is started from; where nothing is learned, nothing is indexed or said."""
+    settings, said = recipe.Tokens(sample=500), []
+    for streaming, count in ((True, 500), (False, ROWS)):
+        data = data_of(tmp_path, streaming=streaming)
+        pairs = SampledPairs(data, said.append).streamed(settings)
+        assert said == []
+        assert len(list(pairs)) == len(list(pairs)) == count
+        assert len(said) == streaming
+        said.clear()
 
 
 def test_labels_are_learned_from_all_rows(tmp_path: Path) -> None:
