@@ -52,8 +52,8 @@ def train_tokens(
 
         if settings.file is None:
             pairs = drawn.pairs(settings)
-            texts = side_texts(data, *sides, pairs=pairs)
-            return Tokens.train(settings, texts, needed, side_texts(data, sides[-1], pairs=pairs))
+            texts = side_texts(data, pairs, *sides)
+            return Tokens.train(settings, texts, needed, side_texts(data, pairs, sides[-1]))
         loaded = Tokens.load(locate_here(settings.file, data.folder), foreign=True)
         for tag in needed:
             if tag not in loaded.tags:
@@ -108,6 +108,7 @@ class SampledPairs:
         self._said: set[str] = set()
 
     def pairs(self, settings: recipe.Tokens) -> Iterable[Pair]:
+        """All, or the sample, for one vocabulary."""
         if self._data.streaming:
             return self.streamed(settings)
         share = self._share(settings)
@@ -117,7 +118,7 @@ class SampledPairs:
         return hashed(everything, share, audio_of(self._data.train) is not None)
 
     def streamed(self, settings: recipe.Tokens) -> Iterable[Pair]:
-        """By position, where the corpus is streamed; of others, all."""
+        """The sample of a streamed corpus; of others, all."""
         if not self._data.streaming or settings.level == "label":
             return read_all(self._data)
         # Drawn when it is read: where nothing is learned, nothing is indexed or said.
@@ -174,10 +175,8 @@ def hashed(pairs: Iterable[Pair], share: float, is_audio: bool) -> Iterable[Pair
     return _Repeated(lambda: filter(is_drawn, pairs))
 
 
-def side_texts(
-    data: recipe.Data, *sides: str, pairs: Iterable[Pair] | None = None
-) -> Iterable[str]:
-    """The training texts of sides without tags, or those of some of the pairs.
+def side_texts(data: recipe.Data, pairs: Iterable[Pair], *sides: str) -> Iterable[str]:
+    """The texts of sides of training pairs, without tags.
 
     Where texts are concatenated, a text in characters ends with what stands between two: a single
     word may have no such character.
@@ -189,14 +188,13 @@ def side_texts(
     is_audio = audio_of(data.train) is not None
     if is_audio:  # with one vocabulary, transcripts are the targets
         sides = sides[-1:]
-    given = read_all(data) if pairs is None else pairs
 
     def of_side(pair: Pair, side: str) -> str:
         if side == "target":
             return pair.target
         return pair.transcript if is_audio else without_tags(pair.source, pair.tags)[1]
 
-    return _Repeated(lambda: (of_side(pair, side) + ending for pair in given for side in sides))
+    return _Repeated(lambda: (of_side(pair, side) + ending for pair in pairs for side in sides))
 
 
 def most_pairs(corpus: Corpus, folder: str | None) -> float:

@@ -52,7 +52,7 @@ def start_tokens(
         drawn = SampledPairs(given, print_line)
 
         def texts_of(settings: sections.Tokens, *sides: str) -> Iterable[str]:
-            return side_texts(given, *sides, pairs=drawn.streamed(settings))
+            return side_texts(given, drawn.streamed(settings), *sides)
 
         if given.tokens.both is not None:
             texts = texts_of(given.tokens.both, "source", "target")
