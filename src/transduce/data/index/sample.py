@@ -41,12 +41,13 @@ class IndexSample:
         """The first pairs of each block; then the others, should so many rows be skipped that
         these are needed too."""
         for rest in (False, True) if share < 1 else (False,):
-            for place, block in enumerate(order.tolist()):
-                if place % AT_ONCE == 0:
-                    self.index.fetch(order[place : place + AT_ONCE].tolist())
-                pairs = list(self.index.pairs(block, ReadingCounts()))
-                taken = ceil(share * len(pairs))
-                yield pairs[taken:] if rest else pairs[:taken]
+            for place in range(0, len(order), AT_ONCE):
+                blocks = order[place : place + AT_ONCE].tolist()
+                self.index.fetch(blocks)
+                for block in blocks:
+                    pairs = list(self.index.pairs(block, ReadingCounts()))
+                    taken = ceil(share * len(pairs))
+                    yield pairs[taken:] if rest else pairs[:taken]
 
 
 def draw_sample(index: CorpusIndex, data: recipe.Data, size: int) -> IndexSample | None:
