@@ -47,7 +47,9 @@ class Tokens(Section):
     sample: PositiveInt = Field(
         5_000_000,
         description="train subwords on a sample of about this many pairs, chosen by hashes, so "
-        "whatever their order; other levels use the whole corpus",
+        "whatever their order; other levels use the whole corpus. When streaming, all levels but "
+        "labels are trained on a sample, of blocks from all over the corpus; min_count counts "
+        "there",
     )
     lowercase: bool = Field(False, description="lower-case the text before tokenization")
     normalize: Literal["none", "nfc", "nfkc", "nfd", "nfkd"] = Field(

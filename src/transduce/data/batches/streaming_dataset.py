@@ -31,7 +31,7 @@ from transduce import recipe
 from transduce.data.batches.mixing import check_drawn, distinct_names, share_sentences, shares_of
 from transduce.data.cache.tokenised import Encoded, PairEncoder, Report
 from transduce.data.filters.rules import Dropped, PairRules, hashes_of, rules_of
-from transduce.data.index.corpus import CorpusIndex, index_corpus
+from transduce.data.index.corpus import PLACES, CorpusIndex, index_stream
 from transduce.data.index.files import Say, say_all
 from transduce.data.index.filtered import (
     FilteredRows,
@@ -45,8 +45,6 @@ from transduce.errors import DataError
 from transduce.recipe import Corpus, Mixture
 from transduce.storage import default_cache_folder
 
-PLACES = 256  # blocks of a pool: from so many places of the corpus
-MAX_BLOCK = 4096  # rows
 TASK = 8  # blocks that a worker process reads and tokenises at a time
 STREAMED = "streamed rows"
 AHEAD = 3  # pools that worker processes are given at a time
@@ -142,8 +140,7 @@ class StreamingDataset:
         Raises DataError where a file cannot be read.
         """
         cache = self._cache_folder or default_cache_folder()
-        block = max(1, min(MAX_BLOCK, self._data.shuffle_buffer // PLACES))
-        index = index_corpus(self.corpus, self._data.folder, block, cache, say)
+        index = index_stream(self.corpus, self._data, cache, say)
         self._reader = Reader(index, PairEncoder(self._data, *self._how))
         if (rules := rules_of(self._data)) is not None:
             filtered, said, dropped = find_filtered(index, rules, cache)

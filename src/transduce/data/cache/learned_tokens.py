@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import tokenizers
@@ -14,6 +15,7 @@ import tokenizers
 from transduce import recipe
 from transduce.data.cache.eviction import note_use
 from transduce.data.cache.tokenised import content_key
+from transduce.data.index.corpus import index_stream
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import CheckpointError
@@ -26,7 +28,8 @@ FORMAT = 3  # format version: increase when other tokens are learned from the sa
 def learned_tokens(
     data: recipe.Data, print_line: Callable[[str], None], cache_folder: Path
 ) -> tuple[Tokens, Tokens]:
-    """`train_tokens`, from the cache if the same were learned from the same text before.
+    """`train_tokens`, from the cache if the same were learned from the same text before: of a
+    streamed corpus, from files of the same versions.
 
     A cache that cannot be read is made again, and one that cannot be written is not.
     """
@@ -38,8 +41,14 @@ def learned_tokens(
     parts = [FORMAT, tokenizers.__version__, sides.model_dump(mode="json")]
     parts += [data.concatenate.separator] if data.concatenate else []
     parts += ["unknown tags"] if data.unknown_tags else []
-    how = json.dumps(parts)
-    path = cache_folder / f"{content_key(data.train, data.folder, how)}.tokens.json"
+    index = None
+    if data.streaming:  # its contents would take long to read
+        index = index_stream(data.train, data, cache_folder, print_line)
+        parts += [data.temperature, data.train.model_dump(mode="json"), index.identity()]
+        key = sha256(json.dumps(parts).encode()).hexdigest()
+    else:
+        key = content_key(data.train, data.folder, json.dumps(parts))
+    path = cache_folder / f"{key}.tokens.json"
     kept = _load(path, len(asked))
     if kept is not None:
         tokens, said = kept
@@ -53,7 +62,7 @@ def learned_tokens(
         said.append(sentence)
         print_line(sentence)
 
-    source, target = train_tokens(data, hear)
+    source, target = train_tokens(data, hear, index)
     made = [source.to_json()] if target is source else [source.to_json(), target.to_json()]
     with suppress(OSError, CheckpointError):  # where the corpus cannot be cached either, it is said
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -45,10 +45,12 @@ from transduce.data.text.pairs import (
     tagged,
     uneven,
 )
-from transduce.recipe import Columns, Corpus, Hub, Mixture, ParallelFiles, Text
+from transduce.recipe import Columns, Corpus, Data, Hub, Mixture, ParallelFiles, Text
 from transduce.storage.positions import version_of
 from transduce.storage.remote import RemotePath
 
+PLACES = 256  # blocks of a pool: from so many places of the corpus
+MAX_BLOCK = 4096  # rows
 LINED = (".tsv", ".jsonl")  # formats with a record a line
 AT_ONCE = 16  # requests to a store
 
@@ -69,15 +71,17 @@ class Section:
     """Which corpus of a list it belongs to."""
 
     def read(self, block: int, counts: ReadingCounts) -> PairColumns:
-        place = self._place(block)
         if self.corpus is not None:
             tags = (*self.outer, *self.tags)
+            place = self._place(block)
             found = read_plain_block(self.corpus, self.folder, place, tags, counts)
             if found is not None:
                 return found
-        return PairColumns.of(self._pairs(place, counts))
+        return PairColumns.of(self.pairs(block, counts))
 
-    def _pairs(self, place: FileBlock, counts: ReadingCounts) -> Iterator[Pair]:
+    def pairs(self, block: int, counts: ReadingCounts) -> Iterator[Pair]:
+        """The same with their tags."""
+        place = self._place(block)
         pairs: Iterator[Pair]
         if self.corpus is None:
             (name,), (span,) = place.names, place.spans
@@ -125,6 +129,24 @@ class CorpusIndex:
         section, within = self._place(block)
         return section.read(within, counts)
 
+    def pairs(self, block: int, counts: ReadingCounts) -> Iterator[Pair]:
+        """The same with their tags, one by one, which takes longer."""
+        section, within = self._place(block)
+        return section.pairs(within, counts)
+
+    def identity(self) -> list[object]:
+        """What the pairs depend on: the versions of all files, and how they are read; as JSON."""
+        return [
+            [
+                None if section.corpus is None else section.corpus.model_dump(mode="json"),
+                str(Path(section.folder or ".").absolute()),
+                section.tags,
+                section.outer,
+                [[file.name, vars(file.version), file.block, file.rows] for file in section.files],
+            ]
+            for section in self.sections
+        ]
+
     def _place(self, block: int) -> tuple[Section, int]:
         """The section that a block is in, and its number there."""
         section = int(np.searchsorted(self.starts, block, side="right")) - 1
@@ -143,6 +165,12 @@ class CorpusIndex:
             asked = [threads.submit(at.read, s.start, s.end, s.version) for at, s in wanted]
             for one in asked:
                 one.result()
+
+
+def index_stream(corpus: Corpus, data: Data, cache: Path, say: Say) -> CorpusIndex:
+    """The index of a streamed corpus in the blocks of its pools, from the cache or made."""
+    block = max(1, min(MAX_BLOCK, data.shuffle_buffer // PLACES))
+    return index_corpus(corpus, data.folder, block, cache, say)
 
 
 def index_corpus(

@@ -63,17 +63,7 @@ def find_filtered(
     """The rows that are left out, where the file with their counts is, and these; None where it has
     to be made."""
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(index.rows, dtype=np.int64)])
-    files = [
-        [
-            None if section.corpus is None else section.corpus.model_dump(mode="json"),
-            str(Path(section.folder or ".").absolute()),
-            section.tags,
-            section.outer,
-            [[file.name, vars(file.version), file.block, file.rows] for file in section.files],
-        ]
-        for section in index.sections
-    ]
-    key = sha256(json.dumps([FORMAT, rules.settings(), files]).encode()).hexdigest()
+    key = sha256(json.dumps([FORMAT, rules.settings(), index.identity()]).encode()).hexdigest()
     rows, said = FilteredRows(cache / f"{key}{SUFFIX}", starts), cache / f"{key}.filters.json"
     try:
         stored = json.loads(said.read_text("utf-8"))

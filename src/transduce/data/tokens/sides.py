@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
 
 from transduce import recipe
 from transduce.corpora.unpack import DAMAGED, open_compressed
+from transduce.data.index.corpus import CorpusIndex, index_stream
+from transduce.data.index.sample import draw_sample
 from transduce.data.text.columns import format_of
 from transduce.data.text.files import locate, locate_here
 from transduce.data.text.pairs import (
@@ -23,45 +26,34 @@ from transduce.data.text.tags import UNKNOWN_TAG, without_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError
 from transduce.recipe import Corpus
+from transduce.storage import default_cache_folder
 
+T = TypeVar("T")
+KINDS = ("subword", "word", "character", "symbol")
 SAMPLE = "sample"
 """What is hashed before the texts of a pair, to draw a sample."""
 
 
 def train_tokens(
-    data: recipe.Data, print_line: Callable[[str], None] | None = None
+    data: recipe.Data,
+    print_line: Callable[[str], None] | None = None,
+    index: CorpusIndex | None = None,
 ) -> tuple[Tokens, Tokens]:
     """Source and target tokens as a recipe asks: loaded from files, or learned from data.train.
 
     With `both`, the two are the same object. `print_line` gets a message if only a sample is used.
+    index: of a streamed corpus, where it is open already.
     """
-    drawn: dict[int, float] = {}
-    """The share of the pairs that is used, by `sample`."""
-
-    def share_of(settings: recipe.Tokens) -> float:
-        if settings.level != "subword":
-            return 1.0
-        if most_pairs(data.train, data.folder) <= settings.sample:
-            return 1.0
-        if settings.sample not in drawn:
-            count = sum(1 for _ in read_pairs(data.train, data.folder))
-            drawn[settings.sample] = settings.sample / max(count, settings.sample)
-            if count > settings.sample and print_line is not None:
-                print_line(
-                    f"Subwords are learned from a sample of about {settings.sample:,} of the "
-                    f"{count:,} training pairs; the key sample of data.tokens sets it."
-                )
-        return drawn[settings.sample]
-
+    drawn = SampledPairs(data, print_line, index)
     tags = training_tags(data)
 
     def make(settings: recipe.Tokens, *sides: str) -> Tokens:
         needed = tags if "source" in sides else []
 
         if settings.file is None:
-            share = share_of(settings)
-            texts = side_texts(data, *sides, share=share)
-            return Tokens.train(settings, texts, needed, side_texts(data, sides[-1], share=share))
+            pairs = drawn.pairs(settings)
+            texts = side_texts(data, pairs, *sides)
+            return Tokens.train(settings, texts, needed, side_texts(data, pairs, sides[-1]))
         loaded = Tokens.load(locate_here(settings.file, data.folder), foreign=True)
         for tag in needed:
             if tag not in loaded.tags:
@@ -93,8 +85,98 @@ def reason_of(tag: str, data: recipe.Data) -> str:
     return "the tag in data.train"
 
 
-def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[str]:
-    """The training texts of sides, or a share of them that hashes choose, without tags.
+class SampledPairs:
+    """The training pairs from which tokens are learned: all, or a sample that is the same each
+    time.
+
+    Of a streamed corpus, all that is learned is learned from a sample that is read by position,
+    but labels: a model cannot give one that it does not know. Of others, subwords are, from pairs
+    that hashes choose, so that the order of the corpus does not matter.
+    """
+
+    def __init__(
+        self,
+        data: recipe.Data,
+        print_line: Callable[[str], None] | None = None,
+        index: CorpusIndex | None = None,
+    ) -> None:
+        self._data = data
+        self._print_line = print_line or (lambda line: None)
+        self._index = index
+        self._shares: dict[int, float] = {}
+        """The share of the pairs that is used, by `sample`."""
+        self._said: set[str] = set()
+
+    def pairs(self, settings: recipe.Tokens) -> Iterable[Pair]:
+        """All, or the sample, for one vocabulary."""
+        if self._data.streaming:
+            return self.streamed(settings)
+        share = self._share(settings)
+        everything = read_all(self._data)
+        if share >= 1.0:
+            return everything
+        return hashed(everything, share, audio_of(self._data.train) is not None)
+
+    def streamed(self, settings: recipe.Tokens) -> Iterable[Pair]:
+        """The sample of a streamed corpus; of others, all."""
+        if not self._data.streaming or settings.level == "label":
+            return read_all(self._data)
+        # Drawn when it is read: where nothing is learned, nothing is indexed or said.
+        return _Repeated(lambda: iter(self._by_position(settings)))
+
+    def _by_position(self, settings: recipe.Tokens) -> Iterable[Pair]:
+        if self._index is None:
+            self._index = index_stream(
+                self._data.train, self._data, default_cache_folder(), self._print_line
+            )
+        sample = draw_sample(self._index, self._data, settings.sample)
+        if sample is None:
+            return read_all(self._data)
+        if settings.level != "byte":
+            self._say(settings, f"at most {len(sample):,}", f"{self._index.rows.sum():,}", "rows")
+        return sample
+
+    def _share(self, settings: recipe.Tokens) -> float:
+        train, folder = self._data.train, self._data.folder
+        if settings.level != "subword" or most_pairs(train, folder) <= settings.sample:
+            return 1.0
+        if settings.sample not in self._shares:
+            count = sum(1 for _ in read_pairs(train, folder))
+            self._shares[settings.sample] = settings.sample / max(count, settings.sample)
+            if count > settings.sample:
+                self._say(settings, f"about {settings.sample:,}", f"{count:,}", "pairs")
+        return self._shares[settings.sample]
+
+    def _say(self, settings: recipe.Tokens, used: str, count: str, unit: str) -> None:
+        what = f"{settings.level}s".capitalize() if settings.level in KINDS else "Tokens"
+        sentence = (
+            f"{what} are learned from a sample of {used} of the {count} training {unit}; the key "
+            f"sample of data.tokens sets it."
+        )
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._print_line(sentence)
+
+
+def read_all(data: recipe.Data) -> Iterable[Pair]:
+    """The training pairs."""
+    return _Repeated(lambda: read_pairs(data.train, data.folder))
+
+
+def hashed(pairs: Iterable[Pair], share: float, is_audio: bool) -> Iterable[Pair]:
+    """A share of the pairs, by hashes: the sample does not depend on the order of the corpus."""
+
+    def is_drawn(pair: Pair) -> bool:
+        # The source of a recording is the name of its file, which is another on each machine.
+        # SAMPLE: the hash of the text alone decides which part of a corpus it is in (split).
+        read = pair.transcript if is_audio else pair.source
+        return place_in_corpus(f"{SAMPLE}\n{read}\n{pair.target}") < share * PLACES
+
+    return _Repeated(lambda: filter(is_drawn, pairs))
+
+
+def side_texts(data: recipe.Data, pairs: Iterable[Pair], *sides: str) -> Iterable[str]:
+    """The texts of sides of training pairs, without tags.
 
     Where texts are concatenated, a text in characters ends with what stands between two: a single
     word may have no such character.
@@ -112,20 +194,7 @@ def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[s
             return pair.target
         return pair.transcript if is_audio else without_tags(pair.source, pair.tags)[1]
 
-    def is_drawn(pair: Pair) -> bool:
-        # By a hash, so that the sample does not depend on the order of the corpus. The source of a
-        # recording is the name of its file, which is another on each machine. SAMPLE: the hash of
-        # the text alone decides which part of a corpus it is in (split).
-        read = pair.transcript if is_audio else pair.source
-        return place_in_corpus(f"{SAMPLE}\n{read}\n{pair.target}") < share * PLACES
-
-    def start() -> Iterator[str]:
-        for pair in read_pairs(data.train, data.folder):
-            if share >= 1.0 or is_drawn(pair):
-                for side in sides:
-                    yield of_side(pair, side) + ending
-
-    return _Texts(start)
+    return _Repeated(lambda: (of_side(pair, side) + ending for pair in pairs for side in sides))
 
 
 def most_pairs(corpus: Corpus, folder: str | None) -> float:
@@ -157,11 +226,11 @@ def most_pairs(corpus: Corpus, folder: str | None) -> float:
     return count
 
 
-class _Texts:
-    """Texts that can be iterated more than once without being in memory."""
+class _Repeated(Generic[T]):
+    """What can be iterated more than once without being in memory."""
 
-    def __init__(self, start: Callable[[], Iterator[str]]) -> None:
+    def __init__(self, start: Callable[[], Iterator[T]]) -> None:
         self._start = start
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[T]:
         return self._start()

@@ -14,7 +14,13 @@ from torch import Tensor
 from transduce import recipe as sections
 from transduce.data.text.pairs import read_pairs
 from transduce.data.tokens.extend import add_tags, add_tokens, extended, extended_pair, old_pieces
-from transduce.data.tokens.sides import reason_of, side_texts, train_tokens, training_tags
+from transduce.data.tokens.sides import (
+    SampledPairs,
+    reason_of,
+    side_texts,
+    train_tokens,
+    training_tags,
+)
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import TokensError, TrainingError
 from transduce.recipe import Recipe
@@ -43,8 +49,13 @@ def start_tokens(
         )
     if how == "extend":
         new = _New(tuple(asked.add_tokens), tuple(tags))
+        drawn = SampledPairs(given, print_line)
+
+        def texts_of(settings: sections.Tokens, *sides: str) -> Iterable[str]:
+            return side_texts(given, drawn.streamed(settings), *sides)
+
         if given.tokens.both is not None:
-            texts = side_texts(given, "source", "target")
+            texts = texts_of(given.tokens.both, "source", "target")
             if source.to_json() == target.to_json():
                 source = target = new.on(source, given.tokens.both, texts)
             else:
@@ -52,10 +63,11 @@ def start_tokens(
         else:
             assert given.tokens.source is not None
             assert given.tokens.target is not None
-            source = new.on(source, given.tokens.source, side_texts(given, "source"))
+            texts = texts_of(given.tokens.source, "source")
+            source = new.on(source, given.tokens.source, texts)
             if not has_labels:
                 without = _New(new.names)  # tags are of sources
-                texts = side_texts(given, "target")
+                texts = texts_of(given.tokens.target, "target")
                 target = without.on(target, given.tokens.target, texts)
     elif given.tokens.both is not None:
         source, target = one_vocabulary(source, target, start.recipe.data.tokens.both is not None)

@@ -35,6 +35,7 @@ from transduce.data.batches.streaming_dataset import (
     narrowed,
 )
 from transduce.data.cache.tokenised import Encoded
+from transduce.data.index import corpus as index_of_corpus
 from transduce.data.index import files as index_files
 from transduce.data.index.corpus import CorpusIndex
 from transduce.data.text.pairs import ReadingCounts, read_pairs
@@ -184,7 +185,7 @@ def test_running_text_stays_in_order_within_its_files(files: Path) -> None:
 @pytest.fixture
 def blocks_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three rows where a pool has twelve."""
-    monkeypatch.setattr(streaming_dataset, "PLACES", 4)
+    monkeypatch.setattr(index_of_corpus, "PLACES", 4)
 
 
 @pytest.fixture
@@ -259,7 +260,7 @@ def test_tags_of_a_list_of_corpora_come_before_those_of_each(many: Path) -> None
     section = replace(stream(many, files).reader.index.sections[0], outer=("all",))
     at_once = section.read(1, ReadingCounts()).sources
     assert at_once == ["<all> <de> source 1"]
-    assert [one.source for one in section._pairs(section._place(1), ReadingCounts())] == at_once
+    assert [one.source for one in section.pairs(1, ReadingCounts())] == at_once
 
 
 @pytest.mark.parametrize("group", [7, 60])

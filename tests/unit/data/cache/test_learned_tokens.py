@@ -19,9 +19,9 @@ def learned(monkeypatch: pytest.MonkeyPatch) -> list[recipe.Data]:
     calls: list[recipe.Data] = []
     real = cache.train_tokens
 
-    def counted(data: recipe.Data, print_line: Any) -> Any:
+    def counted(data: recipe.Data, *given: Any) -> Any:
         calls.append(data)
-        return real(data, print_line)
+        return real(data, *given)
 
     monkeypatch.setattr(cache, "train_tokens", counted)
     return calls
