@@ -15,10 +15,10 @@ import pytest
 
 from forked import Forked
 from transduce.batch_inference.decoder import Decoder
-from transduce.batch_inference.inputs import Shard, Table
+from transduce.batch_inference.inputs import InputFile, Shard, Table
 from transduce.batch_inference.job import Job, Settings
 from transduce.batch_inference.progress import Progress
-from transduce.batch_inference.worker import claimed, lines_in, rotated, take
+from transduce.batch_inference.worker import claimed, ends_with, lines_in, rotated, take
 from transduce.decoding.output import Output
 from transduce.tasks import Model
 
@@ -143,3 +143,25 @@ def test_an_error_of_every_source_is_not_one_of_sources() -> None:
     with pytest.raises(ValueError, match="no a"):
         decoder.decode(["a", "b"])
     assert decoder.decode(["a"])[0].problem
+
+
+def test_a_worker_whose_parent_has_died_removes_what_it_was_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_in(tmp_path)
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    inputs = [InputFile.identify(str(tmp_path / "in.txt"))]
+    job = Job(tmp_path, "model", [], Settings(), Table("text"), inputs, [Shard(0, 0, 0, 1, 2)])
+
+    class Dying(Failing):
+        def run(self, sources: Sequence[str], **settings: Any) -> list[Output]:
+            assert list(tmp_path.rglob("*.part"))
+            monkeypatch.setattr(os, "getppid", lambda: 1 + parent)
+            return super().run(sources, **settings)
+
+    parent = os.getppid()
+    decoder = Decoder(cast(Model, Dying("")), {}, [])
+    with pytest.raises(SystemExit):
+        take(job, job.shards[0], decoder, ends_with(parent))
+    assert not list(tmp_path.rglob("*.part"))
+    assert not job.is_finished(job.shards[0])
