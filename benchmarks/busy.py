@@ -42,7 +42,7 @@ RECIPES = [
     "cmudict-lstm",
     "shakespeare",
     "ewt-tagger",
-    "asterisk",
+    "asterisk-small",
 ]
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 REFRESHES = 4  # refreshes of the bar in a second
 EARLY = (1, 5, 20)  # updates with a line where there is no bar, before the first of the log
 BAR = 12  # characters of the bar, if the terminal is wide enough
+ENDS_EARLIER = 0.9  # with less than this share of the time for all updates, their number is estimated
 
 
 @dataclass(slots=True)
@@ -142,7 +143,8 @@ class Progress:
             self._best = self._valid
         self._log.write("valid", {"step": step, **values, "best": best})
         shown = "  ".join(_value(name, value) for name, value in values.items())
-        self.print_line(f"step {step}/{self.total_steps}  valid  {shown}{'  best' if best else ''}")
+        of = self._step_of_all(step)
+        self.print_line(f"step {of}  valid  {shown}{'  best' if best else ''}")
 
     def print_line(self, sentence: str) -> None:
         """Print a line, above the bar where there is one."""
@@ -182,7 +184,7 @@ class Progress:
             share = max(share, latest.seconds / self.max_seconds)
         share = min(share, 1.0)
         parts = {"share": f"{100 * share:3.0f} %"} | parts
-        parts["step"] = f"{latest.step}/{self.total_steps}"
+        parts["step"] = self._step_of_all(latest.step)
         if self._valid is not None:
             name = self._shown()
             parts["valid"] = "valid " + _value(name, self._valid.get(name))
@@ -212,7 +214,7 @@ class Progress:
         return line
 
     def _parts(self, step: int, lr: float | None, speed: float | None) -> dict[str, str]:
-        parts = {"step": f"step {step}/{self.total_steps}"}
+        parts = {"step": f"step {self._step_of_all(step)}"}
         if self._loss is not None:
             parts["loss"] = _value("loss", self._loss)
         if self._objective is not None and self._objective != self._loss:
@@ -222,13 +224,26 @@ class Progress:
             parts["speed"] = f"{speed:,.0f} tok/s"
         if lr is not None and math.isfinite(lr):
             parts["lr"] = f"lr {lr:.1e}"
-        seconds = self.pace.seconds_left(self.total_steps - step)
-        if self.max_seconds is not None:
-            by_clock = max(self.max_seconds - self._latest.seconds, 0.0)
-            seconds = by_clock if seconds is None else min(seconds, by_clock)
-        if seconds is not None:
+        seconds, by_clock = self._seconds_left(step)
+        seconds = by_clock if seconds is None else min(seconds, by_clock)
+        if math.isfinite(seconds):
             parts["left"] = f"{duration(seconds)} left"
         return parts
+
+    def _seconds_left(self, step: int) -> tuple[float | None, float]:
+        """For all updates, where the speed is known, and by the clock (infinity without one)."""
+        by_clock = math.inf
+        if self.max_seconds is not None:
+            by_clock = max(self.max_seconds - self._latest.seconds, 0.0)
+        return self.pace.seconds_left(self.total_steps - step), by_clock
+
+    def _step_of_all(self, step: int) -> str:
+        """12/600, or 12/~80 where the time ends the training earlier."""
+        seconds, by_clock = self._seconds_left(step)
+        if seconds is None or by_clock >= ENDS_EARLIER * seconds:
+            return f"{step}/{self.total_steps}"
+        expected = step + (self.total_steps - step) * by_clock / seconds
+        return f"{step}/~{max(float(f'{expected:.2g}'), step):.0f}"
 
     def _shown(self) -> str:
         values = [name for name in self._valid or {} if name not in ("kind", "step", "best")]

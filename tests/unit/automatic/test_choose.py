@@ -617,9 +617,16 @@ def test_telephone_speech_has_fewer_bands() -> None:
 def test_speech_is_counted_in_minutes() -> None:
     """Not in recordings, of which there are as many; and the part that is held out is not read."""
     little, much = choose(of_sound(minutes=20.0), GPU), choose(of_sound(minutes=250.0), GPU)
-    assert (little.get("model.width"), much.get("model.width")) == (128, 144)
+    assert (little.get("model.dropout"), much.get("model.dropout")) == (0.2, 0.1)
     read = much.get("train.steps") * much.get("train.batch_tokens")
     assert read == pytest.approx(70 * 0.9 * 250 * 6000, rel=0.01)
+
+
+def test_little_speech_has_a_small_network_where_a_larger_one_would_take_too_long() -> None:
+    little = of_sound(minutes=20.0)
+    widths = [choose(little, machine, 10).get("model.width") for machine in (CPU, GPU)]
+    assert widths == [128, 144]
+    assert choose(little, GPU, 10).get("audio.normalize") == "global"
 
 
 def test_a_batch_of_very_long_rows_is_bounded() -> None:

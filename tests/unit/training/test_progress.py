@@ -62,6 +62,20 @@ def test_a_run_that_the_clock_ends_has_no_more_left_than_the_clock(
     assert "30 s left" in line
 
 
+def test_the_updates_that_the_clock_leaves_time_for_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    with Progress(tmp_path, 63_960, terminal=False, minutes=2) as progress:
+        for step in range(1, 25):
+            clock.now += 1.5
+            progress.step(StepRecord(step, 400, 3e-4, seconds=1.5 * step))
+        progress.log(record(24))
+        progress.validation(24, {"loss": 1.5}, best=True)
+        assert "24/~80" in progress._bar(120).plain
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines[-2:]] == ["step 24/~80"] * 2
+
+
 def test_a_file_gets_lines_and_the_time_left_before_the_first_of_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
 ) -> None:
