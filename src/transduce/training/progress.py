@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REFRESHES = 4  # refreshes of the bar in a second
 EARLY = (1, 5, 20)  # updates with a line where there is no bar, before the first of the log
 BAR = 12  # characters of the bar, if the terminal is wide enough
-ENDS_EARLIER = 0.9  # with less than this share of the time for all updates, their number is estimated
+ENDS_EARLIER = 0.9  # with less of the time for all updates, their number is estimated
 
 
 @dataclass(slots=True)
