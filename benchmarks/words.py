@@ -117,6 +117,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "most": _hallucination(share=0.9),
     "copies": _hallucination(copies=0.1),
     "unknowntags": {"data": {"unknown_tags": 0.05}},
+    "unknowntags20": {"data": {"unknown_tags": 0.2}},
     "fewcopies": _hallucination(copies=0.05),
     "onlycopies": _hallucination(share=0.0, copies=0.05),
     "shuffled": {"data": {"shuffle_tags": True}},
@@ -139,6 +140,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "general": _model(decoder={"attention": "general"}),
     "copying": _model(decoder={"copying": True}),
     "tagzero": _model(encoder={"tag_positions": "zero"}),
+    "tagattention": _model(decoder={"tag_attention": True}),
+    "tagsread": _model(decoder={"tag_attention": False}),
     # Training.
     "long": _train(steps=3000),
     "updates2500": _updates(2500),
