@@ -414,11 +414,9 @@ class RecurrentDecoder(nn.Module):
             context = self.attention(query_BTD, *source, **kept)
         return context
 
-    def _predicted(
-        self, output_BTD: Tensor, context_BTD: Tensor, state: RecurrentState
-    ) -> Tensor:
-        """h̃_t = tanh(W [h_t; c_t]) (Luong et al. 2015, equation 5), with a context of the tags where
-        these are read apart."""
+    def _predicted(self, output_BTD: Tensor, context_BTD: Tensor, state: RecurrentState) -> Tensor:
+        """h̃_t = tanh(W [h_t; c_t]) (Luong et al. 2015, equation 5); c_t is of letters and of tags
+        where these are read apart."""
         if self.readout is not None:
             parts = [output_BTD, context_BTD]
             tags = None if state.attention_state is None else state.attention_state.tags

@@ -87,6 +87,16 @@ def test_attention_is_shown_to_letters_and_to_tags(context: str) -> None:
     assert tags.sum(axis=-1) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("silent", [["sum"], ["values"], ["sum", "values"]])
+def test_tags_enter_the_input_and_by_attention(silent: list[str]) -> None:
+    model = make()
+    for part in silent:
+        for weight in model.network.decoder.tags.get_submodule(part).parameters():
+            torch.nn.init.zeros_(weight)
+    one, other = scores(model, "<PL> abcd", "<SG> abcd")
+    assert (one == pytest.approx(other, abs=1e-6)) == (len(silent) == 2)
+
+
 def test_what_computes_decoders_otherwise_is_refused() -> None:
     model = make()
     assert steps_of(model.network) is model.network
@@ -97,9 +107,9 @@ def test_what_computes_decoders_otherwise_is_refused() -> None:
 def test_recipes_that_cannot_be() -> None:
     with pytest.raises(RecipeError, match=r"tag_attention is true, but model\.encoder is trans"):
         recipe({"kind": "transformer"})
-    with pytest.raises(RecipeError, match="but the sources of data.train have no tags"):
+    with pytest.raises(RecipeError, match=r"but the sources of data\.train have no tags"):
         recipe(corpus={"file": "a.tsv"})
-    with pytest.raises(RecipeError, match="but model.decoder.attention is none"):
+    with pytest.raises(RecipeError, match=r"but model\.decoder\.attention is none"):
         recipe(attention="none")
-    with pytest.raises(RecipeError, match="but model.decoder.context is input"):
+    with pytest.raises(RecipeError, match=r"but model\.decoder\.context is input"):
         recipe(context="input")
