@@ -23,6 +23,7 @@ import gzip
 import json
 import multiprocessing
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -117,6 +118,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "most": _hallucination(share=0.9),
     "copies": _hallucination(copies=0.1),
     "unknowntags": {"data": {"unknown_tags": 0.05}},
+    "unknowntags20": {"data": {"unknown_tags": 0.2}},
     "fewcopies": _hallucination(copies=0.05),
     "onlycopies": _hallucination(share=0.0, copies=0.05),
     "shuffled": {"data": {"shuffle_tags": True}},
@@ -139,6 +141,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "general": _model(decoder={"attention": "general"}),
     "copying": _model(decoder={"copying": True}),
     "tagzero": _model(encoder={"tag_positions": "zero"}),
+    "tagattention": _model(decoder={"tag_attention": True}),
+    "tagsread": _model(decoder={"tag_attention": False}),
     # Training.
     "long": _train(steps=3000),
     "updates2500": _updates(2500),
@@ -306,6 +310,8 @@ def measure(options: argparse.Namespace, language: str, setting: str, seed: int)
             scored = partial(evaluate_folder, trained.model, trained.folder, write=False)
             found = scored()
             row["exact"] = round(found.metrics["exact"].value, 2)
+            if options.task == "inflection":
+                row["exact_by_features"] = by_features(options, language, found)
             if options.searches:  # what else search could do
                 for name, how in (("greedy", {"beam": 1}), ("patience_1", {"patience": 1.0})):
                     row[f"exact_{name}"] = round(scored(**how).metrics["exact"].value, 2)
@@ -345,6 +351,29 @@ def write_outputs(path: Path, found: Evaluation) -> None:
         "".join(f"{one.source}\t{' | '.join(one.references)}\t{out.text}\n" for one, out in rows),
         encoding="utf-8",
     )
+
+
+TAGS = re.compile(r"(?:<[^<>\s]+> )*")
+
+
+def by_features(
+    options: argparse.Namespace, language: str, found: Evaluation
+) -> dict[str, dict[str, float]]:
+    """Exact match by what training has of a form's features: all of them together in some form,
+    only each of them, or not each of them."""
+    lines = (options.folder / f"{language}_{options.size}.train").read_text("utf-8").splitlines()
+    there = [frozenset(split_tags(line.split("\t")[2])) for line in lines[: options.rows]]
+    single = frozenset().union(*there)
+    right: dict[str, list[bool]] = {}
+    for item, output in zip(found.items, found.outputs, strict=True):
+        tags = frozenset(TAGS.match(item.source)[0].replace("<", "").replace(">", "").split())
+        kind = "together" if tags in there else "apart" if tags <= single else "unknown"
+        references = [normalize("NFC", one) for one in item.references]
+        right.setdefault(kind, []).append(normalize("NFC", output.text) in references)
+    return {
+        kind: {"forms": len(each), "exact": round(100 * mean(each), 2)}
+        for kind, each in sorted(right.items())
+    }
 
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:

@@ -368,6 +368,43 @@ def stems() -> list[str]:
     return table(["replaced", *languages], rows) if rows else []
 
 
+# Settings of the validation sets in words_tag_attention_cpu: who reads the tags.
+READS_TAGS = {"chosen": "encoder", "chosen+tagsread": "encoder", "chosen+tagattention": "decoder"}
+FEATURES = {
+    "together": "in some form together",
+    "apart": "each in some form, but not together",
+    "unknown": "one in no form",
+}
+
+
+def tag_attention() -> list[str]:
+    """Exact match by whether the encoder or the decoder reads the tags, and by whether training has
+    a form's features together; the mean where there are several seeds."""
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in read_lines("words_tag_attention_cpu"):
+        if row["setting"] in READS_TAGS and "exact" in row:
+            by_reader = found.setdefault(row["language"], {})
+            by_reader.setdefault(READS_TAGS[row["setting"]], []).append(row)
+    lines = []
+    for language, readers in sorted(found.items()):
+        if set(readers) != set(READS_TAGS.values()):
+            continue
+        kinds = readers["encoder"][0]["exact_by_features"]
+        forms = sum(kind["forms"] for kind in kinds.values())
+        sides = [readers[one] for one in ("encoder", "decoder")]
+        cells = [", ".join(f"{row['exact']:.1f}" for row in rows) for rows in sides]
+        lines.append([f"**{language}**", "all", f"{forms:,}", *cells])
+        for kind, words in FEATURES.items():
+            if kind in kinds:
+                means = [
+                    statistics.mean(row["exact_by_features"][kind]["exact"] for row in rows)
+                    for rows in sides
+                ]
+                lines.append(["", words, f"{kinds[kind]['forms']:,}", *map(_percent, means)])
+    head = ["language", "features in training", "forms", "encoder reads tags", "decoder reads tags"]
+    return table(head, lines) if lines else []
+
+
 PUBLISHED = {"exact": "neural baseline", "cluzh": "CLUZH", "ubc": "UBC"}
 
 
@@ -552,6 +589,7 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "checkpointing": ("guides/training.md", checkpointing),
     "unknown tags": ("guides/words.md", unknown_tags),
     "stems": ("guides/words.md", stems),
+    "tag attention": ("guides/words.md", tag_attention),
     "search of letters": ("guides/words.md", search_of_letters),
     "inflected": ("guides/your-own-file.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("guides/your-own-file.md", partial(inflected, "large")),

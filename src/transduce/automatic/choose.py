@@ -11,7 +11,7 @@ from typing import Any
 
 from transduce.automatic.found import MAX_LETTERS, Found, Lengths, Side
 from transduce.automatic.machine import Machine
-from transduce.automatic.plans import BATCHES, DROPOUT, PLANS, Plan
+from transduce.automatic.plans import BATCHES, DROPOUT, PLANS, RECURRENT, Plan
 from transduce.data.text.pairs import PLACES, in_part, place_in_corpus
 
 MINUTES = 10.0
@@ -600,6 +600,9 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         if _writes_letters(choice, found):
             decoder = {**plan.model["decoder"], "copying": True}
             why = "both sides use the same letters: a letter that training never saw is copied"
+            if found.features and plan is RECURRENT:
+                decoder["tag_attention"] = True
+                why += "; features are a set, which the decoder reads: new combinations are too"
             choice.set("model.decoder", decoder, why)
             # benchmarks/words.py, 700 forms, a Transformer in three languages: 47.2 % right in
             # place of 42.2. Such a model is not exported, nor is one that copies.

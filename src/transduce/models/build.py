@@ -93,6 +93,8 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
     else:
         network = EncoderDecoder(front, encoder, decoder, head).built()
     network.source_end = settings.source_end
+    if getattr(settings.decoder, "tag_attention", False):
+        network.read_tags_apart(vocabulary.tags)
     return network
 
 
@@ -340,6 +342,7 @@ def build_decoder(
             dropout=dropout,
             bridge=not _gives_states(encoder, settings),
             alone=alone,
+            tag_attention=build_attention("additive", width) if settings.tag_attention else None,
         )
     if isinstance(settings, recipe.ConvolutionalDecoder):
         return ConvolutionalDecoder(

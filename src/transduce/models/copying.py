@@ -60,7 +60,6 @@ class CopyingEncoderDecoder(EncoderDecoder):
     2017). Attention is that of a recurrent decoder, or of the last layer of a Transformer, the mean
     over its heads."""
 
-    plain_steps = False
     decoder: RecurrentDecoder | TransformerDecoder
     copied_as_V: Tensor
 
@@ -84,6 +83,10 @@ class CopyingEncoderDecoder(EncoderDecoder):
     def sizes(self) -> tuple[int, int]:
         """Of the vocabularies of source and target."""
         return len(self.copied_as_V), len(self.head.bias)
+
+    @property
+    def plain_steps(self) -> bool:
+        return False
 
     def packs(self, longest: int) -> bool:
         return False  # attention's weights are needed, which packed sequences do not compute

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Unpack, cast
+from typing import Any, NamedTuple, Protocol, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 
 from transduce.models.call_context import KeptAttention
 from transduce.models.convolutional import ConvolutionalDecoder
-from transduce.models.encoder_output import EncoderOutput, reorder_mask
+from transduce.models.encoder_output import EncoderOutput, TagsOfSource, reorder_mask
 from transduce.models.registered import RegisteredDecoder
 from transduce.nn.attention.attention import SCORES, Attention, build_registered_score
 from transduce.nn.attention.bucketed import BucketedBias
@@ -229,6 +229,7 @@ class AttentionState:
     mask: Mask | None
     weights_BS: Tensor | None = None
     """The last weights, for location-aware attention; None before the first step."""
+    tags: TagState | None = None
 
     def reorder(self, index_B: Tensor) -> None:
         self.query_BD = self.query_BD[index_B]
@@ -237,6 +238,48 @@ class AttentionState:
         self.mask = reorder_mask(self.mask, index_B)
         if self.weights_BS is not None:
             self.weights_BS = self.weights_BS[index_B]
+        if self.tags is not None:
+            self.tags = self.tags.reordered(index_B)
+
+
+class TagState(NamedTuple):
+    """The tags of a source as a decoder reads them: a part of each input, and attention's."""
+
+    input_BD: Tensor
+    keys_BSD: Tensor
+    values_BSD: Tensor
+    are_BS: Tensor
+
+    def reordered(self, index_B: Tensor) -> TagState:
+        return TagState(*(part[index_B] for part in self))
+
+
+class TagAttention(nn.Module):
+    """How a recurrent decoder reads tags where the encoder reads the letters alone: their sum is a
+    part of each input, and attention of its own asks for each of them (as in the two-headed
+    attention of Peters & Martins 2019, https://aclanthology.org/W19-4207).
+
+    Both are of the tags' embeddings, whatever their order and whichever others there are, so that a
+    combination that training does not have is read like those that it has.
+    """
+
+    def __init__(self, attention: Attention, width: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = attention
+        self.values = nn.Linear(width, width)
+        self.sum = nn.Linear(width, width, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, tags: TagsOfSource) -> TagState:
+        values_BSD = self.dropout(torch.tanh(self.values(tags.embeddings_BSD)))
+        input_BD = self.sum(self.dropout(tags.embeddings_BSD.sum(dim=1)))
+        return TagState(input_BD, self.attention.prepare(values_BSD), values_BSD, tags.are_BS)
+
+    def forward(self, query_BTD: Tensor, tags: TagState) -> Tensor:
+        """The context_BTD of the tags; zeros where a source has none."""
+        mask = Mask(visible_BTS=tags.are_BS[:, None])
+        context_BTD: Tensor = self.attention(query_BTD, tags.keys_BSD, tags.values_BSD, mask)
+        return context_BTD
 
 
 class RecurrentDecoder(nn.Module):
@@ -261,12 +304,14 @@ class RecurrentDecoder(nn.Module):
         dropout: float = 0.0,
         bridge: bool = True,
         alone: bool = False,
+        tag_attention: Attention | None = None,
     ) -> None:
         """context: where the attended source enters, the "input", the "output" or "both".
 
         `bridge`: the mean of the memory is mapped to the initial state; without it, the memory
         has the final states of a recurrent encoder with the same cell and as many layers. `alone`:
-        there is no encoder; nothing to attend to and nothing to begin with.
+        there is no encoder; nothing to attend to and nothing to begin with. `tag_attention`: to the
+        tags of the memory, see TagAttention; the context must enter the output.
         """
         super().__init__()
         if context not in ("input", "output", "both"):
@@ -281,7 +326,11 @@ class RecurrentDecoder(nn.Module):
         self.context_in_output = attends and context in ("output", "both")
         input_width = 2 * width if self.context_in_input else width
         self.recurrent = Recurrent(cell, input_width, width, layers, dropout=dropout, skip=skip)
-        self.readout = nn.Linear(2 * width, width) if self.context_in_output else None
+        self.tags = None if tag_attention is None else TagAttention(tag_attention, width, dropout)
+        if self.tags is not None and not self.context_in_output:
+            raise ValueError('Attention to tags needs context="output" or "both".')
+        read_out = (2 if self.tags is None else 3) * width
+        self.readout = nn.Linear(read_out, width) if self.context_in_output else None
         self.dropout = nn.Dropout(dropout)
         self.parts = 2 if cell.startswith("lstm") else 1  # h and c, or h alone
         bridged = bridge and not alone
@@ -307,18 +356,25 @@ class RecurrentDecoder(nn.Module):
             values_BSD=memory.states_BSD,
             mask=memory.mask,
         )
+        if self.tags is not None and memory.tags is not None:
+            attention_state.tags = self.tags.start(memory.tags)
         return RecurrentState(layers, attention_state)
 
     def step(self, tokens_B: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The features_BD after one more token."""
-        x_BD = self.embedding(tokens_B[:, None]).squeeze(1)
+        x_BD = self._inputs(tokens_B[:, None], state).squeeze(1)
         return self._advance(x_BD, state), state
+
+    def _inputs(self, tokens_BT: Tensor, state: RecurrentState) -> Tensor:
+        x_BTD: Tensor = self.embedding(tokens_BT)
+        tags = None if state.attention_state is None else state.attention_state.tags
+        return x_BTD if tags is None else x_BTD + tags.input_BD[:, None]
 
     def read(
         self, tokens_BT: Tensor, state: RecurrentState, watch: Watch = None
     ) -> tuple[Tensor, RecurrentState]:
         """The features_BTD after each of T more tokens; in one pass, where that can be."""
-        x_BTD = self.embedding(tokens_BT)
+        x_BTD = self._inputs(tokens_BT, state)
         if self.context_in_input:
             # Each input needs the answer to the state before it: one step after the other.
             features = [self._advance(x_BD, state, watch) for x_BD in x_BTD.unbind(dim=1)]
@@ -326,7 +382,8 @@ class RecurrentDecoder(nn.Module):
         outputs_BTD, state.layers = self.recurrent(x_BTD, state.layers or None)
         if state.attention_state is not None:
             state.attention_state.query_BD = outputs_BTD[:, -1]
-        return self.predicted(outputs_BTD, self._attend(outputs_BTD, state, watch)), state
+        context_BTD = self._attend(outputs_BTD, state, watch)
+        return self._predicted(outputs_BTD, context_BTD, state), state
 
     def _advance(self, x_BD: Tensor, state: RecurrentState, watch: Watch = None) -> Tensor:
         context_BD = None
@@ -340,7 +397,7 @@ class RecurrentDecoder(nn.Module):
             state.attention_state.query_BD = output_BD
         if context_BD is None:
             context_BD = self._attend(output_BD[:, None], state, watch).squeeze(1)
-        return self.predicted(output_BD, context_BD)
+        return self._predicted(output_BD[:, None], context_BD[:, None], state).squeeze(1)
 
     def _attend(self, query_BTD: Tensor, state: RecurrentState, watch: Watch = None) -> Tensor:
         attention_state = state.attention_state
@@ -357,10 +414,15 @@ class RecurrentDecoder(nn.Module):
             context = self.attention(query_BTD, *source, **kept)
         return context
 
-    def predicted(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:
-        """h̃_t = tanh(W [h_t; c_t]) (Luong et al. 2015, equation 5)."""
+    def _predicted(self, output_BTD: Tensor, context_BTD: Tensor, state: RecurrentState) -> Tensor:
+        """h̃_t = tanh(W [h_t; c_t]) (Luong et al. 2015, equation 5); c_t is of letters and of tags
+        where these are read apart."""
         if self.readout is not None:
-            output_BTD = torch.tanh(self.readout(torch.cat([output_BTD, context_BTD], dim=-1)))
+            parts = [output_BTD, context_BTD]
+            tags = None if state.attention_state is None else state.attention_state.tags
+            if self.tags is not None and tags is not None:
+                parts.append(self.tags(output_BTD, tags))
+            output_BTD = torch.tanh(self.readout(torch.cat(parts, dim=-1)))
         dropped: Tensor = self.dropout(output_BTD)
         return dropped
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from transduce.models.call_context import NO_CONTEXT, CallContext, KeptAttention
 from transduce.models.check_input import check_ids, check_lengths, check_pairs
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder
-from transduce.models.encoder_output import EncoderOutput, padding_mask
+from transduce.models.encoder_output import EncoderOutput, TagsOfSource, padding_mask
 from transduce.models.encoders import ConformerEncoder, Encoder, RecurrentEncoder
 from transduce.models.hooks import is_watched
 from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
@@ -81,9 +81,7 @@ class Head(nn.Module):
 class EncoderDecoder(TrainableNetwork):
     """An encoder-decoder, trained by `loss` and decoded by `start` and `step`."""
 
-    plain_steps: ClassVar[bool] = True
-    """Whether a step is one of the decoder and its head alone, which others may compute instead:
-    the C library, CUDA graphs."""
+    is_tag_V: Tensor | None
 
     def __init__(
         self,
@@ -99,6 +97,14 @@ class EncoderDecoder(TrainableNetwork):
         self.head = head
         self.source_end = True
         """Whether the encoder reads the END of a source; otherwise it is hidden, as padding is."""
+        # Which source tokens are tags, where the decoder reads them and the encoder does not.
+        self.register_buffer("is_tag_V", None, persistent=False)
+
+    @property
+    def plain_steps(self) -> bool:
+        """Whether a step is one of the decoder and its head alone, which others may compute
+        instead: the C library, CUDA graphs."""
+        return self.is_tag_V is None
 
     def packs(self, longest: int) -> bool:
         return self.source_end and packs_all(self, longest)
@@ -114,8 +120,25 @@ class EncoderDecoder(TrainableNetwork):
         lengths_B = self.lengths_read(lengths_B)
         mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
         x_BSD = self.front(source_BS)
+        if self.is_tag_V is not None:
+            return self._with_tags_apart(x_BSD, self.is_tag_V[source_BS.long()], lengths_B, mask)
         memory: EncoderOutput = self.encoder(x_BSD, lengths_B, mask, **context.of_encoder)
         return memory
+
+    def _with_tags_apart(
+        self, x_BSD: Tensor, tags_BS: Tensor, lengths_B: Tensor, mask: Mask | None
+    ) -> EncoderOutput:
+        """The encoder reads the letters, the decoder the tags (model.decoder.tag_attention)."""
+        assert isinstance(self.encoder, RecurrentEncoder)  # the recipe holds this
+        memory = self.encoder.read_letters(x_BSD, lengths_B, mask, tags_BS)
+        memory.tags = TagsOfSource(x_BSD.masked_fill(~tags_BS[:, :, None], 0), tags_BS)
+        return memory
+
+    def read_tags_apart(self, tags: Sequence[int]) -> None:
+        """The source tokens of these ids are tags, which the decoder reads and the encoder does
+        not."""
+        self.is_tag_V = torch.zeros(self.front.table.num_embeddings, dtype=torch.bool)
+        self.is_tag_V[list(tags)] = True  # follows from the vocabulary, so that it is not saved
 
     def forward(
         self,

@@ -12,6 +12,15 @@ from transduce.nn.recurrent.cells import State
 
 
 @dataclass
+class TagsOfSource:
+    """The tags that each source begins with: their embeddings_BSD, zeros elsewhere, and where they
+    are."""
+
+    embeddings_BSD: Tensor
+    are_BS: Tensor
+
+
+@dataclass
 class EncoderOutput:
     """The source as the decoder sees it.
 
@@ -23,6 +32,7 @@ class EncoderOutput:
     `projected` are the keys and values of each layer of a decoder, and whose they are, kept where
     the same memory is decoded more than once.
     `copies_BS` is what is written where a state's token is copied; None: nothing can be.
+    `tags` are read by the decoder alone; None: they are among the states, as other tokens.
     """
 
     states_BSD: Tensor
@@ -32,6 +42,7 @@ class EncoderOutput:
     values_BSD: Tensor | None = None
     projected: tuple[object, list[Tensor]] | None = None
     copies_BS: Tensor | None = None
+    tags: TagsOfSource | None = None
 
     def mean_BD(self) -> Tensor:
         """The average of each source's states."""

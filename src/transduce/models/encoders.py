@@ -19,7 +19,7 @@ from transduce.nn.depthwise import Borders
 from transduce.nn.masks import Mask, real_positions
 from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.recurrent.cells import State
-from transduce.nn.recurrent.stack import Recurrent, reverse_sequences
+from transduce.nn.recurrent.stack import Recurrent, reverse_sequences, rotate_sequences
 from transduce.nn.residual import ResidualStream, normalise
 from transduce.nn.transformer import EncoderBlock, LayerSettings
 
@@ -201,6 +201,20 @@ class RecurrentEncoder(nn.Module):
             # Back in the order of the source, so that attention maps read from left to right.
             states_BSD = reverse_sequences(states_BSD, lengths_B)
         return EncoderOutput(self.dropout(states_BSD), lengths_B, mask, self._join(final))
+
+    def read_letters(
+        self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None, tags_BS: Tensor
+    ) -> EncoderOutput:
+        """The source without the tags that it begins with: the states of these are zeros, and
+        nothing attends to them."""
+        tags_B = tags_BS.sum(dim=1)
+        letters_B = (lengths_B - tags_B.to(lengths_B.device)).clamp(min=1)
+        memory = self(rotate_sequences(x_BSD, tags_B), letters_B, None)
+        # Back in the order of the source, so that attention maps show its places.
+        states_BSD = rotate_sequences(memory.states_BSD, -tags_B)
+        letters = Mask(visible_BTS=~tags_BS[:, None])
+        visible = letters if mask is None else mask & letters
+        return EncoderOutput(states_BSD, lengths_B, visible, memory.final)
 
     def _join(self, final: list[State]) -> list[State]:
         """Forward and backward states of each layer, side by side."""

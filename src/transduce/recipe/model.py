@@ -291,6 +291,11 @@ class RecurrentDecoder(Section):
         description="copy tokens from the source, also such as training never saw: attention is "
         "mixed with the vocabulary (pointer-generator, See et al. 2017)",
     )
+    tag_attention: bool = Field(
+        False,
+        description="the encoder reads the letters of a source alone; the decoder reads its tags: "
+        "their sum with each input, and by attention of their own (Peters & Martins 2019)",
+    )
     max_positions: PositiveInt = Field(
         1024, description="maximum source length of location attention"
     )

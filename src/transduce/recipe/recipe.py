@@ -24,6 +24,7 @@ from transduce.recipe.data import Data
 from transduce.recipe.model import (
     Model,
     RecurrentDecoder,
+    RecurrentEncoder,
     TransformerDecoder,
     check_chunk,
     check_transducer,
@@ -361,6 +362,27 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_tag_attention(self) -> Self:
+        encoder, decoder = self.model.encoder, self.model.decoder
+        if not isinstance(decoder, RecurrentDecoder) or not decoder.tag_attention:
+            return self
+        reasons = {
+            **self._sources_without_tags(),
+            f"model.encoder is {encoder.kind if encoder else 'missing'}, and only a recurrent one "
+            f"leaves tags out": not isinstance(encoder, RecurrentEncoder),
+            "model.decoder.attention is none": decoder.attention == "none",
+            "model.decoder.context is input, and the context of tags enters the output": (
+                decoder.context == "input"
+            ),
+        }
+        for why, given in reasons.items():
+            if given:
+                raise InvalidValue(
+                    "model.decoder.tag_attention", f"is true, but {why}; leave one out"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if self.train.teacher is not None and (
             self.task not in ("transduce", "language_modeling") or self.audio is not None
@@ -442,15 +464,21 @@ class Recipe(Section):
                 )
         return self
 
-    def _check_tag_positions(self) -> None:
-        placed = getattr(self.model.encoder, "positions", "")
-        reasons = {
+    def _sources_without_tags(self) -> dict[str, bool]:
+        """Why keys for the tags of sources are not given, and whether it is so."""
+        return {
             "it is for task: transduce with text sources": (
                 self.task != "transduce" or self.audio is not None
             ),
             "the sources of data.train have no tags": not (
                 is_tagged(self.data.train) or isinstance(self.data.train, Named)
             ),
+        }
+
+    def _check_tag_positions(self) -> None:
+        placed = getattr(self.model.encoder, "positions", "")
+        reasons = {
+            **self._sources_without_tags(),
             f"model.encoder.positions is {placed}, and only sinusoidal positions are counted from "
             f"the beginning of a source": placed != "sinusoidal",
         }

@@ -7,6 +7,7 @@ from torch import nn
 from transduce.errors import warn_once
 from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import TransformerDecoder
+from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.transducer import SpeechTransducer
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.runtime.c_library import library
@@ -16,6 +17,8 @@ def unsupported(network: nn.Module) -> str | None:
     """What a network has that only its own modules compute; None where it is plain."""
     if isinstance(network, CopyingEncoderDecoder):
         return "copying from the source (model.decoder.copying)"
+    if isinstance(network, EncoderDecoder) and network.is_tag_V is not None:
+        return "attention to tags (model.decoder.tag_attention)"
     if isinstance(network, SpeechTransducer):
         return "transducers (model.transducer)"
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]

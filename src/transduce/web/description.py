@@ -541,6 +541,10 @@ class Description:
     def recurrent_decoder(self, decoder: RecurrentDecoder) -> Described:
         if decoder.embedding.positions is not None:
             raise ModelError("positions in a recurrent decoder do not run in a browser yet")
+        if decoder.tags is not None:
+            raise ModelError(
+                "attention to tags (model.decoder.tag_attention) does not run in a browser yet"
+            )
         return {
             **self.recurrent(decoder.recurrent),
             "context_in_input": decoder.context_in_input,

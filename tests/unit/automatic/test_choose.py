@@ -353,9 +353,11 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
         assert (data.hallucination.share, data.hallucination.copies > 0) == (share, True)
         sinusoidal = machine is GPU  # a recurrent network has no positions
         assert (chosen.get("model.encoder.tag_positions") == "zero") == sinusoidal
+        assert bool(chosen.get("model.decoder.tag_attention")) != sinusoidal
     phones = found(rows=rows, tags=30, features=True, source=side("words"), target=side("phones"))
     assert choose(phones, GPU).get("data.unknown_tags") is None
     assert choose(phones, GPU).get("model.encoder.tag_positions") is None
+    assert choose(phones, CPU).get("model.decoder.tag_attention") is None
 
 
 def test_a_sample_of_the_rows_is_said_to_be_one() -> None:

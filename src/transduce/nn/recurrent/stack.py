@@ -156,6 +156,13 @@ class SumOverLayers(nn.Module):
         return summed
 
 
+def rotate_sequences(x_BSD: Tensor, by_B: Tensor) -> Tensor:
+    """Row b of x turned round by so many places: what was at place by_B[b] is at the first."""
+    place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
+    from_BS = (place_S + by_B[:, None]) % max(x_BSD.shape[1], 1)
+    return x_BSD.gather(1, from_BS[:, :, None].expand_as(x_BSD))
+
+
 def reverse_sequences(x: Tensor, lengths_B: Tensor | None = None) -> Tensor:
     """Turn each row of x, [B, S] or [B, S, D], round within its own length; padding stays put.
 

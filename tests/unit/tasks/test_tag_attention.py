@@ -1,0 +1,115 @@
+"""Tags that the decoder reads and the encoder does not: model.decoder.tag_attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.errors import ModelError, RecipeError
+from transduce.recipe import Recipe, read_recipe
+from transduce.recipe import Tokens as TokensKeys
+from transduce.runtime.steps import steps_of
+from transduce.tasks.transduce import Transducer, create, load
+from transduce.web.export import model_bytes
+
+CORPUS = {"file": "a.tsv", "tags": 2}
+
+
+def recipe(
+    encoder: dict[str, Any] | None = None, corpus: dict[str, Any] = CORPUS, **decoder: Any
+) -> Recipe:
+    keys = {"kind": "recurrent", "tag_attention": True, **decoder}
+    return read_recipe(
+        {
+            "data": {
+                "train": corpus,
+                "valid": corpus,
+                "tokens": {side: {"level": "character"} for side in ("source", "target")},
+            },
+            "model": {"width": 8, "encoder": encoder or {"kind": "recurrent"}, "decoder": keys},
+        }
+    )
+
+
+def make(**decoder: Any) -> Transducer:
+    letters = TokensKeys(level="character")
+    source = Tokens.train(letters, ["abcd"], ["PL", "SG", "ACC"])
+    torch.manual_seed(1)
+    model = create(recipe(**decoder), source, Tokens.train(letters, ["abcd"]))
+    assert isinstance(model, Transducer)
+    model.network.eval()
+    return model
+
+
+def scores(model: Transducer, *sources: str) -> list[float]:
+    return [one.log_probability for one in model.score(list(sources), ["abd"] * len(sources))]
+
+
+@pytest.mark.parametrize("more", [{}, {"context": "both"}, {"copying": True}])
+def test_tags_are_a_set_that_the_encoder_does_not_read(
+    more: dict[str, Any], tmp_path: Path
+) -> None:
+    model = make(**more)
+    one, other, fewer, none = scores(
+        model, "<PL> <ACC> abcd", "<ACC> <PL> abcd", "<ACC> abcd", "abcd"
+    )
+    assert one == pytest.approx(other, abs=1e-5)
+    assert len({round(score, 4) for score in (one, fewer, none)}) == 3
+    # Whatever else is in the batch.
+    assert scores(model, "<PL> <ACC> abcd") == pytest.approx([one], abs=1e-5)
+    states_BSD = model.encode(["<PL> <ACC> abcd", "abcd"]).states_BSD
+    assert not states_BSD[0, :2].any()
+    torch.testing.assert_close(states_BSD[0, 2:], states_BSD[1, :-2])
+    sources = ["<PL> <ACC> abcd", "<SG> dcba", "ab"]
+    for beam in (1, 3):
+        outputs = model.run(sources, unknown=False, max_length=4, beam=beam)
+        for source, output in zip(sources, outputs, strict=True):
+            (given,) = model.score([source], [output.text])
+            assert output.log_probability == pytest.approx(given.log_probability, abs=1e-4)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model", "cpu")
+    assert isinstance(again, Transducer)
+    assert scores(again, "<PL> <ACC> abcd") == pytest.approx([one], abs=1e-5)
+
+
+@pytest.mark.parametrize("context", ["output", "both"])
+def test_attention_is_shown_to_letters_and_to_tags(context: str) -> None:
+    (found,) = make(context=context).score(["<PL> <ACC> abcd"], ["abd"], attention=True)
+    assert found.attention is not None
+    (letters,), (tags,) = found.attention  # of each layer its only head
+    assert not letters[:, :2].any()
+    assert not tags[:, 2:].any()
+    assert letters.sum(axis=-1) == pytest.approx(1.0)
+    assert tags.sum(axis=-1) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("silent", [["sum"], ["values"], ["sum", "values"]])
+def test_tags_enter_the_input_and_by_attention(silent: list[str]) -> None:
+    model = make()
+    for part in silent:
+        for weight in model.network.decoder.tags.get_submodule(part).parameters():
+            torch.nn.init.zeros_(weight)
+    one, other = scores(model, "<PL> abcd", "<SG> abcd")
+    assert (one == pytest.approx(other, abs=1e-6)) == (len(silent) == 2)
+
+
+def test_what_computes_decoders_otherwise_is_refused() -> None:
+    model = make()
+    assert steps_of(model.network) is model.network
+    with pytest.raises(ModelError, match="tag_attention"):
+        model_bytes(model)
+
+
+def test_recipes_that_cannot_be() -> None:
+    with pytest.raises(RecipeError, match=r"tag_attention is true, but model\.encoder is trans"):
+        recipe({"kind": "transformer"})
+    with pytest.raises(RecipeError, match=r"but the sources of data\.train have no tags"):
+        recipe(corpus={"file": "a.tsv"})
+    with pytest.raises(RecipeError, match=r"but model\.decoder\.attention is none"):
+        recipe(attention="none")
+    with pytest.raises(RecipeError, match=r"but model\.decoder\.context is input"):
+        recipe(context="input")
