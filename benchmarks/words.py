@@ -168,6 +168,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "batch2048": _train(batch_tokens=2048),
     "batch4096": _train(batch_tokens=4096),
     "batch8192": _train(batch_tokens=8192),
+    "oncuda": _train(device="cuda"),
     "lr1e-3": _train(lr=1e-3),
     "lr2e-3": _train(lr=2e-3),
     "lr3e-3": _train(lr=3e-3),
