@@ -99,7 +99,7 @@ def plan(folder: Path, pairs: int) -> None:
     batches = Batches(Encoded(*sides[0], *sides[1], rows, rows), 4096)
     began = time.process_time()
     with Peak() as peak:
-        _, planned = batches._plan(batches.corpus, Position())  # type: ignore[arg-type]
+        _, planned, _ = next(batches._plans(Position()))
     took = time.process_time() - began
     print(
         f"plan an epoch: {took:.2f} s, {len(planned):,} batches; {peak.maximum / pairs:.0f} B "

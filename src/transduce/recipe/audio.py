@@ -185,6 +185,12 @@ class Audio(Section):
         "CTC needs more states; 8 for long ones with subwords, in half of the time; null: 4 for "
         "features: kaldi, 2 for whisper",
     )
+    segment: Annotated[float, Field(ge=1, le=3600)] | None = Field(
+        None,
+        description="maximum length of a segment, in seconds, when the model is run: longer "
+        "recordings are cut at silences, such as 15 where training had few longer ones; null: "
+        "data.max_length",
+    )
     speed_perturbation: list[Annotated[float, Field(ge=0.5, le=2.0)]] = Field(
         [],
         description="speed perturbation: training draws one of these speeds for each utterance, "

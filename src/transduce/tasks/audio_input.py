@@ -144,8 +144,9 @@ class AudioInput:
 
     @property
     def longest(self) -> float:
-        """Maximum length of a segment in seconds, as in training."""
-        return max(1.0, self.model.recipe.data.max_length / self.settings.frames_a_second)
+        """Maximum length of a segment in seconds: as in training, or less."""
+        trained = max(1.0, self.model.recipe.data.max_length / self.settings.frames_a_second)
+        return min(trained, self.settings.segment or trained)
 
     def set_feature_statistics(self, corpus: Encoded | StreamingDataset) -> None:
         """Compute the mean and variance of the training features, for audio.normalize: global."""

@@ -131,6 +131,21 @@ def test_long_recordings_are_cut_at_their_pauses(model: SpeechModel, long: Path)
     assert [one.text for one in model.run(pieces)] == [s.text for s in output.segments]
 
 
+def test_segments_may_be_shorter_than_recordings_of_training(
+    model: SpeechModel, long: Path
+) -> None:
+    settings = model.recipe.audio
+    assert settings is not None
+    before = model.recipe
+    model.recipe = before.model_copy(update={"audio": settings.model_copy(update={"segment": 1.0})})
+    try:
+        (output,) = model.run([str(long)], times=True)
+    finally:
+        model.recipe = before
+    assert max(s.end - s.start for s in output.segments) <= 1.0
+    assert len(output.segments) > 3
+
+
 def test_little_is_in_memory_at_a_time(
     model: SpeechModel, long: Path, sounds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
