@@ -47,8 +47,8 @@ from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.subsampling import Subsampling
 from transduce.runtime.int8_file import quantize_weights
-from transduce.runtime.recurrent import KINDS as CELL_NAMES
 from transduce.runtime.recurrent import SCORES
+from transduce.runtime.recurrent_stack import KINDS as CELL_NAMES
 from transduce.runtime.structures import CELLS, FUNCTIONS, KINDS
 
 Described = dict[str, Any]
