@@ -55,8 +55,8 @@ def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
         if weights is not None and id(matrix) not in shared:
             made.refer_to(weights.take(matrix))  # at once: memory never holds all matrices twice
     native = None if kind == "bfloat16" else library()
-    for module in copied.modules() if native is not None else ():
-        if isinstance(module, Recurrent) and is_supported(module):
+    for module in copied.modules():
+        if native and isinstance(module, Recurrent) and is_supported(module):
             module.compiled = CompiledRecurrent(native, module)
     if weights is not None and kind == "bfloat16":  # nothing is shared
         for parameter in list(network.parameters()):
