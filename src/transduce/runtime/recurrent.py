@@ -16,13 +16,9 @@ from transduce.models.decoders import (
 )
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_output import EncoderOutput, visible_lengths
-from transduce.models.hooks import is_watched
 from transduce.models.language_model import LanguageModelNetwork
-from transduce.models.trainable import modules_of
 from transduce.nn.attention import attention
-from transduce.runtime.c_library import library
-from transduce.runtime.packed_weight import PackedWeight
-from transduce.runtime.product import Product
+from transduce.runtime.c_steps import CSteps
 from transduce.runtime.recurrent_stack import CompiledRecurrent, Weights
 from transduce.runtime.structures import (
     ADDITIVE,
@@ -34,6 +30,7 @@ from transduce.runtime.structures import (
     RecurrentStep,
 )
 from transduce.runtime.structures import RecurrentDecoder as CompiledDecoder
+from transduce.runtime.transformer_stack import is_native, product_of
 
 # The score function, whether the query is normalised to length 1, and the scale of dot products.
 SCORES = {
@@ -56,30 +53,22 @@ def has_c_recurrent_steps(network: EncoderDecoder | LanguageModelNetwork) -> boo
         return False
     by = decoder.attention
     known = by is None or type(by.score) in SCORES
-    weight: object = network.head.weight
-    if isinstance(weight, PackedWeight):
-        exact = isinstance(weight.pack(), Product)
-    else:
-        exact = network.head.weight.dtype == torch.float32
     plain = isinstance(network.head.narrow, nn.Identity)
-    return known and exact and plain and decoder.embedding.positions is None
+    native = is_native(network.head.weight)
+    return known and native and plain and decoder.embedding.positions is None
 
 
-class CRecurrentSteps:
-    """Decoding steps in C, used by search in place of the network.
-
-    With a lens, forward hooks or a context that asks for attention, the network itself is used.
-    """
+class CRecurrentSteps(CSteps):
+    """Steps of a recurrent decoder: see CSteps."""
 
     def __init__(self, network: EncoderDecoder | LanguageModelNetwork) -> None:
-        made, decoder = library(), network.decoder
-        assert made is not None
+        super().__init__(network)
+        decoder = network.decoder
         assert isinstance(decoder, RecurrentDecoder)
-        self.network, self.decoder, self._library = network, decoder, made
-        self._modules = modules_of(network)
+        self.decoder = decoder
         stack = decoder.recurrent.compiled
         assert isinstance(stack, CompiledRecurrent)
-        self._weights = weights = Weights(made)
+        self._weights = weights = Weights(self._library)
         self.width = stack.structure.width
         by = None if decoder.attention is None else decoder.attention.score
         energy: Tensor | None = by.energy.weight if isinstance(by, attention.Additive) else None
@@ -91,14 +80,9 @@ class CRecurrentSteps:
             asked = by.query_projection
         elif isinstance(by, attention.Location):
             asked = by.position_projection
-        head: object = network.head.weight
-        if isinstance(head, PackedWeight):
-            packed = head.pack()
-            assert isinstance(packed, Product)
-            self._head = packed
-        else:
-            weight_VD, bias_V = network.head.weight.detach(), network.head.bias.detach()
-            self._head = Product.float32(made, weight_VD, bias_V)
+        head = product_of(network.head.weight)
+        assert head is not None
+        self._head = head
         self._net = CompiledDecoder(
             ctypes.pointer(stack.structure),
             NO_ATTENTION if by is None else SCORES[type(by)],
@@ -117,12 +101,6 @@ class CRecurrentSteps:
             Kernel.BEST,
         )
         self._address = ctypes.addressof(self._net)
-
-    def start(
-        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
-    ) -> DecoderState:
-        assert isinstance(self.network, EncoderDecoder)
-        return self.begin(self.network.encode(source_BS, lengths_B, context), context)
 
     def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
@@ -197,9 +175,6 @@ class CRecurrentSteps:
         if self._library.recurrent_step(self._address, ctypes.addressof(call)):
             raise ValueError("A token is not in the model's vocabulary.")
         return log_probs_RV, state
-
-    def _is_watched(self) -> bool:
-        return is_watched(self._modules)
 
 
 class CRecurrentState:

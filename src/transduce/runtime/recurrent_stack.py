@@ -55,7 +55,11 @@ class CompiledRecurrent:
         self._library, self._weights = library, Weights(library)
         first = stack.cells[0]
         assert isinstance(first, cells.Cell)
-        self._width, self._directions, self._parts = first.width, stack.directions, first.state_parts
+        self._width, self._directions, self._parts = (
+            first.width,
+            stack.directions,
+            first.state_parts,
+        )
         self._inputs = first.input_width
         made = [self._cell(cell) for cell in stack.cells]
         summed = stack.sum_over_layers
