@@ -32,7 +32,7 @@ from transduce.tasks.speech_transducer import SpeechTransducerModel
 from transduce.tasks.transduce import Model, Transducer, load
 from transduce.web.description import Description
 
-FORMAT = "transduce web 3"
+FORMAT = "transduce web 4"
 METADATA = "transduce_web"
 HERE = Path(__file__).parent
 RUNTIME, PAGE = HERE / "runtime", HERE / "page"
