@@ -114,10 +114,11 @@ class CRecurrentSteps(CSteps):
         """As RecurrentDecoder.start."""
         states_BSD, net = memory.states_BSD.float().contiguous(), self._net
         B, S, width = states_BSD.shape
+        assert width == self.width  # C reads so many
         prepares = net.keys.outputs or net.normalised
-        keys_BSD = torch.empty(B, S, width) if prepares else states_BSD
-        start_BE = torch.empty(B, net.bridge.outputs)
-        workspace = torch.empty(
+        keys_BSD = torch.empty_like(states_BSD) if prepares else states_BSD
+        start_BE = states_BSD.new_empty(B, net.bridge.outputs)
+        workspace = states_BSD.new_empty(
             self._library.start_workspace(self._address, B, S), dtype=torch.uint8
         )
         call = RecurrentStart(

@@ -55,12 +55,8 @@ class CompiledRecurrent:
         self._library, self._weights = library, Weights(library)
         first = stack.cells[0]
         assert isinstance(first, cells.Cell)
-        self._width, self._directions, self._parts = (
-            first.width,
-            stack.directions,
-            first.state_parts,
-        )
-        self._inputs = first.input_width
+        self._inputs, self._width, self._parts = first.input_width, first.width, first.state_parts
+        self._directions = stack.directions
         made = [self._cell(cell) for cell in stack.cells]
         summed = stack.sum_over_layers
         self.structure = structures.Recurrent(
@@ -80,19 +76,21 @@ class CompiledRecurrent:
         self, x_BSD: Tensor, state: Sequence[cells.State] | None, lengths_B: Tensor | None
     ) -> tuple[Tensor, list[cells.State]]:
         """As Recurrent.forward."""
-        B, S, _ = x_BSD.shape
+        B, S, inputs = x_BSD.shape
+        assert inputs == self._inputs  # C reads so many
         if lengths_B is None:
             lengths_B = torch.full((B,), S)
         cells.check_lengths(x_BSD, lengths_B)
         x_BSD, lengths_B = x_BSD.float().contiguous(), lengths_B.long().contiguous()
         shape = (self._cells, B, self._width)
         if state is None:
-            parts = [torch.zeros(shape) for _ in range(self._parts)]
+            parts = [x_BSD.new_zeros(shape) for _ in range(self._parts)]
         else:
             parts = [torch.stack(every).float() for every in zip(*state, strict=True)]
-        outputs_BSE = torch.empty(B, S, self._directions * self._width)
+            assert all(part.shape == shape for part in parts)
+        outputs_BSE = x_BSD.new_empty(B, S, self._directions * self._width)
         wanted = self._library.sequences_workspace(self._address, int(lengths_B.sum()), B, S)
-        workspace = torch.empty(wanted, dtype=torch.uint8)
+        workspace = x_BSD.new_empty(wanted, dtype=torch.uint8)
         call = Sequences(
             sequences=B,
             longest=S,
