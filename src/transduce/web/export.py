@@ -44,7 +44,7 @@ MODULES = (
     *("conformer", "convolutional", "encoders", "tokens", "head", "speech", "words", "fronts"),
     *("labels", "networks", "search", "transducer", "live", "model", "look"),
 )
-PAGE_SCRIPTS = ("resampler.js", "input.js", "main.js")
+PAGE_SCRIPTS = ("resampler.js", "quiet.js", "input.js", "main.js")
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra", "ctc_weight")
 UNSUPPORTED = ("coverage_penalty", "no_repeat_ngram")
 NEEDS = (
