@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,17 @@ MISSING = "node is not installed: the JavaScript modules are not tried outside a
 RUNTIME = Path(__file__).parents[1] / "src/transduce/web/runtime"
 
 
-def run_module(folder: Path, script: str, given: Any) -> Any:
+def relaxed_flags() -> list[str] | None:
+    """The flags with which Node has relaxed SIMD, as browsers have; None: it has none."""
+    file = json.dumps(str(RUNTIME / "transduce-relaxed.wasm"))
+    script = f"process.exit(+!WebAssembly.validate(require('fs').readFileSync({file})))"
+    for flags in ([], ["--experimental-wasm-relaxed-simd"]):
+        if subprocess.run([str(NODE), *flags, "-e", script], capture_output=True).returncode == 0:
+            return flags
+    return None
+
+
+def run_module(folder: Path, script: str, given: Any, flags: Sequence[str] = ()) -> Any:
     """What `script`, a module that ends in `answer(...)`, answers; it finds `given` in `given`."""
     assert NODE is not None
     (folder / "given.json").write_text(json.dumps(given), "utf-8")
@@ -26,7 +37,7 @@ def run_module(folder: Path, script: str, given: Any) -> Any:
     (folder / "script.mjs").write_text(text, "utf-8")
     # Without threads of its own: at its end Node may wait for them for ever (nodejs/node#54918).
     ended = subprocess.run(
-        [NODE, "--single-threaded", "script.mjs"],
+        [NODE, "--single-threaded", *flags, "script.mjs"],
         cwd=folder,
         capture_output=True,
         text=True,

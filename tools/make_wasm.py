@@ -39,6 +39,7 @@ FLAGS = (
 FUNCTIONS = (
     *("multiply", "product_workspace", "normalise", "attend", "rotate", "activate", "softmax"),
     *("log_softmax", "find_log_probs", "encode", "decoder_step", "stack_workspace"),
+    *("read_sequences", "sequences_workspace", "start_decoder", "start_workspace"),
     *("recurrent_step", "recurrent_workspace", "next_rows", "end_step", "find_best"),
     *("layout", "layout_length", "recurrent_layout", "recurrent_layout_length"),
     *("slots_layout", "slots_layout_length", "mel_features"),

@@ -11,7 +11,9 @@ from result_tables import read, table, three_digits
 def pages() -> list[str]:
     """What was measured of them; nothing where nothing was."""
     speeds = [found for kind in ("", "_x86") if (found := read(f"web_speed{kind}"))]
-    lines = [*_outputs(read("web_outputs")), *(line for one in speeds for line in _speed(one))]
+    outputs = [found for kind in ("", "_plain") if (found := read(f"web_outputs{kind}"))]
+    lines = [line for one in outputs for line in _outputs(one)]
+    lines += [line for one in speeds for line in _speed(one)]
     return ["# Models in web pages", "", *lines] if lines else []
 
 
@@ -20,9 +22,7 @@ def _search(row: dict[str, Any]) -> str:
     return f"{row['weights']}, {how}"
 
 
-def _outputs(found: dict[str, Any] | None) -> list[str]:
-    if found is None:
-        return []
+def _outputs(found: dict[str, Any]) -> list[str]:
     known = found["facts"]
     rows = [
         [
@@ -36,7 +36,7 @@ def _outputs(found: dict[str, Any] | None) -> list[str]:
         if row["engine"] != "Python"
     ]
     return [
-        "## Outputs",
+        f"## Outputs in {known['browser'].partition(' ')[0]}",
         "",
         f"Sources of the test sets in {known['browser']}, against `model.run` of the same weights: "
         "outputs with the same tokens, and the largest difference of the scores of those. "

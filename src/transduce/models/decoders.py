@@ -430,8 +430,11 @@ class RecurrentDecoder(nn.Module):
         if self.bridge is None:
             assert memory.final is not None
             return memory.final
-        start_BE = torch.tanh(self.bridge(memory.mean_BD()))
-        states = start_BE.chunk(self.bridge.out_features // memory.states_BSD.shape[2], dim=-1)
+        return self.divided(torch.tanh(self.bridge(memory.mean_BD())))
+
+    def divided(self, start_BE: Tensor) -> list[State]:
+        """The states of the layers before the first step, of what the bridge gives."""
+        states = start_BE.chunk(self.recurrent.layers * self.parts, dim=-1)
         return [tuple(states[i : i + self.parts]) for i in range(0, len(states), self.parts)]
 
 

@@ -45,6 +45,12 @@ class Library:
         self.stack_workspace = function("stack_workspace", c_int64, Address, c_int64, c_int64)
         self.decoder_step = function("decoder_step", None, Address, Address)
         self.encode = function("encode", None, Address, Address)
+        self.sequences_workspace = function(
+            "sequences_workspace", c_int64, Address, c_int64, c_int64, c_int64
+        )
+        self.read_sequences = function("read_sequences", None, Address, Address)
+        self.start_workspace = function("start_workspace", c_int64, Address, c_int64, c_int64)
+        self.start_decoder = function("start_decoder", None, Address, Address)
         self.recurrent_workspace = function(
             "recurrent_workspace", c_int64, Address, c_int64, c_int64
         )

@@ -15,10 +15,12 @@ from transduce.models.encoder_decoder import Head
 from transduce.models.hooks import copy_for_search
 from transduce.models.trainable import TrainableNetwork
 from transduce.nn.gated_convolution import ConvolutionalDecoderBlock, GatedConvolution
+from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.transformer import Block
 from transduce.runtime.c_library import library
 from transduce.runtime.fingerprint import Fingerprint
 from transduce.runtime.packed_weight import PackedWeight
+from transduce.runtime.recurrent_stack import CompiledRecurrent, is_supported
 from transduce.runtime.unloaded import WeightFile
 
 Learned = TypeVar("Learned", bound=TrainableNetwork)
@@ -28,7 +30,8 @@ def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
     """A copy whose blocks and output layer multiply in float32, bfloat16 or int8.
 
     Supports Transformer and convolutional blocks. Everything else (embeddings, norms, biases) is
-    shared with the network; with bfloat16 it is copied and cast to that type. Hooks and lens are
+    shared with the network; with bfloat16 it is copied and cast to that type. Recurrent networks
+    multiply in float32 in int8 as well, and have copies of their weights. Hooks and lens are
     shared. file: that the weights were read from, of a network that no longer changes, which then
     has only those that it shares with the copy in memory, until others are used.
     """
@@ -51,6 +54,10 @@ def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
         made = _pack(module, kind, *slices)
         if weights is not None and id(matrix) not in shared:
             made.refer_to(weights.take(matrix))  # at once: memory never holds all matrices twice
+    native = None if kind == "bfloat16" else library()
+    for module in copied.modules():
+        if native and isinstance(module, Recurrent) and is_supported(module):
+            module.compiled = CompiledRecurrent(native, module)
     if weights is not None and kind == "bfloat16":  # nothing is shared
         for parameter in list(network.parameters()):
             weights.take(parameter)

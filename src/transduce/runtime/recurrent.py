@@ -1,4 +1,4 @@
-"""Recurrent decoder in C: one library call for each step; see c/recurrent.c."""
+"""Recurrent decoder in C: one library call for the start, one for each step; see c/recurrent.c."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ import torch
 from torch import Tensor, nn
 
 from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.decoders import DecoderState, RecurrentDecoder, RecurrentState
+from transduce.models.decoders import (
+    AttentionState,
+    DecoderState,
+    RecurrentDecoder,
+    RecurrentState,
+)
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_output import EncoderOutput, visible_lengths
-from transduce.models.hooks import is_watched
 from transduce.models.language_model import LanguageModelNetwork
-from transduce.models.trainable import modules_of
 from transduce.nn.attention import attention
-from transduce.nn.recurrent import cells
-from transduce.runtime.c_library import library
-from transduce.runtime.packed_weight import PackedWeight
-from transduce.runtime.product import Product
+from transduce.runtime.c_steps import CSteps
+from transduce.runtime.recurrent_stack import CompiledRecurrent, Weights
 from transduce.runtime.structures import (
     ADDITIVE,
-    CELLS,
     DOT,
     LOCATION,
     NO_ATTENTION,
-    Cell,
     Kernel,
-    Recurrent,
+    RecurrentStart,
     RecurrentStep,
-    Weight,
 )
+from transduce.runtime.structures import RecurrentDecoder as CompiledDecoder
+from transduce.runtime.transformer_stack import is_native, product_of
 
-KINDS: dict[type[cells.Cell], str] = {made: name for name, made in cells.CELLS.items()}
 # The score function, whether the query is normalised to length 1, and the scale of dot products.
 SCORES = {
     attention.Dot: DOT,
@@ -48,90 +47,94 @@ SCORES = {
 def has_c_recurrent_steps(network: EncoderDecoder | LanguageModelNetwork) -> bool:
     """Whether the C library supports the whole decoder of this network."""
     decoder = network.decoder
-    if not isinstance(decoder, RecurrentDecoder) or library() is None:
+    if not isinstance(decoder, RecurrentDecoder):
+        return False
+    if not isinstance(decoder.recurrent.compiled, CompiledRecurrent):
         return False
     by = decoder.attention
     known = by is None or type(by.score) in SCORES
-    weight: object = network.head.weight
-    if isinstance(weight, PackedWeight):
-        exact = isinstance(weight.pack(), Product)
-    else:
-        exact = network.head.weight.dtype == torch.float32
     plain = isinstance(network.head.narrow, nn.Identity)
-    return known and exact and plain and decoder.embedding.positions is None
+    native = is_native(network.head.weight)
+    return known and native and plain and decoder.embedding.positions is None
 
 
-class CRecurrentSteps:
-    """Decoding steps in C, used by search in place of the network.
-
-    With a lens, forward hooks or a context that asks for attention, the network itself is used.
-    """
+class CRecurrentSteps(CSteps):
+    """Steps of a recurrent decoder: see CSteps."""
 
     def __init__(self, network: EncoderDecoder | LanguageModelNetwork) -> None:
-        made, decoder = library(), network.decoder
-        assert made is not None
+        super().__init__(network)
+        decoder = network.decoder
         assert isinstance(decoder, RecurrentDecoder)
-        self.network, self.decoder, self._library = network, decoder, made
-        self._modules = modules_of(network)
-        self._kept: list[object] = []
-        stack = decoder.recurrent
-        first = stack.cells[0]
-        assert isinstance(first, cells.Cell)
-        self.width = first.width
+        self.decoder = decoder
+        stack = decoder.recurrent.compiled
+        assert isinstance(stack, CompiledRecurrent)
+        self._weights = weights = Weights(self._library)
+        self.width = stack.structure.width
         by = None if decoder.attention is None else decoder.attention.score
         energy: Tensor | None = by.energy.weight if isinstance(by, attention.Additive) else None
+        keys: nn.Linear | None = None
         asked: nn.Linear | None = None
+        if isinstance(by, attention.Additive | attention.General):
+            keys = by.key_projection
         if isinstance(by, attention.Additive):
             asked = by.query_projection
         elif isinstance(by, attention.Location):
             asked = by.position_projection
-        made_cells = [self._cell(cell) for cell in stack.cells]
-        summed = stack.sum_over_layers
-        head: object = network.head.weight
-        if isinstance(head, PackedWeight):
-            packed = head.pack()
-            assert isinstance(packed, Product)
-            self._head = packed
-        else:
-            weight_VD, bias_V = network.head.weight.detach(), network.head.bias.detach()
-            self._head = Product.float32(made, weight_VD, bias_V)
-        self._net = Recurrent(
-            (Cell * len(made_cells))(*made_cells),
-            stack.layers,
-            self.width,
-            CELLS.index(KINDS[type(first)]),
-            stack.skip,
+        head = product_of(network.head.weight)
+        assert head is not None
+        self._head = head
+        self._net = CompiledDecoder(
+            ctypes.pointer(stack.structure),
             NO_ATTENTION if by is None else SCORES[type(by)],
             isinstance(by, attention.Cosine),
             self.width**-0.5 if isinstance(by, attention.ScaledDot) else 1.0,
             decoder.context_in_input,
             decoder.context_in_output,
-            Weight() if asked is None else self._linear(asked),
-            None if energy is None else self._keep(energy),
-            Weight() if decoder.readout is None else self._linear(decoder.readout),
-            Weight() if summed is None else self._linear(summed.W_he),
-            self._keep(decoder.embedding.table.weight),
+            weights.linear(keys),
+            weights.linear(asked),
+            None if energy is None else weights.keep(energy),
+            weights.linear(decoder.readout),
+            weights.linear(decoder.bridge),
+            weights.keep(decoder.embedding.table.weight),
             decoder.embedding.table.num_embeddings,
             decoder.embedding.scale,
             Kernel.BEST,
         )
         self._address = ctypes.addressof(self._net)
 
-    def start(
-        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
-    ) -> DecoderState:
-        assert isinstance(self.network, EncoderDecoder)
-        return self.begin(self.network.encode(source_BS, lengths_B, context), context)
-
     def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
         assert isinstance(self.network, EncoderDecoder)
-        state = self.network.begin(memory, context)
         lengths_B = visible_lengths(memory)
         if lengths_B is None or context.attention or self._is_watched():
-            return state
-        assert isinstance(state, RecurrentState)
-        return CRecurrentState(state, lengths_B)
+            return self.network.begin(memory, context)
+        return CRecurrentState(self._begin(memory, lengths_B), lengths_B)
+
+    def _begin(self, memory: EncoderOutput, lengths_B: Tensor) -> RecurrentState:
+        """As RecurrentDecoder.start."""
+        states_BSD, net = memory.states_BSD.float().contiguous(), self._net
+        B, S, width = states_BSD.shape
+        assert width == self.width  # C reads so many
+        prepares = net.keys.outputs or net.normalised
+        keys_BSD = torch.empty_like(states_BSD) if prepares else states_BSD
+        start_BE = states_BSD.new_empty(B, net.bridge.outputs)
+        workspace = states_BSD.new_empty(
+            self._library.start_workspace(self._address, B, S), dtype=torch.uint8
+        )
+        call = RecurrentStart(
+            sources=B,
+            longest=S,
+            states=states_BSD.data_ptr(),
+            lengths=lengths_B.data_ptr(),
+            keys=keys_BSD.data_ptr(),
+            start=start_BE.data_ptr(),
+            workspace=workspace.data_ptr(),
+        )
+        self._library.start_decoder(self._address, ctypes.addressof(call))
+        layers = memory.final if self.decoder.bridge is None else self.decoder.divided(start_BE)
+        assert layers is not None
+        attended = AttentionState(layers[-1][0], keys_BSD, states_BSD, memory.mask)
+        return RecurrentState(layers, attended)
 
     def read(self, tokens_BT: Tensor) -> DecoderState:
         """The state of a language model that has read these tokens (prefill), in one pass."""
@@ -173,31 +176,6 @@ class CRecurrentSteps:
         if self._library.recurrent_step(self._address, ctypes.addressof(call)):
             raise ValueError("A token is not in the model's vocabulary.")
         return log_probs_RV, state
-
-    def _is_watched(self) -> bool:
-        return is_watched(self._modules)
-
-    def _cell(self, cell: nn.Module) -> Cell:
-        if isinstance(cell, cells.PeepholeLSTM):
-            peepholes = torch.stack([cell.W_ci, cell.W_cf, cell.W_co])
-            return Cell(self._linear(cell.W_x), self._linear(cell.W_h), self._keep(peepholes))
-        assert isinstance(cell, cells.KernelCell)
-        W_x, W_h, bias_x, bias_h = cell.weights()
-        return Cell(self._product(W_x, bias_x), self._product(W_h, bias_h), None)
-
-    def _linear(self, layer: nn.Linear) -> Weight:
-        return self._product(layer.weight, layer.bias)
-
-    def _product(self, weight_FD: Tensor, bias_F: Tensor | None) -> Weight:
-        bias_F = None if bias_F is None else bias_F.detach()
-        product = Product.float32(self._library, weight_FD.detach(), bias_F)
-        self._kept.append(product)
-        return product.weight
-
-    def _keep(self, tensor: Tensor) -> int:
-        kept = tensor.detach().float().contiguous()
-        self._kept.append(kept)
-        return kept.data_ptr()
 
 
 class CRecurrentState:

@@ -133,7 +133,7 @@ class Sources(ctypes.Structure):
     )
 
 
-# ----------------------------------------------------------------- recurrent.c: recurrent decoders
+# ----------------------------------------------------------------- recurrent.c: recurrent networks
 
 CELLS = ("elman", "gru", "lstm", "lstm-peephole")
 NO_ATTENTION, DOT, ADDITIVE, LOCATION = range(4)
@@ -147,22 +147,57 @@ class Recurrent(ctypes.Structure):
     _fields_ = (
         ("cell", ctypes.POINTER(Cell)),
         ("layers", c_int64),
+        ("directions", c_int64),
         ("width", c_int64),
         ("kind", c_int32),
         ("skip", c_int32),
+        ("sum", Weight),
+        ("kernel", c_int32),
+    )
+
+
+class Sequences(ctypes.Structure):
+    _fields_ = (
+        ("sequences", c_int64),
+        ("longest", c_int64),
+        ("x", Address),
+        ("lengths", Address),
+        ("outputs", Address),
+        ("h", Address),
+        ("c", Address),
+        ("workspace", Address),
+    )
+
+
+class RecurrentDecoder(ctypes.Structure):
+    _fields_ = (
+        ("stack", ctypes.POINTER(Recurrent)),
         ("score", c_int32),
         ("normalised", c_int32),
         ("scale", c_float),
         ("context_in_input", c_int32),
         ("context_in_output", c_int32),
+        ("keys", Weight),
         ("query", Weight),
         ("energy", Address),
         ("readout", Weight),
-        ("sum", Weight),
+        ("bridge", Weight),
         ("table", Address),
         ("vocabulary", c_int64),
         ("table_scale", c_float),
         ("kernel", c_int32),
+    )
+
+
+class RecurrentStart(ctypes.Structure):
+    _fields_ = (
+        ("sources", c_int64),
+        ("longest", c_int64),
+        ("states", Address),
+        ("lengths", Address),
+        ("keys", Address),
+        ("start", Address),
+        ("workspace", Address),
     )
 
 
@@ -210,7 +245,14 @@ class Slots(ctypes.Structure):
 #: The tables of sizes and offsets in the library, and the structures that each describes.
 LAYOUTS: dict[str, tuple[type[ctypes.Structure], ...]] = {
     "layout": (Weight, Norm, Sublayer, Stack, Step, Sources),
-    "recurrent_layout": (Cell, Recurrent, RecurrentStep),
+    "recurrent_layout": (
+        Cell,
+        Recurrent,
+        Sequences,
+        RecurrentDecoder,
+        RecurrentStart,
+        RecurrentStep,
+    ),
     "slots_layout": (Slots,),
 }
 

@@ -1,4 +1,4 @@
-"""Transformer in C: one library call for a decoder step, another for the encoder; see c/stack.c.
+"""Transformer decoder in C: one library call for a step; see c/stack.c.
 
 For networks packed in float32 or int8. The KV cache is never copied: each row of a search has a
 table of where its steps were written, and only that table is reordered.
@@ -15,30 +15,11 @@ from torch import Tensor, nn
 from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.decoders import DecoderState, TransformerDecoder, TransformerState
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.models.encoder_output import EncoderOutput, padding_mask, visible_lengths
-from transduce.models.encoders import TransformerEncoder
-from transduce.models.hooks import is_watched
+from transduce.models.encoder_output import EncoderOutput, visible_lengths
 from transduce.models.language_model import LanguageModelNetwork
-from transduce.models.trainable import modules_of
-from transduce.nn import transformer as blocks
-from transduce.nn.activation import ACTIVATIONS
-from transduce.nn.embedding.tokens import TaggedEmbedding, TokenEmbedding
-from transduce.nn.positions import Learned, RegisteredPositions, Sinusoids
-from transduce.runtime.c_library import library
-from transduce.runtime.packed_weight import PackedWeight
-from transduce.runtime.product import Product
-from transduce.runtime.structures import (
-    FUNCTIONS,
-    KINDS,
-    Kernel,
-    Norm,
-    Slots,
-    Sources,
-    Stack,
-    Step,
-    Sublayer,
-    Weight,
-)
+from transduce.runtime.c_steps import CSteps
+from transduce.runtime.structures import Kernel, Slots, Step
+from transduce.runtime.transformer_stack import Compiled, is_native, is_packed, product_of
 
 ROOM = 32  # initial capacity of the KV cache in steps; it grows by doubling
 
@@ -51,85 +32,21 @@ def has_c_transformer_steps(network: EncoderDecoder | LanguageModelNetwork) -> b
     return plain and is_native(network.head.weight) and all(map(is_packed, network.decoder.stack))
 
 
-class CTransformerSteps:
-    """Decoding steps in C, used by search in place of the network.
-
-    With a lens, forward hooks or a context that asks for attention, the network itself is used.
-    """
+class CTransformerSteps(CSteps):
+    """Steps of a Transformer decoder: see CSteps."""
 
     def __init__(
         self, network: EncoderDecoder | LanguageModelNetwork, kernel: Kernel = Kernel.BEST
     ) -> None:
+        super().__init__(network, kernel)
         assert isinstance(network.decoder, TransformerDecoder)
-        made = library()
-        assert made is not None
-        self.network, self._library = network, made
         self.decoder = network.decoder
-        self._modules = modules_of(network)
         self._stack = Compiled(
             self.decoder.embedding, self.decoder.stack, self.decoder.norm, kernel
         )
         head = product_of(network.head.weight)
         assert head is not None
         self._head = head
-        self._encoder = self._compiled_encoder(kernel)
-
-    def _compiled_encoder(self, kernel: Kernel) -> Compiled | None:
-        """The encoder in C; None for audio, which has more layers before its encoder."""
-        network = self.network
-        if type(network) is not EncoderDecoder or not isinstance(
-            network.encoder, TransformerEncoder
-        ):
-            return None
-        if not all(map(is_packed, network.encoder.stack)):
-            return None
-        return Compiled(network.front, network.encoder.stack, network.encoder.norm, kernel)
-
-    def start(
-        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
-    ) -> DecoderState:
-        return self.begin(self.encode(source_BS, lengths_B, context), context)
-
-    def encode(
-        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
-    ) -> EncoderOutput:
-        """The same as network.encode, with zeros in padding. C encodes whole sources of text."""
-        if self._encoder is None or context.chunk is not None or self._is_watched():
-            assert isinstance(self.network, EncoderDecoder)
-            return self.network.encode(source_BS, lengths_B, context)
-        return self.encode_in_c(source_BS, lengths_B)
-
-    def encode_in_c(self, source_BS: Tensor, lengths_B: Tensor) -> EncoderOutput:
-        """The same, where it is known that C can do it and that nobody watches."""
-        encoder = self._encoder
-        assert encoder is not None
-        B, S = source_BS.shape
-        assert isinstance(self.network, EncoderDecoder)
-        lengths_B = self.network.lengths_read(lengths_B)
-        source_BS, lengths_B = source_BS.long().contiguous(), lengths_B.long().contiguous()
-        states_BSD = source_BS.new_empty(B, S, encoder.width, dtype=torch.float32)
-        embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)
-        rows = int(lengths_B.clamp(0, S).sum())
-        bytes_wanted = self._library.stack_workspace(encoder.address, rows, S)
-        workspace = source_BS.new_empty(bytes_wanted, dtype=torch.uint8)
-        call = Sources(
-            sources=B,
-            longest=S,
-            tokens=source_BS.data_ptr(),
-            lengths=lengths_B.data_ptr(),
-            embedded=None if embedded_BSD is None else embedded_BSD.data_ptr(),
-            positions=encoder.added.at(0, S),
-            rotary=encoder.rotary.at(0, S),
-            states=states_BSD.data_ptr(),
-            workspace=workspace.data_ptr(),
-        )
-        self._library.encode(encoder.address, ctypes.addressof(call))
-        if call.refused:
-            raise ValueError(
-                f"Source {call.refused} has a token that is not among the {encoder.tokens} of this "
-                f"network, or a length above {S}."
-            )
-        return EncoderOutput(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
 
     def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
@@ -229,9 +146,6 @@ class CTransformerSteps:
         call.lengths, call.workspace = state.lengths_B.data_ptr(), state.workspace.data_ptr()
         call.head = self._head.weight
 
-    def _is_watched(self) -> bool:
-        return is_watched(self._modules)
-
 
 class CTransformerState:
     """The KV cache of each row; E is the size of keys and values of one position."""
@@ -295,144 +209,3 @@ class CTransformerState:
 
     def reorder(self, index_R: Tensor) -> None:
         self.origins_RT = self.origins_RT.index_select(0, index_R)
-
-
-# ------------------------------------------------------------------- layers as C structures
-
-
-class Rows:
-    """Addresses of the rows of a table of positional encodings; None without a table."""
-
-    def __init__(self, table: Sinusoids | Learned | RegisteredPositions | None) -> None:
-        self._table = table
-        # all tables so far: another thread may still read an older one
-        self._kept = [torch.empty(0, 0)]
-
-    def at(self, start: int, length: int = 1) -> int | None:
-        """The address of the first of `length` rows; ValueError past the last."""
-        if self._table is None:
-            return None
-        rows_TD, end = self._kept[-1], start + length
-        if end > len(rows_TD):
-            enough = self._table.max_length if isinstance(self._table, Learned) else 2 * end
-            rows_TD = self._table(max(enough, end)).float()
-            self._kept.append(rows_TD)
-        return rows_TD.data_ptr() + 4 * start * rows_TD.shape[1]
-
-
-class Compiled:
-    """A stack of layers as a C structure, and the tensors that it points to."""
-
-    def __init__(
-        self,
-        embedding: TokenEmbedding,
-        stack: Sequence[blocks.Block],
-        norm: nn.Module,
-        kernel: Kernel,
-    ) -> None:
-        first = stack[0].sublayers[0].attention
-        self.embedding, self.width = embedding, first.width
-        positions = embedding.positions
-        # Concatenated positions, those that do not count tags, and a norm of the embeddings are
-        # left to torch.
-        added = positions is None or positions.combine == "add"
-        counted = not isinstance(embedding, TaggedEmbedding)
-        self.embeds = added and counted and embedding.norm is None
-        self.added = Rows(positions.positions if positions is not None and self.embeds else None)
-        self.tokens = embedding.table.num_embeddings
-        self.rotary = Rows(first.rotary)
-        self._kept: list[object] = []
-        sublayers = [
-            self._sublayer(sublayer, number)
-            for number, block in enumerate(stack)
-            for sublayer in block.sublayers
-        ]
-        self._stack = Stack(
-            (Sublayer * len(sublayers))(*sublayers),
-            len(sublayers),
-            len(stack),
-            self.width,
-            first.head_width,
-            self._norm(norm),
-            self._keep(embedding.table.weight) if self.embeds else None,
-            self.tokens,
-            embedding.scale,
-            kernel,
-        )
-        self.address = ctypes.addressof(self._stack)
-
-    def _sublayer(self, sublayer: blocks.Sublayer, layer: int) -> Sublayer:
-        function, gated = FUNCTIONS[0], False
-        if sublayer.kind == "feed_forward":
-            activation = ACTIVATIONS[sublayer.feed_forward.activation]
-            function, gated = activation.function, activation.gated
-        into, out_of = weights_of_sublayer(sublayer)
-        return Sublayer(
-            KINDS.index(sublayer.kind),
-            sublayer.residual.norm_position == "pre",
-            FUNCTIONS.index(function),
-            gated,
-            layer,
-            self._norm(sublayer.residual.norm),
-            self._weight(into),
-            self._weight(out_of),
-        )
-
-    def _weight(self, packed: object) -> Weight:
-        product = product_of(packed)
-        assert product is not None
-        self._kept.append(product)
-        return product.weight
-
-    def _norm(self, norm: nn.Module) -> Norm:
-        if isinstance(norm, nn.LayerNorm):
-            return Norm(self._keep(norm.weight), self._keep(norm.bias), norm.eps)
-        if isinstance(norm, nn.RMSNorm):
-            return Norm(self._keep(norm.weight), None, norm.eps)
-        return Norm()
-
-    def _keep(self, tensor: Tensor) -> int:
-        kept = tensor.detach().float().contiguous()
-        self._kept.append(kept)
-        return kept.data_ptr()
-
-
-def weights_of_sublayer(sublayer: blocks.Sublayer) -> tuple[object, object]:
-    """The weights of a sublayer's input and output products, as a single step needs them."""
-    if sublayer.kind == "feed_forward":
-        return sublayer.feed_forward.expand.weight, sublayer.feed_forward.contract.weight
-    attention = sublayer.attention
-    into: object = attention.in_projection.weight
-    # keys and values of the source are projected once, not in each step
-    if sublayer.kind == "cross_attention":
-        into = attention.in_projection.weight[: attention.inner]
-    return into, attention.out_projection.weight
-
-
-def is_packed(block: nn.Module) -> bool:
-    """Whether all its products are packed for the C library, and it supports the activation."""
-    if not isinstance(block, blocks.Block):
-        return False
-    attentions = [s.attention for s in block.sublayers if s.kind != "feed_forward"]
-    if any(one.inner > one.width or one.relative is not None for one in attentions):
-        return False  # its buffers are as wide as the model, and it is given no bias by distance
-    return all(
-        all(map(is_native, weights_of_sublayer(sublayer)))
-        and (
-            sublayer.kind != "feed_forward"
-            or ACTIVATIONS[sublayer.feed_forward.activation].function in FUNCTIONS
-        )
-        for sublayer in block.sublayers
-    )
-
-
-def is_native(weight: object) -> bool:
-    return product_of(weight) is not None
-
-
-def product_of(weight: object) -> Product | None:
-    """The C library's product of a packed weight."""
-    if not isinstance(weight, PackedWeight):
-        return None
-    multiply = weight.pack()
-    return multiply if isinstance(multiply, Product) else None

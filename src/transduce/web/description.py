@@ -47,8 +47,8 @@ from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.subsampling import Subsampling
 from transduce.runtime.int8_file import quantize_weights
-from transduce.runtime.recurrent import KINDS as CELL_NAMES
 from transduce.runtime.recurrent import SCORES
+from transduce.runtime.recurrent_stack import KINDS as CELL_NAMES
 from transduce.runtime.structures import CELLS, FUNCTIONS, KINDS
 
 Described = dict[str, Any]
@@ -286,7 +286,7 @@ class Description:
             "convolution": None,
         }
         if isinstance(letters, RecurrentLetters):
-            both = {"input_width": width, "directions": 2, "reverse": False}
+            both = {"input_width": width, "reverse": False}
             return {**described, "recurrent": {**self.recurrent(letters.recurrent), **both}}
         convolution = letters.convolution
         weight_FE = convolution.weight.mT.flatten(1)  # columns in the order of windows
@@ -327,7 +327,6 @@ class Description:
             return {
                 **self.recurrent(encoder.recurrent),
                 "input_width": width,
-                "directions": encoder.directions,
                 "reverse": encoder.reverse,
             }
         raise ModelError(f"a {type(encoder).__name__} does not run in a browser yet")
@@ -517,6 +516,7 @@ class Description:
             "cell": CELLS.index(CELL_NAMES[type(first)]),
             "width": first.width,
             "layers": stack.layers,
+            "directions": stack.directions,
             "skip": stack.skip,
             "cells": [self.cell(cell) for cell in stack.cells],
             "sum": None if summed is None else self.linear(summed.W_he),

@@ -32,7 +32,7 @@ from transduce.tasks.speech_transducer import SpeechTransducerModel
 from transduce.tasks.transduce import Model, Transducer, load
 from transduce.web.description import Description
 
-FORMAT = "transduce web 3"
+FORMAT = "transduce web 4"
 METADATA = "transduce_web"
 HERE = Path(__file__).parent
 RUNTIME, PAGE = HERE / "runtime", HERE / "page"
@@ -44,7 +44,7 @@ MODULES = (
     *("conformer", "convolutional", "encoders", "tokens", "head", "speech", "words", "fronts"),
     *("labels", "networks", "search", "transducer", "live", "model", "look"),
 )
-PAGE_SCRIPTS = ("resampler.js", "input.js", "main.js")
+PAGE_SCRIPTS = ("resampler.js", "quiet.js", "input.js", "main.js")
 DECODING = ("beam", "length_penalty", "patience", "max_ratio", "max_extra", "ctc_weight")
 UNSUPPORTED = ("coverage_penalty", "no_repeat_ngram")
 NEEDS = (

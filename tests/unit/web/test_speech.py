@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from node import MISSING, NODE, run_module
 from slow_params import some_slow
 from tiny_sounds import audio_model, noise
+from transduce.data.audio.silence import sounding
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
 from transduce.errors import ModelError
 from transduce.models.streaming import EncoderStreams
@@ -242,6 +243,30 @@ answer(given.map(([from, to]) => {
     for (_, to), (count, error) in zip(rates, run_module(tmp_path, script, rates), strict=True):
         assert 0.98 * to < count < 1.3 * to
         assert error < 2e-3
+
+
+def test_quiet_before_and_after_speech_is_left_out(tmp_path: Path) -> None:
+    """From the first frame that Python's silence detection finds loud to the last, and a margin."""
+    rate, random = 8000, np.random.default_rng(4)
+    envelope = np.repeat([0.0, 1.0, 0.02, 0.5, 0.0], (4000, 6000, 2000, 4000, 9000))
+    speech = envelope * np.sin(0.4 * np.arange(len(envelope)))
+    noises = (0.0, 0.003)
+    waves = [speech + level * random.standard_normal(len(speech)) for level in noises]
+    recordings = [wave.astype(np.float32) for wave in waves]
+    recordings += [np.zeros(3000, np.float32), recordings[0][4000:10000], np.ones(30, np.float32)]
+    script = """
+import { readFileSync as read } from "node:fs";
+const text = read(new URL("RUNTIME/../page/quiet.js"), "utf-8");
+const left = new Function(`${text}; return withoutQuietEnds`)();
+answer(given.map((wave) => Array.from(left(Float32Array.from(wave), 8000))));
+"""
+    given = [wave.tolist() for wave in recordings]
+    for wave, found in zip(recordings, run_module(tmp_path, script, given), strict=True):
+        loud = np.flatnonzero(sounding(wave, rate))
+        first, end = (loud[0] - 15, loud[-1] + 16) if len(loud) else (0, len(wave))
+        expected = wave[max(0, first) * 80 : end * 80]
+        assert np.array_equal(np.float32(found), expected)
+        assert not len(loud) or len(found) < len(wave)
 
 
 def test_ctc_alone_says_what_the_best_path_says(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class KernelCell(Cell):
     def _run_ragged(self, x_BSD: Tensor, start: State, lengths_B: Tensor) -> tuple[Tensor, State]:
         steps = x_BSD.shape[1]
         lengths_B = lengths_B.to(torch.int64)
-        _check_lengths(x_BSD, lengths_B)
+        check_lengths(x_BSD, lengths_B)
         if bool((lengths_B == steps).all()):
             return self._run_kernel(x_BSD, start)
         # pack_padded_sequence allows no empty sequence: one step is taken and then undone.
@@ -271,7 +271,7 @@ class PeepholeLSTM(Cell):
         self, x_BSD: Tensor, state: State | None = None, lengths_B: Tensor | None = None
     ) -> tuple[Tensor, State]:
         if lengths_B is not None and readable(lengths_B):
-            _check_lengths(x_BSD, lengths_B)
+            check_lengths(x_BSD, lengths_B)
         start = self.zeros(len(x_BSD), x_BSD) if state is None else state
         h_BD, c_BD = start
         # There is no library kernel with peepholes. What does not depend on the state is computed
@@ -320,7 +320,7 @@ def _after_last_step(every_BSD: Tensor, before_BD: Tensor, lengths_B: Tensor) ->
     return torch.where((lengths_B == 0).unsqueeze(1), before_BD, last_BD)
 
 
-def _check_lengths(x_BSD: Tensor, lengths_B: Tensor) -> None:
+def check_lengths(x_BSD: Tensor, lengths_B: Tensor) -> None:
     batch, steps = x_BSD.shape[:2]
     if lengths_B.shape != (batch,):
         raise ValueError(

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from transduce.nn.recurrent.cells import CELLS, Cell, State, zero_beyond
+from transduce.nn.torch_private import has_forward_hooks
+
+
+class Compiled(Protocol):
+    """A stack in a layout of its own, for inference (see runtime/)."""
+
+    def __call__(
+        self, x_BSD: Tensor, state: Sequence[State] | None, lengths_B: Tensor | None
+    ) -> tuple[Tensor, list[State]]: ...
 
 
 class Recurrent(nn.Module):
@@ -63,6 +72,8 @@ class Recurrent(nn.Module):
         self.sum_over_layers = (
             SumOverLayers(self.output_width, layers, self.output_width) if skip else None
         )
+        self.compiled: Compiled | None = None
+        """Computes whole sequences in place of the cells, unless one of them has a hook."""
 
     def zeros(self, batch: int, like: Tensor) -> list[State]:
         """The state before the first step, on the device of `like`."""
@@ -76,6 +87,9 @@ class Recurrent(nn.Module):
         Beyond a sequence's length the outputs are zero, and nothing there changes any result.
         Raises ValueError when a length is negative or more than S.
         """
+        if self.compiled is not None and not self._is_hooked():
+            given = None if state is None else self._checked(state, x_BSD)
+            return self.compiled(x_BSD, given, lengths_B)
         state = self._checked(state, x_BSD)
         new_state: list[State] = []
         outputs: list[Tensor] = []
@@ -112,6 +126,9 @@ class Recurrent(nn.Module):
             outputs.append(h_BD)
             new_state.append(after)
         return self._output(outputs), new_state
+
+    def _is_hooked(self) -> bool:
+        return any(has_forward_hooks(one) for one in self.modules() if one is not self)
 
     def _input(self, x: Tensor, outputs: list[Tensor]) -> Tensor:
         if not outputs:

@@ -28,6 +28,10 @@
 #define layout NAME(layout)
 #define layout_length NAME(layout_length)
 /* recurrent.c */
+#define sequences_workspace NAME(sequences_workspace)
+#define read_sequences NAME(read_sequences)
+#define start_workspace NAME(start_workspace)
+#define start_decoder NAME(start_decoder)
 #define recurrent_workspace NAME(recurrent_workspace)
 #define recurrent_step NAME(recurrent_step)
 #define recurrent_layout NAME(recurrent_layout)

@@ -156,7 +156,7 @@ class RecordingInput {
     const last = Math.ceil((this.audio.seconds * context.sampleRate) / BLOCK) + 1;
     const heard = await resampled(blocks.slice(-last), context.sampleRate, this.audio.rate);
     if (!heard) return null;
-    const source = heard.slice(-Math.round(this.audio.seconds * this.audio.rate));
+    const source = withoutQuietEnds(heard.slice(-Math.round(this.audio.seconds * this.audio.rate)), this.audio.rate);
     if (this.audio.live === "ctc") return this.page.engine.ask("partial", { source });
     return (await this.page.engine.ask("look", { source, options: { beam: 1 } })).look.text;
   }
@@ -172,7 +172,8 @@ class RecordingInput {
     this.file.disabled = false;
     this.button.textContent = "Record";
     this.page.text.textContent = "";
-    this.samples = await resampled(recording.blocks, recording.context.sampleRate, this.audio.rate);
+    const recorded = await resampled(recording.blocks, recording.context.sampleRate, this.audio.rate);
+    this.samples = recorded && withoutQuietEnds(recorded, this.audio.rate);
     await recording.context.close();
     if (!this.samples) this.page.how.textContent = "Nothing was recorded.";
     await this.page.run();

@@ -10,7 +10,7 @@ import { BEGIN, END, SPECIALS, Tokens, UNKNOWN, wordsOf } from "./tokens.js";
 import { Runtime } from "./wasm.js";
 import { ModelFile } from "./weights.js";
 
-const FORMAT = "transduce web 3";
+const FORMAT = "transduce web 4";
 const FRAMES_BEFORE = 6; // of the last one that an encoder state sees
 const QUIET = 0.1; // seconds of a place at which a recording may be cut
 const MOST_NAMED = 8; // letters or words that a warning names

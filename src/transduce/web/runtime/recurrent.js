@@ -1,98 +1,76 @@
 // Recurrent networks.
 
-import { BEST, linear, meanOf, multiply, reversed, sideBySide, sigmoid, sum } from "./arrays.js";
+import { BEST, linear, reversed, sideBySide, sum } from "./arrays.js";
 
 const NO_ATTENTION = 0;
 const LSTM_CELLS = 2; // from this kind of cell on, a state has two parts
-const GRU = 1;
-const ELMAN = 0;
+
+/** A stack of cells as a structure of the library. */
+function newStack(runtime, file, ref) {
+  const peepholes = (cell) =>
+    cell.peepholes
+      ? runtime.newFloats(sideBySide(cell.peepholes.map((name) => file.floats(name)), 1))
+      : 0;
+  const cells = runtime.newStructures(
+    "Cell",
+    ref.cells.map((cell) => ({
+      from_input: file.product(runtime, cell.from_input),
+      from_state: file.product(runtime, cell.from_state),
+      peepholes: peepholes(cell),
+    })),
+  );
+  return runtime.newStructure("Recurrent", {
+    cell: cells,
+    layers: ref.layers,
+    directions: ref.directions,
+    width: ref.width,
+    kind: ref.cell,
+    skip: ref.skip,
+    sum: file.product(runtime, ref.sum),
+    kernel: BEST,
+  });
+}
 
 export class RecurrentEncoder {
   constructor(runtime, file, ref) {
     this.runtime = runtime;
     this.ref = ref;
     this.width = ref.width * ref.directions;
-    this.cells = ref.cells.map((cell) => ({
-      input: file.product(runtime, cell.from_input),
-      state: file.product(runtime, cell.from_state),
-      peepholes: cell.peepholes && cell.peepholes.map((name) => file.floats(name)),
-    }));
-    this.sum = file.product(runtime, ref.sum);
+    this.parts = ref.cell >= LSTM_CELLS ? 2 : 1;
+    this.stack = newStack(runtime, file, ref);
   }
 
   encode(embedded, length) {
-    const { runtime, ref } = this;
-    const given = runtime.floats(embedded, length * ref.input_width).slice();
-    const x = ref.reverse ? reversed(given, length) : given;
-    const outputs = [];
-    const final = [];
-    for (let layer = 0; layer < ref.layers; layer++) {
-      const below = outputs.at(-1);
-      const input = !below ? x : ref.skip ? sideBySide([x, below], length) : below;
-      const both = [];
-      const ends = [];
-      for (let way = 0; way < ref.directions; way++) {
-        const cell = this.cells[layer * ref.directions + way];
-        const { states, end } = this.#run(cell, input, length, way === 1);
-        both.push(states);
-        ends.push(end);
-      }
-      outputs.push(both.length > 1 ? sideBySide(both, length) : both[0]);
-      // Forward and backward states of a layer, side by side.
-      final.push(ends[0].map((_, part) => sideBySide(ends.map((end) => end[part]), 1)));
-    }
-    let states = outputs.at(-1);
-    if (this.sum) {
-      const at = multiply(runtime, this.sum, runtime.newFloats(sideBySide(outputs, length)), length);
-      states = runtime.floats(at, length * ref.width * ref.directions).slice();
-    }
-    if (ref.reverse) states = reversed(states, length);
-    return { states: runtime.newFloats(states), length, final, attention: null };
+    const { runtime, ref, width, parts } = this;
+    const states = runtime.allocate(4 * length * width);
+    const count = ref.layers * width;
+    const ends = Array.from({ length: parts }, () => runtime.newFloats(new Float32Array(count)));
+    runtime.scoped(() => {
+      const size = [length, 1, length].map(BigInt);
+      const x = ref.reverse ? this.#turned(embedded, ref.input_width, length) : embedded;
+      const call = runtime.newStructure("Sequences", {
+        sequences: 1,
+        longest: length,
+        x,
+        lengths: runtime.newLongs([length]),
+        outputs: states,
+        h: ends[0],
+        c: ends[1] ?? 0,
+        workspace: runtime.allocate(Number(runtime.call("sequences_workspace", this.stack, ...size))),
+      });
+      runtime.call("read_sequences", this.stack, call);
+    });
+    // Forward and backward states of a layer are side by side.
+    const final = Array.from({ length: ref.layers }, (_, layer) =>
+      ends.map((end) => runtime.floats(end + 4 * layer * width, width).slice()),
+    );
+    const read = ref.reverse ? this.#turned(states, width, length) : states;
+    return { states: read, length, final, attention: null };
   }
 
-  /** One cell over a sequence, perhaps from its end: the states in the order of the sequence. */
-  #run(cell, input, length, backward) {
-    const { runtime, ref } = this;
-    const { width } = ref;
-    return runtime.scoped(() => {
-      const kind = ref.cell;
-      const fromInput = multiply(runtime, cell.input, runtime.newFloats(input), length);
-      const count = runtime.get("Weight", cell.input, "outputs");
-      const gatesOfInput = runtime.floats(fromInput, length * count).slice();
-      const states = new Float32Array(length * width);
-      const h = new Float32Array(width);
-      const c = new Float32Array(kind >= LSTM_CELLS ? width : 0);
-      const at = runtime.allocate(4 * width);
-      const gates = runtime.allocate(4 * count);
-      const size = Number(runtime.call("product_workspace", 1n, BigInt(width)));
-      const workspace = runtime.allocate(size);
-      for (let step = 0; step < length; step++) {
-        const t = backward ? length - 1 - step : step;
-        runtime.floats(at, width).set(h);
-        runtime.call("multiply", cell.state, at, 1n, 0, 0, gates, workspace, BEST);
-        const g = runtime.floats(gates, count);
-        const x = gatesOfInput.subarray(t * count, (t + 1) * count);
-        for (let i = 0; i < width; i++) {
-          if (kind === ELMAN) h[i] = Math.tanh(x[i] + g[i]);
-          else if (kind === GRU) {
-            const reset = sigmoid(x[i] + g[i]);
-            const update = sigmoid(x[width + i] + g[width + i]);
-            const fresh = Math.tanh(x[2 * width + i] + reset * g[2 * width + i]);
-            h[i] = (1 - update) * fresh + update * h[i];
-          } else {
-            const p = cell.peepholes;
-            const into = sigmoid(x[i] + g[i] + (p ? p[0][i] * c[i] : 0));
-            const forget = sigmoid(x[width + i] + g[width + i] + (p ? p[1][i] * c[i] : 0));
-            const fresh = Math.tanh(x[2 * width + i] + g[2 * width + i]);
-            c[i] = forget * c[i] + into * fresh;
-            const out = sigmoid(x[3 * width + i] + g[3 * width + i] + (p ? p[2][i] * c[i] : 0));
-            h[i] = out * Math.tanh(c[i]);
-          }
-        }
-        states.set(h, t * width);
-      }
-      return { states, end: c.length ? [h, c] : [h] };
-    });
+  #turned(address, width, length) {
+    const { runtime } = this;
+    return runtime.newFloats(reversed(runtime.floats(address, length * width), length));
   }
 }
 
@@ -102,9 +80,7 @@ export class RecurrentDecoder {
     this.ref = ref;
     this.width = ref.width;
     this.parts = ref.cell >= LSTM_CELLS ? 2 : 1;
-    this.bridge = file.product(runtime, ref.bridge);
     const by = ref.attention;
-    this.keys = by ? file.product(runtime, by.keys) : 0;
     this.location = by?.filters
       ? {
           filters: file.floats(by.filters), // [filters][kernel]
@@ -112,33 +88,18 @@ export class RecurrentDecoder {
           projection: file.product(runtime, by.location),
         }
       : null;
-    const peepholes = (cell) =>
-      cell.peepholes
-        ? runtime.newFloats(sideBySide(cell.peepholes.map((name) => file.floats(name)), 1))
-        : 0;
-    const cells = runtime.newStructures(
-      "Cell",
-      ref.cells.map((cell) => ({
-        from_input: file.product(runtime, cell.from_input),
-        from_state: file.product(runtime, cell.from_state),
-        peepholes: peepholes(cell),
-      })),
-    );
-    this.net = runtime.newStructure("Recurrent", {
-      cell: cells,
-      layers: ref.layers,
-      width: ref.width,
-      kind: ref.cell,
-      skip: ref.skip,
+    this.net = runtime.newStructure("RecurrentDecoder", {
+      stack: newStack(runtime, file, ref),
       score: by ? by.score : NO_ATTENTION,
       normalised: by ? by.normalised : 0,
       scale: by ? by.scale : 1,
       context_in_input: ref.context_in_input,
       context_in_output: ref.context_in_output,
+      keys: by ? file.product(runtime, by.keys) : 0,
       query: by ? file.product(runtime, by.query) : 0,
       energy: by && by.energy !== null ? runtime.newFloats(file.floats(by.energy)) : 0,
       readout: file.product(runtime, ref.readout),
-      sum: file.product(runtime, ref.sum),
+      bridge: file.product(runtime, ref.bridge),
       table: runtime.newFloats(target.table),
       vocabulary: target.tokens,
       table_scale: target.scale,
@@ -148,10 +109,7 @@ export class RecurrentDecoder {
 
   start(memory, rows, steps, search) {
     const { runtime, ref, width, parts } = this;
-    let layers = memory.final;
-    if (this.bridge) layers = this.#bridged(memory);
-    if (!layers) layers = this.#zeros(); // of a decoder alone
-    const keys = this.#prepared(memory);
+    const { keys, layers } = this.#begun(memory);
     // With location-aware attention each row has keys of its own.
     const located = this.location && {
       keys: runtime.floats(keys, memory.length * width).slice(),
@@ -220,27 +178,34 @@ export class RecurrentDecoder {
     });
   }
 
-  /** The part of the attention score that depends on the keys alone. */
-  #prepared(memory) {
-    const { runtime, ref, width } = this;
-    if (this.keys) return multiply(runtime, this.keys, memory.states, memory.length);
-    if (!ref.attention?.normalised) return memory.states;
-    const keys = runtime.newFloats(runtime.floats(memory.states, memory.length * width));
-    normaliseRows(runtime.floats(keys, memory.length * width), width);
-    return keys;
-  }
-
-  #bridged(memory) {
-    const { runtime, width, parts } = this;
-    const mean = meanOf(runtime.floats(memory.states, memory.length * width), memory.length);
-    const all = multiply(runtime, this.bridge, runtime.newFloats(mean), 1);
-    const count = this.ref.layers * parts * width;
-    const start = runtime.floats(all, count).map(Math.tanh);
-    return Array.from({ length: this.ref.layers }, (_, l) =>
-      Array.from({ length: parts }, (_, p) =>
-        start.slice((l * parts + p) * width, (l * parts + p + 1) * width),
-      ),
-    );
+  /** Prepared keys, and the states of each layer before the first step. */
+  #begun(memory) {
+    const { runtime, ref, width, parts } = this;
+    const { states, length, final } = memory;
+    if (!length) return { keys: 0, layers: this.#zeros() }; // of a decoder alone
+    const own = ref.attention?.keys || ref.attention?.normalised;
+    const keys = own ? runtime.allocate(4 * length * width) : states;
+    const count = ref.layers * parts * width;
+    const layers = runtime.scoped(() => {
+      const start = runtime.allocate(4 * count);
+      const size = runtime.call("start_workspace", this.net, 1n, BigInt(length));
+      const call = runtime.newStructure("RecurrentStart", {
+        sources: 1,
+        longest: length,
+        states,
+        lengths: runtime.newLongs([length]),
+        keys,
+        start,
+        workspace: runtime.allocate(Number(size)),
+      });
+      runtime.call("start_decoder", this.net, call);
+      if (!ref.bridge) return final;
+      const part = (i) => runtime.floats(start + 4 * i * width, width).slice();
+      return Array.from({ length: ref.layers }, (_, l) =>
+        Array.from({ length: parts }, (_, p) => part(l * parts + p)),
+      );
+    });
+    return { keys, layers };
   }
 
   advance(state, tokens, at) {
@@ -301,14 +266,5 @@ export class RecurrentDecoder {
     const { length } = state.memory;
     const all = this.runtime.floats(state.attention, rows * length).slice();
     return Array.from({ length: rows }, (_, r) => all.subarray(r * length, (r + 1) * length));
-  }
-}
-
-function normaliseRows(x, width) {
-  for (let at = 0; at < x.length; at += width) {
-    let squares = 0;
-    for (let i = 0; i < width; i++) squares += x[at + i] ** 2;
-    const size = Math.max(Math.sqrt(squares), 1e-12);
-    for (let i = 0; i < width; i++) x[at + i] /= size;
   }
 }

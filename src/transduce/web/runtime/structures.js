@@ -84,22 +84,48 @@ export const STRUCTURES = {
   "Recurrent": {
     "cell": "pointer",
     "layers": "i64",
+    "directions": "i64",
     "width": "i64",
     "kind": "i32",
     "skip": "i32",
+    "sum": "Weight",
+    "kernel": "i32"
+  },
+  "Sequences": {
+    "sequences": "i64",
+    "longest": "i64",
+    "x": "pointer",
+    "lengths": "pointer",
+    "outputs": "pointer",
+    "h": "pointer",
+    "c": "pointer",
+    "workspace": "pointer"
+  },
+  "RecurrentDecoder": {
+    "stack": "pointer",
     "score": "i32",
     "normalised": "i32",
     "scale": "f32",
     "context_in_input": "i32",
     "context_in_output": "i32",
+    "keys": "Weight",
     "query": "Weight",
     "energy": "pointer",
     "readout": "Weight",
-    "sum": "Weight",
+    "bridge": "Weight",
     "table": "pointer",
     "vocabulary": "i64",
     "table_scale": "f32",
     "kernel": "i32"
+  },
+  "RecurrentStart": {
+    "sources": "i64",
+    "longest": "i64",
+    "states": "pointer",
+    "lengths": "pointer",
+    "keys": "pointer",
+    "start": "pointer",
+    "workspace": "pointer"
   },
   "RecurrentStep": {
     "rows": "i64",

@@ -32,7 +32,10 @@ export class Runtime {
     this.allocated = null;
     for (const [table, names] of [
       ["layout", ["Weight", "Norm", "Sublayer", "Stack", "Step", "Sources"]],
-      ["recurrent_layout", ["Cell", "Recurrent", "RecurrentStep"]],
+      [
+        "recurrent_layout",
+        ["Cell", "Recurrent", "Sequences", "RecurrentDecoder", "RecurrentStart", "RecurrentStep"],
+      ],
       ["slots_layout", ["Slots"]],
     ]) {
       const count = Number(this.call(`${table}_length`));
