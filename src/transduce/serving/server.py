@@ -330,6 +330,17 @@ def end_at_once(settings: ServiceSettings) -> None:
     os._exit(1)
 
 
+def open_many_files() -> None:
+    """Let this process, and those that it starts, have as many connections as the system allows it:
+    the usual 1,024 are soon held by clients that send nothing."""
+    with contextlib.suppress(ImportError):  # Windows has no such limit
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with contextlib.suppress(OSError, ValueError):  # macOS: less than the limit that it tells
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket on an address. Raises DataError."""
     listening = _bound(host, port)
