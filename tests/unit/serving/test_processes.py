@@ -330,6 +330,8 @@ def test_the_third_signal_answers_what_is_open(
         until(lambda: len(server.service.open) == 2, "both are open")
         for _ in range(3):
             server.stop()
+        for one in waiting:
+            one.socket.settimeout(20)  # not at the end of drain_seconds
         assert [one.status() for one in waiting] == [503, 503]
     assert "Traceback" not in capfd.readouterr().err
 
