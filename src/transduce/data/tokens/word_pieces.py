@@ -1,0 +1,101 @@
+"""Texts cut into the pieces of a tokenizer of words or symbols, many at once.
+
+Such a tokenizer decides about each character by itself: it is a space between pieces, or a piece of
+its own (punctuation), or a part of one. It is asked about each character once; asking it about each
+word takes some ten times longer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from tokenizers import Tokenizer
+
+EDGE, NEXT = "\x01", "\x02"  # between two pieces, and between two texts
+MAX_WORDS = 1 << 20
+"""That are counted at once, some 100 MB."""
+AT_ONCE = 1024  # texts whose words are counted in one step
+
+
+class WordPieces:
+    """The pieces of texts, as the normalizer and the pre-tokenizer of a tokenizer make them."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._normal, self._cut = tokenizer.normalizer, tokenizer.pre_tokenizer
+        self._edges: dict[str, str] = {}
+        """What stands for a character that does not only continue a piece."""
+        self._seen: set[str] = set()
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> WordPieces | None:
+        """None for a tokenizer whose pieces are no tokens, or which looks at more than one
+        character."""
+        parts = json.loads(tokenizer.to_str())
+        cut = parts["pre_tokenizer"] if parts["model"]["type"] == "WordLevel" else None
+        cuts = [] if cut is None else cut.get("pretokenizers", [cut])
+        known = ({"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"})
+        return cls(tokenizer) if cuts and all(cut in known for cut in cuts) else None
+
+    def cut(self, texts: Sequence[str]) -> list[list[str]]:
+        """The pieces of each text. Raises TypeError for half of a surrogate pair."""
+        joined = NEXT.join(texts)
+        if EDGE in joined or joined.count(NEXT) != len(texts) - 1:  # of the texts themselves
+            return [self._alone(text) for text in texts]
+        normal = self._normalized(joined)
+        self._learn(set(normal) - self._seen)
+        for one, instead in self._edges.items():
+            normal = normal.replace(one, instead)
+        return [[piece for piece in text.split(EDGE) if piece] for text in normal.split(NEXT)]
+
+    def count(self, texts: Iterable[str]) -> Counter[str]:
+        """How often each piece occurs. Raises TypeError as `cut`."""
+        remaining, pieces = iter(texts), Counter[str]()
+        words = Counter[str]()
+        while some := list(islice(remaining, AT_ONCE)):
+            words.update(" ".join(some).split(" "))
+            if len(words) > MAX_WORDS:
+                pieces.update(self._of_words(words))
+                words.clear()
+        pieces.update(self._of_words(words))
+        return pieces
+
+    def _of_words(self, words: Counter[str]) -> Counter[str]:
+        """The pieces of words; those that are equally frequent are cut as one text."""
+        by_count: dict[int, list[str]] = {}
+        for word, count in words.items():
+            by_count.setdefault(count, []).append(word)
+        cut = self.cut([" ".join(several) for several in by_count.values()]) if by_count else []
+        found = Counter[str]()
+        for count, pieces in zip(by_count, cut, strict=True):
+            for piece, times in Counter(pieces).items():
+                found[piece] += count * times
+        return found
+
+    def _normalized(self, text: str) -> str:
+        if self._normal is not None:
+            return str(self._normal.normalize_str(text))
+        return text
+
+    def _learn(self, characters: Iterable[str]) -> None:
+        """Ask the tokenizer what it does at these characters."""
+        for one in characters:
+            self._seen.add(one)
+            pieces = len(self._asked(f"a{one}a"))
+            if one != NEXT and pieces > 1:
+                self._edges[one] = EDGE if pieces == 2 else EDGE + one + EDGE
+
+    def _alone(self, text: str) -> list[str]:
+        return self._asked(self._normalized(text))
+
+    def _asked(self, text: str) -> list[str]:
+        return [piece for piece, _ in self._cut.pre_tokenize_str(text)]
+
+
+def most_frequent(counts: Counter[str], least: int) -> Iterator[str]:
+    """The pieces that occur at least so often, the most frequent first; equally frequent ones in
+    the order of their characters."""
+    kept = sorted(piece for piece, count in counts.items() if count >= least)
+    return iter(sorted(kept, key=counts.__getitem__, reverse=True))
