@@ -96,7 +96,7 @@ def learn(
             of_names = [*SPECIALS, *islice(names, settings.size - len(SPECIALS))]
             tokenizer.model = _word_level(of_names)
             tokenizer.add_special_tokens(list(SPECIALS))
-    except TypeError:
+    except (TypeError, UnicodeEncodeError):
         raise TokensError(HALF_CHARACTER) from None
     except Exception as error:  # the Rust side raises plain Exception
         if "not large enough" in str(error):

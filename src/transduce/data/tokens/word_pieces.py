@@ -40,7 +40,7 @@ class WordPieces:
         return cls(tokenizer) if cuts and all(cut in known for cut in cuts) else None
 
     def cut(self, texts: Sequence[str]) -> list[list[str]]:
-        """The pieces of each text. Raises TypeError for half of a surrogate pair."""
+        """The pieces of each text. Raises UnicodeEncodeError for half of a surrogate pair."""
         joined = NEXT.join(texts)
         if EDGE in joined or joined.count(NEXT) != len(texts) - 1:  # of the texts themselves
             return [self._alone(text) for text in texts]
@@ -51,7 +51,7 @@ class WordPieces:
         return [[piece for piece in text.split(EDGE) if piece] for text in normal.split(NEXT)]
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
-        """How often each piece occurs. Raises TypeError as `cut`."""
+        """How often each piece occurs. Raises UnicodeEncodeError as `cut`."""
         remaining, pieces = iter(texts), Counter[str]()
         words = Counter[str]()
         while some := list(islice(remaining, AT_ONCE)):

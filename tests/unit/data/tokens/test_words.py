@@ -166,9 +166,12 @@ def test_words_that_the_tokenizer_refused_have_no_ids_later() -> None:
 
 
 def test_half_of_a_surrogate_pair_is_refused() -> None:
-    for name in ("bpe", "byte"):
+    for name in ("bpe", "byte", "word", "symbol"):
         with pytest.raises(TokensError, match="surrogate"):
             TOKENS[name].encode_flat(["cat \ud800"])
+    for name in ("word", "symbol"):
+        with pytest.raises(TokensError, match="surrogate"):
+            Tokens.train(recipe.Tokens(**SETTINGS[name]), ["cat", "\ud800"])
 
 
 def test_threads_share_a_table() -> None:
