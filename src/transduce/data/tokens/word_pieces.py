@@ -12,7 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+import numpy as np
 from tokenizers import Tokenizer
+
+from transduce.data.tokens.words import flattened, word_table
 
 EDGE, NEXT = "\x01", "\x02"  # between two pieces, and between two texts
 MAX_WORDS = 1 << 20
@@ -52,20 +55,19 @@ class WordPieces:
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
         """How often each piece occurs. Raises UnicodeEncodeError as `cut`."""
-        remaining, pieces = iter(texts), Counter[str]()
-        words = Counter[str]()
+        remaining, pieces, words = iter(texts), Counter[str](), _Words()
         while some := list(islice(remaining, AT_ONCE)):
-            words.update(" ".join(some).split(" "))
-            if len(words) > MAX_WORDS:
+            words.add(some)
+            if len(words.names) > MAX_WORDS:
                 pieces.update(self._of_words(words))
-                words.clear()
+                words = _Words()
         pieces.update(self._of_words(words))
         return pieces
 
-    def _of_words(self, words: Counter[str]) -> Counter[str]:
+    def _of_words(self, words: _Words) -> Counter[str]:
         """The pieces of words; those that are equally frequent are cut as one text."""
         by_count: dict[int, list[str]] = {}
-        for word, count in words.items():
+        for word, count in zip(words.names, words.counts.tolist(), strict=True):
             by_count.setdefault(count, []).append(word)
         cut = self.cut([" ".join(several) for several in by_count.values()]) if by_count else []
         found = Counter[str]()
@@ -92,6 +94,29 @@ class WordPieces:
 
     def _asked(self, text: str) -> list[str]:
         return [piece for piece, _ in self._cut.pre_tokenize_str(text)]
+
+
+class _Words:
+    """Words, and how often each has occurred. A word may be there twice, and a text that the table
+    of words does not take counts as a word."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.counts = np.zeros(0, np.int64)
+        self._table = word_table(self._number, True, None)
+
+    def add(self, texts: list[str]) -> None:
+        table = self._table
+        ids, _ = flattened(self._number(texts)) if table is None else table.encode(texts)
+        counts = np.bincount(ids, minlength=len(self.names))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+
+    def _number(self, new: list[str]) -> list[list[int]]:
+        """The next numbers, for words that are new."""
+        first = len(self.names)
+        self.names += new
+        return [[number] for number in range(first, len(self.names))]
 
 
 def most_frequent(counts: Counter[str], least: int) -> Iterator[str]:

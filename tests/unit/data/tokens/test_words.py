@@ -77,12 +77,13 @@ def test_the_ids_are_those_of_the_tokenizer(name: str, texts: list[str]) -> None
     assert rows_of(tokens.encode_flat(texts)) == tokens.encode_batch(texts)
 
 
+@pytest.mark.parametrize("with_library", [True, False])
 @pytest.mark.parametrize("more", [{}, {"size": 9}, {"min_count": 2}])
 @pytest.mark.parametrize("name", ["word", "symbol"])
 @settings(max_examples=25, deadline=None)
 @given(texts=TEXTS)
 def test_the_vocabulary_is_that_of_the_trainer(
-    name: str, more: dict[str, int], texts: list[str]
+    name: str, more: dict[str, int], with_library: bool, texts: list[str]
 ) -> None:
     asked = recipe.Tokens(**SETTINGS[name], **more)
     texts = [*texts, "a cat", "cat"]
@@ -92,6 +93,8 @@ def test_the_vocabulary_is_that_of_the_trainer(
         patch.undo()
         patch.setattr(word_pieces, "MAX_WORDS", 4)
         patch.setattr(word_pieces, "AT_ONCE", 3)
+        if not with_library:
+            patch.setattr(word_pieces, "word_table", lambda *_: None)
         assert Tokens.train(asked, texts).to_json() == expected
 
 
