@@ -42,16 +42,20 @@ class WordPieces:
         known = ({"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"})
         return cls(tokenizer) if cuts and all(cut in known for cut in cuts) else None
 
-    def cut(self, texts: Sequence[str]) -> list[list[str]]:
+    def cut(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """The pieces of each text. Raises UnicodeEncodeError for half of a surrogate pair."""
+        if not texts:
+            return
         joined = NEXT.join(texts)
         if EDGE in joined or joined.count(NEXT) != len(texts) - 1:  # of the texts themselves
-            return [self._alone(text) for text in texts]
+            yield from map(self._alone, texts)
+            return
         normal = self._normalized(joined)
         self._learn(set(normal) - self._seen)
         for one, instead in self._edges.items():
             normal = normal.replace(one, instead)
-        return [[piece for piece in text.split(EDGE) if piece] for text in normal.split(NEXT)]
+        for text in normal.split(NEXT):
+            yield [piece for piece in text.split(EDGE) if piece]
 
     def count(self, texts: Iterable[str]) -> Counter[str]:
         """How often each piece occurs. Raises UnicodeEncodeError as `cut`."""
@@ -69,9 +73,9 @@ class WordPieces:
         by_count: dict[int, list[str]] = {}
         for word, count in zip(words.names, words.counts.tolist(), strict=True):
             by_count.setdefault(count, []).append(word)
-        cut = self.cut([" ".join(several) for several in by_count.values()]) if by_count else []
         found = Counter[str]()
-        for count, pieces in zip(by_count, cut, strict=True):
+        texts = [" ".join(several) for several in by_count.values()]
+        for count, pieces in zip(by_count, self.cut(texts), strict=True):
             for piece, times in Counter(pieces).items():
                 found[piece] += count * times
         return found
