@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,8 @@ class Running:
     client: httpx.Client
     process: EngineProcess | None = None
     """Where there are HTTP processes before it."""
+    stop: Callable[[], None] = field(default=lambda: None)
+    """Do as after a signal."""
 
     def post(self, path: str, value: Any, **more: Any) -> httpx.Response:
         return self.client.post(path, json=value, **more)
@@ -66,11 +69,12 @@ def serving(
     process = EngineProcess(service, listening) if processes > 1 else None
     server = Server(service)
     run = partial(server.run, listening) if process is None else process.run
+    stop = partial(server.handle_exit, signal.SIGTERM, None) if process is None else process.stop
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         with httpx.Client(base_url=url, timeout=200, trust_env=False) as client:
-            yield Running(url, engine, service, client, process)
+            yield Running(url, engine, service, client, process, stop)
     finally:
         for model in models.values():
             if isinstance(held := getattr(model, "held", None), Held):
@@ -78,7 +82,7 @@ def serving(
         server.should_exit = True
         for _ in range(2):  # the second time it does not wait for new requests
             if process is not None and thread.is_alive():
-                process.stop()
+                stop()
         thread.join(timeout=100)
         for one in listening:
             one.close()

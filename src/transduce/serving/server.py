@@ -197,7 +197,7 @@ class Server(uvicorn.Server):
     /ready answers 503 and every response closes its connection, but new requests are still served
     for `accept_seconds`: a load balancer needs that time to notice. Then the server stops
     listening, finishes what is open, and ends: `drain_seconds` after the signal at the latest, with
-    503 for what is still open. A second signal skips the wait; a third ends it at once.
+    503 for what is still open. A second signal skips the wait; with a third, that end is now.
     """
 
     def __init__(self, service: Application) -> None:
@@ -219,6 +219,7 @@ class Server(uvicorn.Server):
         self.service = service
         self._signals = 0
         self._signalled: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self._signals:
@@ -228,8 +229,9 @@ class Server(uvicorn.Server):
             last.start()
         self._signals += 1
         self.service.drain()
-        self.force_exit = self._signals > 2
         self.should_exit = self._signals > 1
+        if self._signals > 2 and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._break_off)
 
     def _end_at_once(self) -> None:
         end_at_once(self.service.settings)
@@ -239,6 +241,10 @@ class Server(uvicorn.Server):
         if self._signalled is None:
             return self.service.settings.drain_seconds
         return self._signalled + self.service.settings.drain_seconds - time.monotonic()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
@@ -262,12 +268,12 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         breaking = loop.call_later(self._seconds_left() - spare, self._break_off)
         end = time.monotonic() + min(LIVE_SECONDS, self._seconds_left() - spare)
-        while self.service.sockets and not self.force_exit and time.monotonic() < end:
+        while self.service.sockets and self._signals < 3 and time.monotonic() < end:
             await asyncio.sleep(0.02)
-        if not self.force_exit:
+        if self._signals < 3:
             await asyncio.sleep(min(LAST_SECONDS, max(0.0, self._seconds_left() - spare)))
         end = time.monotonic() + min(FIRST_SECONDS, self._seconds_left() - spare)
-        while self._owes_its_first() and not self.force_exit and time.monotonic() < end:
+        while self._owes_its_first() and self._signals < 3 and time.monotonic() < end:
             await asyncio.sleep(0.02)
         try:
             await super().shutdown(sockets)
@@ -284,6 +290,7 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().call_later(ABORT_SECONDS, self._abort)
 
     def _abort(self) -> None:
+        self.force_exit = self._signals > 2
         for connection in tuple(self.server_state.connections):
             transport = getattr(connection, "transport", None)
             if transport is not None:
@@ -321,6 +328,17 @@ def end_at_once(settings: ServiceSettings) -> None:
     sys.stderr.write("transduce: ended with work that was not finished in time\n")
     sys.stderr.flush()
     os._exit(1)
+
+
+def open_many_files() -> None:
+    """Let this process, and those that it starts, have as many connections as the system allows it:
+    the usual 1,024 are soon held by clients that send nothing."""
+    with contextlib.suppress(ImportError):  # Windows has no such limit
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with contextlib.suppress(OSError, ValueError):  # macOS: less than the limit that it tells
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:

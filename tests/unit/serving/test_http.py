@@ -29,7 +29,13 @@ from transduce.serving.engine import Engine
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served, parse_spec
 from transduce.serving.protocols.answers import EventStream, closing
-from transduce.serving.server import Server, listen, make_no_connections, unprotected
+from transduce.serving.server import (
+    Server,
+    listen,
+    make_no_connections,
+    open_many_files,
+    unprotected,
+)
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
 
@@ -109,6 +115,19 @@ def test_what_is_too_large_is_refused(server: Running) -> None:
     except httpx.HTTPError:
         return  # the server has answered and closed while the body was still being sent
     assert "larger than 2,000 bytes" in message(answer, 413)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others tell no limit that they keep")
+def test_a_server_may_have_as_many_connections_as_the_system_allows() -> None:
+    import resource
+
+    soft, hard = before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
+        open_many_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_slow_client_is_not_waited_for() -> None:

@@ -4,6 +4,7 @@ that harms others by its end."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -21,11 +22,17 @@ import pytest
 from client_server import english_german, tea_model
 from forked import Forked
 from served import Held, Running, serving, until
+from transduce.errors import TransduceError
+from transduce.serving.app import build_app
 from transduce.serving.auth import Keys
+from transduce.serving.engine import Engine
 from transduce.serving.limits import Limits
+from transduce.serving.models import Catalogue, Served
+from transduce.serving.processes import engine
 from transduce.serving.processes.channel import HELLO, RUN, Channel
-from transduce.serving.processes.engine import Peer, fitting_processes
+from transduce.serving.processes.engine import EngineProcess, Peer, fitting_processes
 from transduce.serving.processes.http import hello_of
+from transduce.serving.server import listen_together
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.model import Model
 
@@ -53,7 +60,11 @@ def held() -> Held:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with serving(MODELS, SETTINGS, processes=2) as running:
+    with pytest.MonkeyPatch.context() as patch, serving(MODELS, SETTINGS, 2) as running:
+        for name, value in (("PING_SECONDS", 0.1), ("PAUSE", 0.1)):
+            patch.setattr(engine, name, value)
+        for name in ("MAX_UNANSWERED", "MAX_UNANSWERED_START"):  # the machine may be busy
+            patch.setattr(engine, name, 1000)
         running.client.headers.update(KEY)
         assert running.client.get("/health").status_code == 200
         until(lambda: all(peer.ready for peer in peers(running)), "both processes serve")
@@ -64,6 +75,14 @@ def server() -> Iterator[Running]:
 def peers(server: Running) -> list[Peer]:
     assert server.process is not None
     return sorted(server.process.peers, key=lambda peer: peer.place)
+
+
+def until_replaced(server: Running, dead: Peer) -> None:
+    def is_replaced() -> bool:
+        now = peers(server)
+        return dead not in now and len(now) == 2 and all(one.ready for one in now)
+
+    until(is_replaced, "another process has taken its place")
 
 
 def idle_again(server: Running) -> None:
@@ -222,13 +241,62 @@ def test_a_process_that_dies_is_replaced(
     held.free.set()
     statuses = [one.status() for one in waiting]
     assert (statuses.count(0), statuses.count(200)) == (lost, kept)
-    until(lambda: {other} < {*peers(server)} and all(p.ready for p in peers(server)), "replaced")
+    until_replaced(server, dead)
     assert "an HTTP process has ended (signal 9)" in capfd.readouterr().err
     assert server.run(input="tea")
     held.free.clear()
     for one in on_both(server, **HELD):  # the new one has its share
         one.socket.close()
     held.free.set()
+
+
+def test_a_replacement_that_does_not_come_up_is_tried_again(
+    server: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dead, other = peers(server)
+    start = subprocess.Popen
+    tried: list[str] = []
+
+    def starting(*given: Any, **more: Any) -> Any:
+        tried.append("")
+        if len(tried) == 1:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        process = start(*given, **more)
+        if len(tried) == 2:  # before it serves
+            process.kill()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", starting)
+    os.kill(dead.process.pid, signal.SIGKILL)
+    until(lambda: len(tried) == 3, "it is tried again")
+    until_replaced(server, dead)
+    assert other in peers(server)
+    assert server.run(input="tea")
+    said = capfd.readouterr().err
+    assert "no HTTP process could be started (Resource temporarily unavailable)" in said
+
+
+def test_a_server_without_http_processes_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    service = build_app(Engine(Catalogue([Served.of("en-de", MODELS["en-de"])])))
+    server = EngineProcess(service, listen_together("127.0.0.1", 0, 2))
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with pytest.raises(TransduceError, match="could not be started"):
+        server.run()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGSTOP")
+def test_a_process_that_hangs_is_replaced(
+    server: Running, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hung, other = peers(server)
+    os.kill(hung.process.pid, signal.SIGSTOP)
+    until(lambda: hung.unanswered > 3 > other.unanswered, "one of them does not answer")
+    hung.unanswered = engine.MAX_UNANSWERED
+    until_replaced(server, hung)
+    assert "an HTTP process has not answered" in capfd.readouterr().err
 
 
 def is_refused(server: Running) -> bool:
@@ -244,13 +312,28 @@ def test_sigterm_finishes_what_is_open(held: Held) -> None:
         until(lambda: len(peers(server)) == 2 and all(p.ready for p in peers(server)), "ready")
         waiting = on_both(server, **HELD)
         children = [peer.process for peer in peers(server)]
-        assert server.process is not None
-        server.process.stop()
+        server.stop()
         assert server.client.get("/ready", headers=KEY).status_code == 503
         until(lambda: is_refused(server), "nobody listens any more")
         held.free.set()
         assert [one.status() for one in waiting] == [200] * len(waiting)
         assert [one.wait(20) for one in children] == [0, 0]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_third_signal_answers_what_is_open(
+    held: Held, processes: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(MODELS, SETTINGS, processes) as server:
+        assert server.client.get("/health").status_code == 200
+        waiting = [Connection(server, **HELD), Connection(server, **HELD, max_length=5)]
+        until(lambda: len(server.service.open) == 2, "both are open")
+        for _ in range(3):
+            server.stop()
+        for one in waiting:
+            one.socket.settimeout(20)  # not at the end of drain_seconds
+        assert [one.status() for one in waiting] == [503, 503]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_process_ends_with_that_of_the_engine() -> None:
@@ -296,8 +379,6 @@ def _is_alive(process: Path) -> bool:
 
 
 def test_how_many_processes_there_are_without_being_told(monkeypatch: Any) -> None:
-    from transduce.serving.processes import engine
-
     def fitting(device: str, cores: int) -> int:
         monkeypatch.setattr(engine, "count_cores", lambda: cores)
         monkeypatch.setattr(engine, "pick_device", lambda name: type("", (), {"type": name}))

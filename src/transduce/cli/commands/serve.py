@@ -142,6 +142,7 @@ def serve(
     from transduce.serving.processes.engine import EngineProcess, fitting_processes
     from transduce.serving.server import (
         listen_together,
+        open_many_files,
         serve_until_stopped,
         unprotected,
         url_of,
@@ -161,6 +162,7 @@ def serve(
     )
     if warning := unprotected(host, settings):
         say(warning)
+    open_many_files()
     listening = listen_together(host, port, http_processes or fitting_processes(device))
     catalogue = open_models(models, device, precision, adapter or [], language_model or [])
     for served in catalogue.values():

@@ -33,6 +33,7 @@ from transduce.data.text.pairs import (
     corpus_name,
     is_running,
     read_pairs,
+    resolved,
     warning_of,
 )
 from transduce.data.tokens.copying import CopiedTokens
@@ -391,7 +392,10 @@ def content_key(corpus: Corpus, folder: str | None, *more: str) -> str:
     if isinstance(corpus, recipe.Mixture):
         for one in corpus.of:
             add(content_key(one, folder))
-    if isinstance(corpus, recipe.Named | recipe.Hub):
+    files, shelf = resolved(corpus, folder)
+    if files is not corpus and corpus.limit is None:
+        add(content_key(files, shelf))
+    elif isinstance(corpus, recipe.Named | recipe.Hub):
         for pair in read_pairs(corpus, folder):
             add(pair.source)
             add(pair.target)

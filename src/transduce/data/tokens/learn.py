@@ -14,6 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from transduce import recipe
 from transduce.data.text.unicode import FORMS, Form, composed, form_of
+from transduce.data.tokens.word_pieces import WordPieces, most_frequent
 from transduce.errors import TokensError
 from transduce.registry import load_installed, register
 
@@ -86,9 +87,16 @@ def learn(
         "the text; raise data.tokens' size, or its min_count so that rare characters are "
         "unknown"
     )
+    cutter = WordPieces.of(tokenizer)
     try:
-        tokenizer.train_from_iterator(chain(first, filled), trainer)
-    except TypeError:
+        if cutter is None:
+            tokenizer.train_from_iterator(chain(first, filled), trainer)
+        else:  # the same vocabulary in less time
+            names = most_frequent(cutter.count(chain(first, filled)), settings.min_count)
+            of_names = [*SPECIALS, *islice(names, settings.size - len(SPECIALS))]
+            tokenizer.model = _word_level(of_names)
+            tokenizer.add_special_tokens(list(SPECIALS))
+    except (TypeError, UnicodeEncodeError):
         raise TokensError(HALF_CHARACTER) from None
     except Exception as error:  # the Rust side raises plain Exception
         if "not large enough" in str(error):
@@ -110,14 +118,18 @@ def of_vocabulary(settings: recipe.Tokens, names: Sequence[str]) -> Tokenizer:
     normal = tokenizer.normalizer
     # A name that holds a special token is written as a text that holds it.
     spelt = [name if normal is None else str(normal.normalize_str(name)) for name in names]
-    vocabulary = {name: number for number, name in enumerate([*SPECIALS, *spelt])}
-    if len(vocabulary) != len(SPECIALS) + len(names):
-        seen = Counter([*SPECIALS, *spelt])
+    seen = Counter([*SPECIALS, *spelt])
+    if len(seen) != len(SPECIALS) + len(names):
         twice = next(name for name, count in seen.items() if count > 1)
         raise TokensError(f"the vocabulary has {twice!r} twice; a token must have its own name")
-    tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIALS[UNKNOWN])
+    tokenizer.model = _word_level([*SPECIALS, *spelt])
     tokenizer.add_special_tokens(list(SPECIALS))
     return tokenizer
+
+
+def _word_level(names: Sequence[str]) -> models.WordLevel:
+    vocabulary = {name: number for number, name in enumerate(names)}
+    return models.WordLevel(vocabulary, unk_token=SPECIALS[UNKNOWN])
 
 
 def _in_short_words(text: str) -> str:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from transduce.shared_library import declared, is_disabled
 
-MAX_WORDS = 1 << 18
-"""That are kept, some 20 MB; then the table begins anew."""
+MAX_WORDS = 1 << 19
+"""That are kept, some 40 MB; then the table begins anew."""
 LONGEST = 64
 """Bytes of a word that is looked up: text without spaces, as of Chinese, hardly occurs twice."""
 FULL, NO_MEMORY = -1, -2

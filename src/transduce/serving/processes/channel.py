@@ -34,6 +34,8 @@ LEFT = 4
 RUN = 5
 """A request for outputs: number, request id, name of the model, inputs, settings, bytes of the
 body."""
+ALIVE = 6
+"""The answer to PING."""
 
 # ---------------------------------------------------------------- from the engine's process
 HELLO = 10
@@ -50,6 +52,8 @@ RESULT = 15
 """The answer to RUN: number, status, body, and seconds for Retry-After, or None."""
 DRAIN = 16
 """A signal has asked the server to end."""
+PING = 17
+"""Asks whether the HTTP process still runs."""
 
 Message = list[Any]
 

@@ -33,6 +33,9 @@ from transduce.serving.server import SPARE_SECONDS, end_at_once, quick_turns
 
 GRACE = 5.0  # seconds in which an HTTP process without a channel has to end
 PAUSE = 2.0  # seconds between two starts of an HTTP process in the same place
+PING_SECONDS = 2.0  # between two PINGs of each HTTP process
+MAX_UNANSWERED = 5  # of them; then it hangs, and clients with it
+MAX_UNANSWERED_START = 30  # until it serves
 MAX_PROCESSES = 4  # where nobody says how many
 CORES_EACH = 4  # of the machine, for each of them
 RUN_PATH = "/api/run"  # its errors have the shape of those on the other paths of outputs
@@ -59,6 +62,8 @@ class EngineProcess:
         self._tasks: set[asyncio.Task[None]] = set()
         self._signals = 0
         self._failure: TransduceError | None = None
+        self._served = False
+        """Whether an HTTP process has served."""
 
     def run(self) -> None:
         """Serve until SIGTERM or Ctrl-C. Raises TransduceError where no HTTP process can serve."""
@@ -79,9 +84,14 @@ class EngineProcess:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self._signalled)
-        for place in range(len(self._listening)):
-            await self._start(place)
+        try:
+            for place in range(len(self._listening)):
+                await self._start(place)
+        except OSError as error:
+            self._fail(f"an HTTP process could not be started ({error.strerror})")
+        watch = asyncio.create_task(self._watch())
         await self._over.wait()
+        watch.cancel()
         await asyncio.to_thread(self.service.engine.stop, self.service.stop_seconds)
         self._last.cancel()
 
@@ -92,8 +102,13 @@ class EngineProcess:
         listening = self._listening[place]
         given = (other.fileno(), listening.fileno())
         command = [sys.executable, "-m", "transduce.serving.processes.http", *map(str, given)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given)
-        other.close()
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=given)
+        except OSError:
+            own.close()
+            raise
+        finally:
+            other.close()
         peer = Peer(self.service, place, process, self._ended)
         self.peers.add(peer)
         await peer.channel.connect(own)
@@ -110,23 +125,51 @@ class EngineProcess:
         """An HTTP process has ended, or is about to."""
         status = await asyncio.to_thread(peer.wait)
         self.peers.discard(peer)
+        self._served |= peer.ready
         if self._signals:
             self._end_with_last()
-        elif peer.ready:
+        elif self._served or any(one.ready for one in self.peers):
             _say(f"an HTTP process has ended ({status}); another one takes its place")
-            await asyncio.sleep(max(0.0, peer.since + PAUSE - time.monotonic()))
-            await self._start(peer.place)
+            await self._start_again(peer)
             self._end_with_last()
-        elif self._failure is None:
-            self._failure = TransduceError(
-                f"an HTTP process ended before it could serve ({status}); what it wrote is above. "
-                f"--http-processes 1 serves without them"
+        else:
+            self._fail(
+                f"an HTTP process ended before it could serve ({status}); what it wrote is above"
             )
+
+    async def _start_again(self, peer: Peer) -> None:
+        """Start an HTTP process in the place of another one, as soon as the machine lets it."""
+        pause = peer.since + PAUSE - time.monotonic()
+        while True:
+            await asyncio.sleep(max(0.0, pause))
+            try:
+                return await self._start(peer.place)
+            except OSError as error:
+                _say(f"no HTTP process could be started ({error.strerror}); it is tried again")
+                pause = PAUSE
+
+    def _fail(self, why: str) -> None:
+        """End: no HTTP process can serve."""
+        if self._failure is None:
+            self._failure = TransduceError(f"{why}. --http-processes 1 serves without them")
             self._signalled()
 
+    async def _watch(self) -> None:
+        """End HTTP processes that hang (another one takes the place): the kernel still gives them
+        connections. PINGs are counted, not seconds, in which this process may have hung itself."""
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            for peer in self.peers:
+                if peer.unanswered == (MAX_UNANSWERED if peer.ready else MAX_UNANSWERED_START):
+                    seconds = peer.unanswered * PING_SECONDS
+                    _say(f"an HTTP process has not answered for {seconds:g} s, and is ended")
+                    peer.process.kill()
+                peer.unanswered += 1
+                peer.channel.send(kinds.PING)
+
     def _signalled(self) -> None:
-        """The first signal drains, the second does not wait for new requests, the third ends at
-        once: as in Server, which each of the HTTP processes has."""
+        """The first signal drains, the second does not wait for new requests, the third answers
+        what is open with 503: as in Server, which each of the HTTP processes has."""
         service = self.service
         if not self._signals:
             seconds = service.settings.drain_seconds
@@ -143,6 +186,8 @@ class EngineProcess:
             for listening in self._listening:  # so that nobody listens when the others do not
                 listening.close()
         self._signals += 1
+        if self._signals > 2:
+            service.break_off()
         for peer in self.peers:
             peer.channel.send(kinds.DRAIN)
         self._end_with_last()
@@ -164,6 +209,8 @@ class Peer:
         ended: Callable[[Peer], None],
     ) -> None:
         self.service, self.place, self.ready = service, place, False
+        self.unanswered = 0
+        """PINGs since the last answer."""
         self.since = time.monotonic()
         self.calls: dict[int, Call | Run] = {}
         """The requests that it has passed on, by their numbers."""
@@ -178,6 +225,8 @@ class Peer:
             Call(self, *message[1:])
         elif kind == kinds.READY:
             self.ready = True
+        elif kind == kinds.ALIVE:
+            self.unanswered = 0
         elif (call := self.calls.get(message[1])) is not None:
             if kind == kinds.LEFT:
                 call.left()

@@ -299,6 +299,8 @@ class HttpProcess:
             self._server = HttpServer(self._app)
             assert self._began is not None
             self._began.set()
+        elif message[0] == kinds.PING:
+            self._channel.send(kinds.ALIVE)
         elif message[0] == kinds.DRAIN:
             self._speaks = False
             if self._server is not None:

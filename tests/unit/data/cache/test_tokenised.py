@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from transduce import recipe
+from transduce.corpora.location import metadata_of
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache import tokenised as cache
-from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
+from transduce.data.cache.tokenised import Encoded, Report, content_key, encode_corpus
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
+from transduce.storage import write_json
 
 CHARACTERS = Tokens.train(recipe.Tokens(level="character"), ["abcdef"])
 PAIRS = [("abc", "cba"), ("", "a"), ("abcdef", "f"), ("a", "xb"), ("b", "fedcba")]
@@ -179,6 +181,24 @@ def test_named_corpora_are_kept_too(tmp_path: Path) -> None:
     second, _ = encode_corpus(corpus, data, CHARACTERS, CHARACTERS, tmp_path)
     assert same(first, second)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_downloaded_corpus_is_known_by_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSDUCE_DATA", str(tmp_path))
+    folder = tmp_path / "imdb"
+    folder.mkdir()
+    keys = set()
+    for row in ("a good film\tpos\n", "a bad film\tneg\n"):
+        for split in ("train", "valid"):
+            (folder / f"{split}.tsv").write_text(row)
+        write_json(folder / "corpus.json", metadata_of(folder))
+        for split, limit in (("train", None), ("train", 1), ("valid", None), ("valid", 1)):
+            corpus = recipe.Named(name="imdb", split=split, limit=limit)
+            keys.add(content_key(corpus, None))
+            assert content_key(corpus, None) in keys
+    assert len(keys) == 8
 
 
 def test_pairs_that_are_to_be_aligned_and_are_not_are_skipped_and_reported(tmp_path: Path) -> None:

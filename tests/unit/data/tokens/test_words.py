@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce import recipe
-from transduce.data.tokens import tokenizer, words
+from transduce.data.tokens import tokenizer, word_pieces, words
 from transduce.data.tokens.tokenizer import AT_ONCE, Tokens
+from transduce.data.tokens.word_pieces import WordPieces
 from transduce.errors import TokensError
 from transduce.shared_library import LIBRARY_FILE
 
@@ -42,6 +43,20 @@ TOKENS = {
 PIECES = [
     *("cat", "Cats", "saw", "one,", "<s>", "</s>", "<fre>", "<ger>", "<unk>", "▁", "\u00a0", "\t"),
     *("\n", "\r", "é", "e\u0301", "\u0301", "한", "Σ", "ﬁ", "½", "¨", "\u3000", "😀", "x" * 70, ""),
+    *(
+        "\x01",
+        "a\x02b",
+        "\x1c",
+        "a\u2028b",
+        "\x85",
+        "$5",
+        "¿_?",
+        "i.e.",
+        "c++",
+        "\u200b",
+        "İ",
+        "一。二",
+    ),
 ]
 TEXTS = st.lists(
     st.lists(st.sampled_from([*PIECES, " ", " ", " ", " "]), max_size=12).map("".join), max_size=6
@@ -60,6 +75,27 @@ def rows_of(flat: tuple[Any, Any]) -> list[list[int]]:
 def test_the_ids_are_those_of_the_tokenizer(name: str, texts: list[str]) -> None:
     tokens = TOKENS[name]
     assert rows_of(tokens.encode_flat(texts)) == tokens.encode_batch(texts)
+
+
+@pytest.mark.parametrize("with_library", [True, False])
+@pytest.mark.parametrize("more", [{}, {"size": 9}, {"min_count": 2}])
+@pytest.mark.parametrize("name", ["word", "symbol"])
+@settings(max_examples=25, deadline=None)
+@given(texts=TEXTS)
+def test_the_vocabulary_is_that_of_the_trainer(
+    name: str, more: dict[str, int], with_library: bool, texts: list[str]
+) -> None:
+    asked = recipe.Tokens(**SETTINGS[name], **more)
+    texts = [*texts, "a cat", "cat"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WordPieces, "of", lambda tokenizer: None)
+        expected = Tokens.train(asked, texts).to_json()
+        patch.undo()
+        patch.setattr(word_pieces, "MAX_WORDS", 4)
+        patch.setattr(word_pieces, "AT_ONCE", 3)
+        if not with_library:
+            patch.setattr(word_pieces, "word_table", lambda *_: None)
+        assert Tokens.train(asked, texts).to_json() == expected
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -89,13 +125,13 @@ def test_a_word_is_asked_of_the_tokenizer_once(name: str, monkeypatch: pytest.Mo
         pytest.skip("there is no C library here")
     tokens = Tokens.from_json(TOKENS[name].to_json())
     asked: list[str] = []
-    plain = Tokens._encode_plain
+    of_words = Tokens._encode_words
 
     def encode(self: Tokens, texts: Sequence[str]) -> list[list[int]]:
         asked.extend(texts)
-        return plain(self, texts)
+        return of_words(self, texts)
 
-    monkeypatch.setattr(Tokens, "_encode_plain", encode)
+    monkeypatch.setattr(Tokens, "_encode_words", encode)
     for _ in range(2):
         tokens.encode_flat(["a cat saw", "saw a cat cat"])
     assert sorted(asked) == ["a", "cat", "saw"]
@@ -133,9 +169,12 @@ def test_words_that_the_tokenizer_refused_have_no_ids_later() -> None:
 
 
 def test_half_of_a_surrogate_pair_is_refused() -> None:
-    for name in ("bpe", "byte"):
+    for name in ("bpe", "byte", "word", "symbol"):
         with pytest.raises(TokensError, match="surrogate"):
             TOKENS[name].encode_flat(["cat \ud800"])
+    for name in ("word", "symbol"):
+        with pytest.raises(TokensError, match="surrogate"):
+            Tokens.train(recipe.Tokens(**SETTINGS[name]), ["cat", "\ud800"])
 
 
 def test_threads_share_a_table() -> None:
