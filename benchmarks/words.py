@@ -145,6 +145,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "tagsread": _model(decoder={"tag_attention": False}),
     # Training.
     "long": _train(steps=3000),
+    "updates1500": _updates(1500),
     "updates2500": _updates(2500),
     "updates5000": _updates(5000),
     "updates10000": _updates(10_000),
