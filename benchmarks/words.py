@@ -122,6 +122,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "fewcopies": _hallucination(copies=0.05),
     "onlycopies": _hallucination(share=0.0, copies=0.05),
     "shuffled": {"data": {"shuffle_tags": True}},
+    "splittags": {"data": {"split_tags": True}},
+    "jointtags": {"data": {"split_tags": False}},
     "composed": {"data": {"tokens": {"both": {"normalize": "none"}}}},
     "bidirectional": {"data": {"bidirectional": True}},
     # The network.

@@ -569,6 +569,9 @@ def _augmentation(choice: Choice, found: Found) -> None:
         made |= {"share": 0.5, "letters": "substrings", "kept": KEPT}
         reasons.append("invented stems, as forms are few (from 700 forms: 3 to 6 points)")
     if found.features:
+        if found.joint_tags:
+            why = f"features such as {found.joint_tags} are read as their parts"
+            choice.set("data.split_tags", True, why)
         why = "features that training does not have are read as <?>, which some of its own become"
         choice.set("data.unknown_tags", UNKNOWN_TAGS, why)
         made = {"share": 0.0, **made, "copies": COPIES}
