@@ -386,7 +386,7 @@ def tag_attention() -> list[str]:
     """Exact match by how tags are read, and by whether training has a form's features together."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in read_lines("words_tag_attention_cpu"):
-        if row["setting"] in READS_TAGS and "exact" in row:
+        if row["setting"] in READS_TAGS and row["size"] == "small" and "exact" in row:
             by_reader = found.setdefault(row["language"], {})
             by_reader.setdefault(READS_TAGS[row["setting"]], []).append(row)
     columns = list(dict.fromkeys(READS_TAGS.values()))
