@@ -371,8 +371,9 @@ def stems() -> list[str]:
 # Settings of the validation sets in words_tag_attention_cpu: who reads the tags, and which.
 READS_TAGS = {
     "chosen": "encoder reads tags",
-    "chosen+tagsread": "encoder reads tags",
+    "chosen+jointtags+tagsread": "encoder reads tags",
     "chosen+tagattention": "decoder reads tags",
+    "chosen+jointtags+tagattention": "decoder reads tags",
     "chosen+splittags+tagattention": "decoder reads tags and their parts",
 }
 FEATURES = {
