@@ -122,6 +122,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "fewcopies": _hallucination(copies=0.05),
     "onlycopies": _hallucination(share=0.0, copies=0.05),
     "shuffled": {"data": {"shuffle_tags": True}},
+    "splittags": {"data": {"split_tags": True}},
+    "jointtags": {"data": {"split_tags": False}},
     "composed": {"data": {"tokens": {"both": {"normalize": "none"}}}},
     "bidirectional": {"data": {"bidirectional": True}},
     # The network.
@@ -145,6 +147,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "tagsread": _model(decoder={"tag_attention": False}),
     # Training.
     "long": _train(steps=3000),
+    "updates1500": _updates(1500),
     "updates2500": _updates(2500),
     "updates5000": _updates(5000),
     "updates10000": _updates(10_000),

@@ -368,8 +368,14 @@ def stems() -> list[str]:
     return table(["replaced", *languages], rows) if rows else []
 
 
-# Settings of the validation sets in words_tag_attention_cpu: who reads the tags.
-READS_TAGS = {"chosen": "encoder", "chosen+tagsread": "encoder", "chosen+tagattention": "decoder"}
+# Settings of the validation sets in words_tag_attention_cpu: who reads the tags, and which.
+READS_TAGS = {
+    "chosen": "encoder reads tags",
+    "chosen+jointtags+tagsread": "encoder reads tags",
+    "chosen+tagattention": "decoder reads tags",
+    "chosen+jointtags+tagattention": "decoder reads tags",
+    "chosen+splittags+tagattention": "decoder reads tags and their parts",
+}
 FEATURES = {
     "together": "in some form together",
     "apart": "each in some form, but not together",
@@ -378,40 +384,37 @@ FEATURES = {
 
 
 def tag_attention() -> list[str]:
-    """Exact match by whether the encoder or the decoder reads the tags, and by whether training has
-    a form's features together; the mean where there are several seeds."""
+    """Exact match by how tags are read, and by whether training has a form's features together."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in read_lines("words_tag_attention_cpu"):
-        if row["setting"] in READS_TAGS and "exact" in row:
+        if row["setting"] in READS_TAGS and row["size"] == "small" and "exact" in row:
             by_reader = found.setdefault(row["language"], {})
             by_reader.setdefault(READS_TAGS[row["setting"]], []).append(row)
+    columns = list(dict.fromkeys(READS_TAGS.values()))
     lines = []
     for language, readers in sorted(found.items()):
-        if set(readers) != set(READS_TAGS.values()):
-            continue
-        kinds = readers["encoder"][0]["exact_by_features"]
+        kinds = next(iter(readers.values()))[0]["exact_by_features"]
         forms = sum(kind["forms"] for kind in kinds.values())
-        sides = [readers[one] for one in ("encoder", "decoder")]
+        sides = [readers.get(one, []) for one in columns]
         cells = [", ".join(f"{row['exact']:.1f}" for row in rows) for rows in sides]
         lines.append([f"**{language}**", "all", f"{forms:,}", *cells])
         for kind, words in FEATURES.items():
             if kind in kinds:
-                means = [
-                    statistics.mean(row["exact_by_features"][kind]["exact"] for row in rows)
-                    for rows in sides
-                ]
-                lines.append(["", words, f"{kinds[kind]['forms']:,}", *map(_percent, means)])
-    head = ["language", "features in training", "forms", "encoder reads tags", "decoder reads tags"]
-    return table(head, lines) if lines else []
+                each = [[row["exact_by_features"][kind]["exact"] for row in rows] for rows in sides]
+                means = [_percent(statistics.mean(one) if one else None) for one in each]
+                lines.append(["", words, f"{kinds[kind]['forms']:,}", *means])
+    return table(["language", "features in training", "forms", *columns], lines) if lines else []
 
 
 PUBLISHED = {"exact": "neural baseline", "cluzh": "CLUZH", "ubc": "UBC"}
 
 
-# By what the invented stems were: with all letters replaced, and with three kept beside endings.
+# By what the choice was: invented stems with all letters replaced, with three kept beside endings,
+# then with tags that the decoder reads.
 ON_A_CORE = {
     "one CPU core": "words_chosen_cpu",
     "the same, kept letters": "words_chosen_kept_cpu",
+    "the same, tag attention": "words_chosen_tags_cpu",
 }
 # Languages on whose validation sets choices were made.
 CHOSEN_BY = ("ang", "ara", "evn", "hun", "kat", "lud", "tur")
@@ -436,11 +439,13 @@ def inflected(size: str) -> list[str]:
         }
     if size == "small":
         for name, results in ON_A_CORE.items():
-            columns[name] = {
+            of_language = {
                 row["language"]: row["exact"]
                 for row in read_lines(results)
                 if "exact" in row and (row["part"], row["size"], row["seed"]) == ("test", size, 1)
             }
+            if of_language:
+                columns[name] = of_language
     ours = list(columns)
     columns |= {
         name: {one: of[key] for one, of in there.items()} for key, name in PUBLISHED.items()
@@ -456,7 +461,8 @@ def inflected(size: str) -> list[str]:
     ]
     # Of several languages: on a core, the newer figure of each.
     newer: dict[str, float] = {}
-    for name in filter(columns.__contains__, ON_A_CORE):
+    on_a_core = [name for name in ON_A_CORE if name in columns]
+    for name in on_a_core:
         newer |= columns[name]
     groups = {
         "those on the H200": [one for one in measured if one in columns["H200"]],
@@ -467,7 +473,7 @@ def inflected(size: str) -> list[str]:
     for name, group in groups.items():
         sources = dict(columns)
         if name != "those on the H200" and newer:
-            sources[list(ON_A_CORE)[-1]] = newer
+            sources[on_a_core[-1]] = newer
         forms = sum(there[one]["forms"] for one in group)
         means = [
             sum(of[one] * there[one]["forms"] for one in group) / forms

@@ -60,7 +60,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
         assert count == 1
         (folder / name).write_text(body, "utf-8")
     commands = re.findall(r"^transduce (.*)$", text, re.MULTILINE)
-    assert len(commands) == 14
+    assert len(commands) == 19
     patch = pytest.MonkeyPatch()
     patch.chdir(folder)
     printed = {}

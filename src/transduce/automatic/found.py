@@ -213,6 +213,8 @@ class Found:
     """Different tags; 0: none."""
     features: bool = False
     """Whether rows have several tags, as the features of words, and not a language or a source."""
+    joint_tags: str = ""
+    """A tag that joins several, such as IN+ESS; "": there is none."""
     alternatives: float = 0.0
     """Share of the sources that have several targets."""
     unseen: Unseen = Unseen()

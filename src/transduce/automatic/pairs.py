@@ -10,7 +10,7 @@ from typing import Any
 from transduce.automatic.columns import SHOWN, run_name
 from transduce.automatic.found import Found, Side, Task, Unseen
 from transduce.automatic.siblings import siblings
-from transduce.data.text.tags import split_tags
+from transduce.data.text.tags import parts_of, split_tags
 from transduce.errors import DataError
 
 LONGEST_SHOWN = 40  # characters of an example
@@ -83,6 +83,9 @@ def pairs_found(
         labels=len(labels),
         tags=len({tag for tags in tags_of_rows for tag in tags}),
         features=any(len(tags) > 1 for tags in tags_of_rows),
+        joint_tags=min(
+            (tag for tags in tags_of_rows for tag in tags if len(parts_of(tag)) > 1), default=""
+        ),
         alternatives=several,
         unseen=unseen,
         examples=sorted({source for source, _, _ in both})[:SHOWN] if whole else [],

@@ -212,6 +212,11 @@ class Data(Section):
         description="put the tags of each training source into a random order, anew in each epoch: "
         "they are learnt as a set, and combinations that training does not have are read alike",
     )
+    split_tags: bool = Field(
+        False,
+        description="read tags that join several with + (IN+ESS) as so many tags (IN, ESS): a part "
+        "is learnt from all tags that have it, and new combinations of them are read",
+    )
     unknown_tags: Fraction = Field(
         0.0,
         description="share of the tags of training sources that become the tag <?>, anew in each "
@@ -319,7 +324,11 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _check_tags(self) -> Self:
-        for key, said in (("shuffle_tags", "true"), ("unknown_tags", f"{self.unknown_tags:g}")):
+        for key, said in (
+            ("shuffle_tags", "true"),
+            ("split_tags", "true"),
+            ("unknown_tags", f"{self.unknown_tags:g}"),
+        ):
             if getattr(self, key) and not (is_tagged(self.train) or isinstance(self.train, Named)):
                 raise InvalidValue(
                     key, f"is {said}, but the sources of data.train have no tags; leave it out"

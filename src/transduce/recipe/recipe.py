@@ -260,6 +260,10 @@ class Recipe(Section):
             ),
             "model.ngrams": (self.model.ngrams, "audio has no words"),
             "model.word_dropout": (self.model.word_dropout, "audio has no words"),
+            "data.split_tags": (
+                self.data.split_tags,
+                "audio has no features of words; leave it out",
+            ),
             "data.streaming": (self.data.streaming, "audio is always streamed; leave it out"),
             "data.overlong": (
                 self.data.overlong == "truncate",

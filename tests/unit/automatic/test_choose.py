@@ -354,6 +354,10 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
         sinusoidal = machine is GPU  # a recurrent network has no positions
         assert (chosen.get("model.encoder.tag_positions") == "zero") == sinusoidal
         assert bool(chosen.get("model.decoder.tag_attention")) != sinusoidal
+        assert not data.split_tags
+    joint = found(rows=rows, tags=30, features=True, joint_tags="A+B", corpora=corpora, **words)
+    assert recipe_of(joint, choose(joint, CPU)).data.split_tags
+    assert not recipe_of(joint, choose(joint, GPU)).data.split_tags  # was not measured
     phones = found(rows=rows, tags=30, features=True, source=side("words"), target=side("phones"))
     assert choose(phones, GPU).get("data.unknown_tags") is None
     assert choose(phones, GPU).get("model.encoder.tag_positions") is None

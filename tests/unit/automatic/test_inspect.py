@@ -689,6 +689,12 @@ def test_a_language_of_each_row_is_no_features(tmp_path: Path) -> None:
     assert found(write(tmp_path, "y.tsv", FORMS)).features
 
 
+def test_features_that_join_several_are_found(tmp_path: Path) -> None:
+    assert not found(write(tmp_path, "y.tsv", FORMS)).joint_tags
+    joint = [[*words, tags.replace("PST", "PST+PFV")] for *words, tags in FORMS]
+    assert found(write(tmp_path, "z.tsv", joint)).joint_tags == "PST+PFV"
+
+
 def test_inflected_forms_are_not_taken_for_labels(tmp_path: Path) -> None:
     rows = [[sentence(n), f"{word(n)}{word(n + 31)}", ["V;PST", "N;PL"][n % 2]] for n in range(200)]
     assert found(write(tmp_path, "x.tsv", rows)).warnings == []

@@ -261,7 +261,7 @@ def test_plain_numbers_give_what_a_recipe_gives(name: str) -> None:
 # there, what belongs to files of words or to another architecture's source, what needs to know
 # how tokens are spelt, or which are tags.
 ELSEWHERE = {"kind", "preset", "encoder", "decoder", "layer_heads", "cross_heads", "source_end"}
-ELSEWHERE |= {"copying", "tag_positions", "transducer"}
+ELSEWHERE |= {"copying", "tag_attention", "tag_positions", "transducer"}
 OF_AUDIO = {"ctc_weight", "chunk"}
 OF_LABELS = {"pooling", "word_dropout", "ngrams", "characters"}
 OF_WHISPER = {"features", "pad_to", "prompt"}

@@ -41,6 +41,7 @@ def learned_tokens(
     parts = [FORMAT, tokenizers.__version__, sides.model_dump(mode="json")]
     parts += [data.concatenate.separator] if data.concatenate else []
     parts += ["unknown tags"] if data.unknown_tags else []
+    parts += ["split tags"] if data.split_tags else []
     index = None
     if data.streaming:  # its contents would take long to read
         index = index_stream(data.train, data, cache_folder, print_line)

@@ -30,7 +30,7 @@ from transduce.data.text.pairs import (
     read_pairs,
     text_of,
 )
-from transduce.data.text.tags import UNKNOWN_TAG, closes, without_tags
+from transduce.data.text.tags import UNKNOWN_TAG, closes, known_tags, parts_of, without_tags
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError, TokensError
@@ -388,7 +388,10 @@ def pairs_against(
 
 
 def _new_tags(train: CorpusStatistics, other: CorpusStatistics, recipe: Recipe) -> list[Finding]:
-    new = {tag: count for tag, count in other.tags.items() if tag not in train.tags}
+    known = {
+        part for tag in train.tags for part in (parts_of(tag) if recipe.data.split_tags else [tag])
+    }
+    new = {tag: count for tag, count in other.tags.items() if known_tags(tag, known) is None}
     if not new:
         return []
     what = f"{other.name}: {len(new):,} {'tag' if len(new) == 1 else 'tags'} that train does not "

@@ -2,6 +2,7 @@
 
 Several in one cell, or in one `--tag`, are separated by semicolons, bars or white space: V;PST. In
 brackets these belong to the tag, as in the features of UniMorph: N;ABL(PL;PSS(2,PL)) is two tags.
+A vocabulary may have the parts of tags that are joined, IN+ESS (data.split_tags).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ UNKNOWN_TAG = "?"
 _FIRST = re.compile(r"<([^<>\s]+)>\s*")
 _SEPARATOR = re.compile(r"[;|\s]+")
 _OPENING, _CLOSING = "([{", ")]}"
+_JOINT = re.compile(r"(?<=[^+])\+(?=[^+])")
 
 
 def split_tags(text: str) -> list[str]:
@@ -46,12 +48,19 @@ def closes(text: str) -> bool:
     return not waiting
 
 
+def parts_of(tag: str) -> list[str]:
+    """The values that a feature joins: IN+ESS is IN and ESS. C++ is one, and so are brackets."""
+    whole = any(sign in tag for sign in _OPENING + _CLOSING)
+    return [tag] if whole else _JOINT.split(tag)
+
+
 def known_tags(text: str, known: Container[str]) -> list[str] | None:
     """The tags of a cell as a model knows them; None where it does not know one of them.
 
-    Models of earlier versions have tags that were split inside brackets too.
+    With data.split_tags it knows the parts of tags. Models of earlier versions have tags that were
+    split inside brackets too.
     """
-    for split in (_as_it_is, split_tags, _split_everywhere):
+    for split in (_as_it_is, split_tags, _split_into_parts, _split_everywhere):
         found = [composed(tag) for tag in split(text)]
         if found and all(tag in known for tag in found):
             return found
@@ -60,6 +69,10 @@ def known_tags(text: str, known: Container[str]) -> list[str] | None:
 
 def _as_it_is(text: str) -> list[str]:
     return [text]
+
+
+def _split_into_parts(text: str) -> list[str]:
+    return [part for tag in split_tags(text) for part in parts_of(tag)]
 
 
 def _split_everywhere(text: str) -> list[str]:
@@ -76,6 +89,12 @@ def without_blank(sources: Iterable[str]) -> list[str]:
     return [source if source.strip() else "" for source in sources]
 
 
+def _known_parts(tag: str, known: Container[str]) -> list[str]:
+    """The parts of a tag of which a model does not know all; UNKNOWN_TAG for the others."""
+    parts = [part if part in known else UNKNOWN_TAG for part in map(composed, parts_of(tag))]
+    return parts if set(parts) != {UNKNOWN_TAG} else [UNKNOWN_TAG]
+
+
 def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
     """The known tags that a source begins with, and the rest of it.
 
@@ -88,7 +107,7 @@ def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
             several = [
                 one
                 for tag in split_tags(found[1]) or [found[1]]
-                for one in known_tags(tag, known) or [UNKNOWN_TAG]
+                for one in known_tags(tag, known) or _known_parts(tag, known)
             ]
         if not several:
             break

@@ -22,7 +22,7 @@ from transduce.data.text.pairs import (
     resolved,
     tags_of,
 )
-from transduce.data.text.tags import UNKNOWN_TAG, without_tags
+from transduce.data.text.tags import UNKNOWN_TAG, parts_of, without_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError
 from transduce.recipe import Corpus
@@ -75,6 +75,8 @@ def train_tokens(
 def training_tags(data: recipe.Data) -> list[str]:
     """The tags that a vocabulary needs: those of the training set, and one for unknown tags."""
     tags = tags_of(data.train, data.folder)
+    if data.split_tags:
+        tags = sorted({part for tag in tags for part in parts_of(tag)})
     return sorted({*tags, UNKNOWN_TAG}) if data.unknown_tags else tags
 
 

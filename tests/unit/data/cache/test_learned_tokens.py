@@ -75,6 +75,19 @@ def test_a_tag_for_unknown_ones_is_learned_anew(tmp_path: Path) -> None:
         assert set(source.tags) == tags
 
 
+def test_tags_with_their_parts_are_learned_anew(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("ab\tabs\tN;IN+ESS\n" * 5)
+    both = recipe.TokensOfSides(both=recipe.Tokens(level="character"))
+    corpus = recipe.Columns(file="a.tsv", tags=2)
+    for split, tags in ((False, ["N", "IN+ESS"]), (True, ["N", "IN", "ESS"])):
+        data = recipe.Data(
+            folder=str(tmp_path), train=corpus, valid=corpus, tokens=both, split_tags=split
+        )
+        source, _ = cache.learned_tokens(data, print, tmp_path / "cache")
+        assert set(source.tags) == set(tags)
+        assert source.encode("<N> <IN+ESS> ab")[:-2] == [source.tags[tag] for tag in tags]
+
+
 def test_a_damaged_cache_is_made_again_and_a_message_repeated(
     tmp_path: Path, learned: list[recipe.Data]
 ) -> None:

@@ -376,6 +376,14 @@ def test_odd_tags_and_what_was_assumed_of_a_header_are_found(tmp_path: Path) -> 
     )
     remedy = the(examine(hidden), "that train does not have").remedy
     assert remedy.startswith("They are read as the tag <?>:")
+    joint = {"valid": [("a dog", "ein Hund\tN;IN+ESS"), ("a cat", "Katze\tN;IN+ABL")]}
+    train = [(source, f"{target}\tN;IN+ESS") for source, target in GOOD[:-1]]
+    recipe_in(tmp_path, train=[*train, (GOOD[-1][0], f"{GOOD[-1][1]}\tABL+SG")], **joint)
+    whole = "valid: 1 tag that train does not have"
+    assert the(examine(recipe), whole).examples == ["IN+ABL, 1 times"]
+    parts = {"data": recipe.data.model_copy(update={"split_tags": True})}
+    found = examine(recipe.model_copy(update=parts)).findings
+    assert not [one for one in found if "train does not have" in one.what and "tag" in one.what]
     assert the(diagnosis, "is read as a header").severity == "warning"
     assert diagnosis.pairs["valid"] == 1
     # Letters of tags are not letters of sources.

@@ -18,7 +18,7 @@ from transduce.data.text.pairs import (
     read_pairs,
     tags_of,
 )
-from transduce.data.text.tags import known_tags, split_tags, with_tags, without_tags
+from transduce.data.text.tags import known_tags, parts_of, split_tags, with_tags, without_tags
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError, RecipeError, TokensError
@@ -51,6 +51,20 @@ def test_unknown_tags_are_read_as_one_tag_where_it_is_known() -> None:
     assert without_tags("<V;NFIN;PST> juosta", known) == (["V", "?", "PST"], "juosta")
     assert without_tags("juosta <NFIN>", known) == ([], "juosta <NFIN>")
     assert without_tags("<NFIN> juosta", known - {"?"}) == ([], "<NFIN> juosta")
+
+
+def test_joint_tags_are_read_as_their_parts_where_these_are_known() -> None:
+    assert parts_of("IN+ESS") == ["IN", "ESS"]
+    for whole in ("C++", "+N", "A(B+C)", "PL"):
+        assert parts_of(whole) == [whole]
+    parts = {"N", "IN", "ESS", "AT"}
+    assert without_tags("<N> <AT+ESS> ház", parts) == (["N", "AT", "ESS"], "ház")
+    assert without_tags("<N;AT+ESS> ház", parts) == (["N", "AT", "ESS"], "ház")
+    # What training had as one tag stays one, and so does an unknown one of which no part is known.
+    assert without_tags("<AT+ESS> ház", {*parts, "AT+ESS"}) == (["AT+ESS"], "ház")
+    assert without_tags("<AT+ABL> ház", parts) == ([], "<AT+ABL> ház")
+    assert without_tags("<AT+ABL> ház", {*parts, "?"}) == (["AT", "?"], "ház")
+    assert without_tags("<ON+ABL> ház", {*parts, "?"}) == (["?"], "ház")
 
 
 def test_brackets_of_two_kinds_do_not_close_each_other() -> None:

@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transduce.nn.recurrent.cells import CELLS, LSTM, Cell, Elman, PeepholeLSTM
-from transduce.nn.recurrent.stack import Recurrent, SumOverLayers, reverse_sequences
+from transduce.nn.recurrent.stack import (
+    Recurrent,
+    SumOverLayers,
+    reverse_sequences,
+    rotate_sequences,
+)
 
 TORCH_MODULES: dict[str, type[nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -435,3 +440,11 @@ def test_the_loop_over_time_compiles_into_one_graph():
 def test_mistakes_are_reported_in_a_sentence(build, sentence):
     with pytest.raises(ValueError, match=sentence):
         build()
+
+
+def test_each_row_is_rotated_by_its_own_number() -> None:
+    x_BSD = torch.tensor([[1, 2, 3], [4, 5, 6]])[:, :, None]
+    by_B = torch.tensor([1, 2])
+    turned_BSD = rotate_sequences(x_BSD, by_B)
+    assert turned_BSD[:, :, 0].tolist() == [[2, 3, 1], [6, 4, 5]]
+    assert torch.equal(rotate_sequences(turned_BSD, -by_B), x_BSD)
