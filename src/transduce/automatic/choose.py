@@ -618,8 +618,8 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
             if found.features and encoder.get("positions") == "sinusoidal":
                 why = "the place of a letter does not depend on the number of tags"
                 choice.set("model.encoder", {**encoder, "tag_positions": "zero"}, why)
-    if found.task == "text to label" and choice.get("data.tokens.source.level") == "character":
-        choice.set("model.ngrams", {"max_n": 5, "size": 500_000}, "of letters")
+    if found.task == "text to label":
+        choice.set("model.ngrams", *_ngrams(choice, found, plan))
     if found.task == "words to tags" and found.source is not None:
         words = max(found.source.repeated, 10)
         choice.set(
@@ -637,6 +637,24 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         choice.set("audio.subsampling", 2, share)
     if choice.get("audio.sample_rate") == 8000 and choice.get("audio.mel_bands") == 80:
         choice.set("audio.mel_bands", 40, "8 kHz has no higher bands")
+
+
+# Of 100 film reviews 63.4 % are right with a table for twice as many n-grams as there are, 61.3 %
+# with one of 500,000 rows, and an update takes a quarter of the time: all rows are updated (two
+# seeds, 200 updates). Of 100 paragraphs in twenty languages as many are right, in a tenth.
+ROOM = 2
+
+
+def _ngrams(choice: Choice, found: Found, plan: Plan) -> tuple[dict[str, int], str]:
+    """A table for as many n-grams as the training set can have, if that is a smaller one."""
+    letters = choice.get("data.tokens.source.level") == "character"
+    longest = 5 if letters else plan.model["ngrams"]["max_n"]
+    most = ROOM * (longest - 1) * training_tokens(choice, found)
+    size = plan.model["ngrams"]["size"]
+    fitted = max(-(-int(most) // 1000) * 1000, 1000)
+    what = "of letters" if letters else "pairs of words"
+    why = f"{what}, {plan.like}" if fitted >= size else f"{what}; as many as such a set can have"
+    return {"max_n": longest, "size": min(fitted, size)}, why
 
 
 def _passes(number: float) -> str:

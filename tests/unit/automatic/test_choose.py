@@ -364,6 +364,22 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
     assert choose(phones, CPU).get("model.decoder.tag_attention") is None
 
 
+def test_the_table_of_n_grams_is_as_large_as_the_training_set_can_fill() -> None:
+    sizes = {}
+    for rows in (100, 1000, 10**6):
+        it = found("text to label", rows)
+        assert it.source is not None
+        size = choose(it, CPU).get("model.ngrams.size")
+        pairs = rows * it.source.words.times(1.4).mean  # subwords, of all parts
+        sizes[rows] = size
+        assert size == 500_000 or pairs < size < 3 * pairs
+    assert sizes[100] < sizes[1000] < sizes[10**6] == 500_000
+    words = found("text to label", 100, source=side("words"))
+    assert choose(words, CPU).get("model.ngrams.max_n") == 5
+    letters = 100 * side("words").characters.mean
+    assert choose(words, CPU).get("model.ngrams.size") > 4 * letters
+
+
 def test_a_sample_of_the_rows_is_said_to_be_one() -> None:
     for minutes, said in ((1, True), (10_000, False)):
         choice = choose(found(rows=1_000_000), CPU, minutes)
