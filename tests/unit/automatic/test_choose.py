@@ -254,14 +254,14 @@ def test_words_are_not_normalised_by_themselves(task: str) -> None:
 
 
 def test_recordings_of_words_are_read_in_a_row() -> None:
-    sound = Sound(Lengths(40, 80, 200, 45.0), 20.0, 8000)
+    sound = Sound(Lengths(40, 80, 100, 45.0), 20.0, 8000)
     it = found("audio to text", sound=sound, target=side("words"))
     data = recipe_of(it, choose(it, CPU)).data
     assert data.concatenate is not None
     assert data.max_length == 400
     sentences = found("audio to text", sound=sound)
     assert recipe_of(sentences, choose(sentences, CPU)).data.concatenate is None
-    assert choose(sentences, CPU).get("data.max_length") == 220
+    assert choose(sentences, CPU).get("data.max_length") == 300
 
 
 def test_many_hours_of_speech_are_written_in_subwords() -> None:
@@ -615,7 +615,9 @@ def test_vocabularies_are_small_on_a_cpu_and_large_enough_for_all_signs() -> Non
 
 
 def test_lengths_have_room() -> None:
-    assert choose(of_sound(longest=900), CPU).get("data.max_length") == 990
+    # A sample of the recordings was opened: others may be twice as long.
+    assert choose(of_sound(longest=100), CPU).get("data.max_length") == 300
+    assert choose(of_sound(longest=900), CPU).get("data.max_length") == 1800
     assert choose(of_sound(longest=9000), CPU).get("data.max_length") == 3000
     words = found(rows=500, source=texts(40), target=texts(40))
     assert choose(words, CPU).get("data.max_length") == 64
