@@ -13,6 +13,7 @@ from transduce.automatic.found import MAX_LETTERS, Found, Lengths, Side
 from transduce.automatic.machine import Machine
 from transduce.automatic.plans import BATCHES, DROPOUT, PLANS, RECURRENT, Plan
 from transduce.data.text.pairs import PLACES, in_part, place_in_corpus
+from transduce.terminal import duration
 
 MINUTES = 10.0
 SPENT = 0.85  # of the minutes on updates; the rest are validation
@@ -728,7 +729,8 @@ def _validation(
     # On a CPU decoding takes as long as many updates: less of it where there is little time.
     slow = machine.device == "cpu" and found.task in ("text to text", "audio to text")
     times = 4 if slow and minutes < SHORT else 8
-    choice.set("validation.every", max(timed.expected // times, 10), f"about {times} times")
+    every = max(-(-timed.expected // times), 10)  # rounded up: the last is at the end, not before
+    choice.set("validation.every", every, f"about {times} times")
     if found.task != "language model":
         limit, why = None, "all of it"
         if slow:
@@ -807,7 +809,8 @@ def _about(
     unit = "frames" if found.sound is not None else "tokens"
     time = f"up to {timed.updates:,} updates of {timed.batch:,} {unit}"
     if timed.possible < timed.updates:
-        time = f"about {timed.possible:,} updates of {timed.batch:,} {unit} in {minutes:g} minutes"
+        whole = f"{timed.possible:,} updates of {timed.batch:,} {unit}"
+        time = f"about {whole} in {duration(60 * minutes)}"
     few = [
         f"Few rows: one part of {_held_out_of_few(found)} sources is held out, which also chooses "
         f"the checkpoint. Its score means little."

@@ -364,6 +364,14 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
     assert choose(phones, CPU).get("model.decoder.tag_attention") is None
 
 
+def test_validations_end_with_the_updates() -> None:
+    """One that comes a few updates before the last says the same twice."""
+    for rows in (500, 5003, 27_777):
+        choice = choose(found(rows=rows, source=side("words"), target=side("phones")), GPU)
+        steps, every = choice.get("train.steps"), choice.get("validation.every")
+        assert steps % every == 0 or steps % every > every / 2
+
+
 def test_the_table_of_n_grams_is_as_large_as_the_training_set_can_fill() -> None:
     sizes = {}
     for rows in (100, 1000, 10**6):
@@ -696,9 +704,9 @@ def test_validations_are_few_where_decoding_takes_the_time() -> None:
     it = found(source=side("words"), target=side("phones"))
     for minutes, times in ((1.0, 4), (5.0, 8)):
         choice = choose(it, CPU, minutes)
-        assert choice.get("validation.every") == choice.expected // times
+        assert choice.get("validation.every") == -(-choice.expected // times)
     labels = choose(found("text to label"), CPU, 1.0)
-    assert labels.get("validation.every") == labels.expected // 8
+    assert labels.get("validation.every") == -(-labels.expected // 8)
 
 
 def test_the_warmup_is_of_the_updates_that_there_is_time_for() -> None:
