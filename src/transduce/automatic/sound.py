@@ -151,8 +151,8 @@ def sounds_found(
         )
     what = f"{labels} labels" if labels else f"text in {target.script}"
     sizes = (
-        f"{count_of(total, whole)} recordings, {_duration(minutes)}, of {lengths.median / 100:.1f} s in "
-        f"the median, {rate / 1000:g} kHz; {what}."
+        f"{count_of(total, whole)} recordings, {_duration(minutes)}, of "
+        f"{lengths.median / 100:.1f} s in the median, {rate / 1000:g} kHz; {what}."
     )
     return Found(
         task,

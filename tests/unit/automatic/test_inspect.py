@@ -440,7 +440,7 @@ def test_a_large_file_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert found(packed).rows == pytest.approx(20_000, rel=0.5)
     monkeypatch.setattr(sampling, "STRETCH", 1)  # lines longer than a stretch
-    assert found(path).rows == pytest.approx(20_000, rel=0.5)
+    assert found(path).rows == pytest.approx(20_000, rel=0.6)
 
 
 def test_alternatives_and_repetitions_are_counted(tmp_path: Path) -> None:
