@@ -1,11 +1,11 @@
-"""What hotwords mend and what they cost: python benchmarks/hotwords.py MODEL... --audio LIST.tsv ...
+"""What hotwords mend and what they cost: python benchmarks/hotwords.py MODEL... --audio TABLE ...
 
     python benchmarks/hotwords.py runs/asterisk --audio test.tsv --unseen train.tsv --json OUT.json
     python benchmarks/hotwords.py whisper-base --audio prompts.tsv --names names.txt --language en
     python benchmarks/hotwords.py runs/udhr-small --audio udhr-spoken/eng/test-voices.tsv
         --unseen udhr-spoken/eng/train.tsv --phones en
 
-LIST.tsv has an audio file and its text in each line, and may begin with a header. The hotwords of
+The table has an audio file and its text in each line, and may begin with a header. The hotwords of
 all recordings are the same list: the lines of --names, or, with --unseen, the words of the texts
 that do not occur in those of another table (that of training), so that nothing depends on what the
 model gets wrong. For each model, beam and bonus, and without hotwords, with the same beam:
