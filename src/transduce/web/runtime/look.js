@@ -28,7 +28,7 @@ function lookAtOutput(model, source, options) {
   const start = performance.now();
   const output = model.run(source, { nbest: options.sample ? 1 : beam, ...options, beam }, null, beams);
   const seconds = (performance.now() - start) / 1000;
-  const inside = explained(model, source, output);
+  const inside = explained(model, source, output, options);
   const prompted = kind === "language-model";
   const prompt = prompted ? Math.max(0, inside.steps.length - output.tokens.length) : 0;
   const target = inside.steps.map((step) => visible(step.token));
@@ -37,7 +37,7 @@ function lookAtOutput(model, source, options) {
     ...EMPTY,
     model: model.card.name,
     task: model.card.task,
-    source: model.rate ? "" : source,
+    source: model.rate ? "" : model.tagged(source, options.tags),
     text: output.text,
     warning: output.warning,
     how: options.sample ? "sampled" : beam === 1 ? "greedy search" : `beam search, ${beam} hypotheses`,
@@ -61,10 +61,10 @@ function lookAtOutput(model, source, options) {
 }
 
 /** What was computed at each token that is shown. Of a recording that was cut in parts, nothing. */
-function explained(model, source, output) {
+function explained(model, source, output, options) {
   const nothing = { steps: [], encoder: null, length: 0 };
   if (model.rate && !output.source) return nothing;
-  const found = model.explain(source, output.ids, TOP);
+  const found = model.explain(source, output.ids, TOP, options);
   if (model.description.network.kind !== "language-model") return found;
   // END was not written where a text goes on without end, or was cut there.
   return { ...found, steps: found.steps.slice(0, -1) };
