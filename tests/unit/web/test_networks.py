@@ -231,7 +231,7 @@ const { look } = lookAt(model, "tea", { tags: ["ACC;PL"] });
 const asked = [["tea", ["ACC;PL"]], ["tea", ["ACC", "SG+PL"]], ["tea", ["ACC;XX"]], ["", ["PL"]]];
 const outputs = [...asked, ["tea"], ["<XX> tea"]].map((one) => said(...one));
 const texts = outputs.map(({ text, warning }) => [text, warning]);
-answer([...texts, look.source, look.axes.source, look.attention.length]);
+answer([...texts, look.source, look.axes.source, look.attention.map((one) => one.kind)]);
 """
     found = run_module(tmp_path, script, None)
     outputs = model.run(["<ACC;PL> tea", "<ACC> <SG+PL> tea"])
@@ -241,7 +241,10 @@ answer([...texts, look.source, look.axes.source, look.attention.length]);
     assert [warning for _, warning in found[:2]] == ["", ""]
     assert found[4][1].startswith("The input has no tag, but all in training had one or more")
     assert found[5][1].startswith("The input has a tag that training does not have")
-    assert found[6:] == ["<ACC> <PL> tea", ["<ACC>", "<PL>", "t", "e", "a", "</s>"], 2]
+    look = collect(model, "<ACC> <PL> tea")
+    kinds = [one["kind"] for one in look["attention"]]
+    assert kinds == ["cross", "tags"]
+    assert found[6:] == [look["source"], look["axes"]["source"], kinds]
 
 
 @with_node

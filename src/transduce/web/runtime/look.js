@@ -44,7 +44,7 @@ function lookAtOutput(model, source, options) {
     score: finite(output.score),
     log_probability: finite(output.logProbability),
     axes: { source: read, target, prefix: ["<s>", ...target.slice(0, -1)], pooled: ["pooled"] },
-    attention: attentionOf(inside, ATTENTION[kind]),
+    attention: attentionOf(inside, ATTENTION[kind], Boolean(model.network.tags)),
     steps: inside.steps.map(stepOf),
     nbest: output.alternatives.map((one) => ({
       text: one.text,
@@ -148,12 +148,14 @@ const ATTENTION = {
   "language-model": ["decoder", "prefix"],
 };
 
-/** Attention to the source, or of a language model to the tokens so far; and of the encoder. */
-function attentionOf({ steps, encoder, length }, [kind, columns]) {
+/** Attention to the source, or of a language model to the tokens so far; and of the encoder. apart:
+ * whether the last is attention to the tags. */
+function attentionOf({ steps, encoder, length }, [of, columns], apart) {
   const found = [];
   const layers = steps[0]?.attention.length ?? 0;
   const count = columns === "prefix" ? steps.length : length;
   for (let layer = 0; layer < layers; layer++) {
+    const kind = apart && layer === layers - 1 ? "tags" : of;
     const heads = steps[0].attention[layer].length;
     const weights = packedWeights(heads, steps.length, count, (h, r, c) => steps[r].attention[layer][h][c] ?? 0);
     found.push({ name: `${kind} ${layer}`, kind, layer, rows: "target", columns, weights });
