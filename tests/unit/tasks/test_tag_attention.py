@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.errors import ModelError, RecipeError
+from transduce.errors import RecipeError
 from transduce.recipe import Recipe, read_recipe
 from transduce.recipe import Tokens as TokensKeys
-from transduce.runtime.steps import steps_of
 from transduce.tasks.transduce import Transducer, create, load
-from transduce.web.export import model_bytes
 
 CORPUS = {"file": "a.tsv", "tags": 2}
 
@@ -116,13 +114,6 @@ def test_tags_enter_the_input_and_by_attention(silent: list[str]) -> None:
             torch.nn.init.zeros_(weight)
     one, other = scores(model, "<PL> abcd", "<SG> abcd")
     assert (one == pytest.approx(other, abs=1e-6)) == (len(silent) == 2)
-
-
-def test_what_computes_decoders_otherwise_is_refused() -> None:
-    model = make()
-    assert steps_of(model.network) is model.network
-    with pytest.raises(ModelError, match="tag_attention"):
-        model_bytes(model)
 
 
 def test_recipes_that_cannot_be() -> None:
