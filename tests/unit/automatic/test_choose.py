@@ -355,6 +355,9 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
         assert (chosen.get("model.encoder.tag_positions") == "zero") == sinusoidal
         assert bool(chosen.get("model.decoder.tag_attention")) != sinusoidal
         assert not data.split_tags
+    # However long a core has, a Conformer is no better; without features it is taken.
+    for what, preset in ((it, "gru-attention"), (found(rows=rows, **words), None)):
+        assert choose(what, CPU, 100_000).get("model.preset") == preset
     joint = found(rows=rows, tags=30, features=True, joint_tags="A+B", corpora=corpora, **words)
     assert recipe_of(joint, choose(joint, CPU)).data.split_tags
     assert not recipe_of(joint, choose(joint, GPU)).data.split_tags  # was not measured
