@@ -367,6 +367,17 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
     assert choose(phones, CPU).get("model.decoder.tag_attention") is None
 
 
+def test_the_rate_is_lower_for_smaller_batches() -> None:
+    words = {"source": side("words"), "target": side("phones")}
+    for rows, batch, rate in ((100, 192, 0.0024), (100_000, 512, 0.004)):
+        choice = choose(found(rows=rows, **words), CPU, 1.0)
+        assert (choice.get("train.batch_tokens"), choice.get("train.lr")) == (batch, rate)
+    assert choose(found(rows=100, **words), GPU).get("train.lr") == 1e-3  # another network
+    long = found(rows=100, source=texts(100), target=texts(100))  # batches larger than the plan's
+    assert choose(long, CPU, 1.0).get("train.batch_tokens") > 512
+    assert choose(long, CPU, 1.0).get("train.lr") == 0.004
+
+
 def test_validations_end_with_the_updates() -> None:
     """One that comes a few updates before the last says the same twice."""
     for rows in (500, 5003, 27_777):
