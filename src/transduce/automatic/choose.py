@@ -832,6 +832,9 @@ def _about(
     few = [
         f"Few rows: one part of {_held_out_of_few(found)} sources is held out, which also chooses "
         f"the checkpoint. Its score means little."
+        if "test" not in found.corpora
+        else f"Few rows: the checkpoint is chosen by {_held_out_of_few(found)} sources, which is "
+        f"mostly chance."
     ]
     return [
         f"Task: {found.task}. Parts: {', '.join(parts)}{how if split else ''}.",

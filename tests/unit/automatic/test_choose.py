@@ -209,6 +209,10 @@ def test_of_few_rows_one_small_part_is_held_out_and_its_score_means_little(count
     more = choose(replace(it, sources=100), CPU)
     assert more.get("data.test") is not None
     assert not any("means little" in line for line in more.about)
+    # With a test file, the score is of that one.
+    tested = choose(replace(it, corpora={**it.corpora, "test": {"file": "test.tsv"}}), CPU)
+    assert not any("means little" in line for line in tested.about)
+    assert any("checkpoint is chosen by" in line for line in tested.about)
 
 
 @pytest.mark.parametrize(
