@@ -132,6 +132,11 @@ class EncoderDecoder(TrainableNetwork):
         """The encoder reads the letters, the decoder the tags (model.decoder.tag_attention)."""
         assert isinstance(self.encoder, RecurrentEncoder)  # the recipe holds this
         memory = self.encoder.read_letters(x_BSD, lengths_B, mask, tags_BS)
+        if self.training and tags_BS.device.type == "cpu":
+            # Tags come first: attention need not look at all places. (A GPU would be waited for; in
+            # use, attention is shown beside that to letters, place by place.)
+            most = max(int(tags_BS.sum(dim=1).max()), 1)
+            x_BSD, tags_BS = x_BSD[:, :most], tags_BS[:, :most]
         memory.tags = TagsOfSource(x_BSD.masked_fill(~tags_BS[:, :, None], 0), tags_BS)
         return memory
 

@@ -27,7 +27,8 @@ class Kernel(IntEnum):
     VNNI = 3
     AMX = 4
     SIMD128 = 5
-    """WebAssembly's."""
+    """WebAssembly's; the next one is for x86."""
+    SIMD128_X86 = 6
 
 
 class Epilogue(IntEnum):

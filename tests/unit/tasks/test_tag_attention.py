@@ -28,7 +28,12 @@ def recipe(
                 "valid": corpus,
                 "tokens": {side: {"level": "character"} for side in ("source", "target")},
             },
-            "model": {"width": 8, "encoder": encoder or {"kind": "recurrent"}, "decoder": keys},
+            "model": {
+                "width": 8,
+                "dropout": 0.0,
+                "encoder": encoder or {"kind": "recurrent"},
+                "decoder": keys,
+            },
         }
     )
 
@@ -121,6 +126,22 @@ def context(score: Any, query_D: torch.Tensor, values: list[torch.Tensor]) -> to
         (weight * value_D for weight, value_D in zip(weights, values, strict=True)),
         torch.zeros_like(query_D),
     )
+
+
+def test_training_looks_at_the_places_of_tags_alone_and_learns_the_same() -> None:
+    network = make().network
+    seen = []
+    network.decoder.tags.attention.register_forward_hook(lambda *of: seen.append(of[1][1].shape[1]))
+    tokens = make().source_tokens
+    rows = [tokens.encode(text) for text in ("<PL> <ACC> abcd", "<SG> dcba", "ab")]
+    lengths_B = torch.tensor([len(row) for row in rows])
+    source_BS = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True)
+    target_BT = torch.tensor([[1, 4, 5, 2]] * 3)
+    losses = [
+        network.train(mode).loss(source_BS, lengths_B, target_BT).total for mode in (False, True)
+    ]
+    assert seen == [source_BS.shape[1], 2]
+    torch.testing.assert_close(*losses)
 
 
 @pytest.mark.parametrize("silent", [["sum"], ["values"], ["sum", "values"]])
