@@ -548,9 +548,9 @@ def one_command(results: str) -> list[str]:
     return benchmark.table(found["rows"])
 
 
-def hotwords() -> list[str]:
+def hotwords(corpus: str, metric: str) -> list[str]:
     """Errors at listed words and elsewhere, of each seed, by bonus and beam."""
-    found = read("hotwords_asterisk")
+    found = read(f"hotwords_{corpus}")
     if found is None:
         return []
     runs, rows = found["runs"], []
@@ -568,7 +568,8 @@ def hotwords() -> list[str]:
                     "" if bonus == "none" else ", ".join(f"{one['change']:+.2f}" for one in of),
                 ]
             )
-    head = ["bonus", "beam", "listed words wrong", "heard falsely", "WER elsewhere", "change"]
+    elsewhere = f"{metric} elsewhere"
+    head = ["bonus", "beam", "listed words wrong", "heard falsely", elsewhere, "change"]
     return table(head, rows)
 
 
@@ -608,10 +609,12 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "choices": ("guides/your-own-file.md", partial(choices, "choices_cuda")),
     "choices on cores": ("guides/your-own-file.md", partial(choices, "choices_cpu")),
     "one command": ("guides/your-own-file.md", partial(one_command, "one_command_cuda")),
+    "one command on a core": ("guides/your-own-file.md", partial(one_command, "one_command_cpu")),
     "more minutes": ("guides/your-own-file.md", partial(one_command, "one_command_minutes")),
     "races": ("reference/speedrun.md", races),
     "records": ("reference/speedrun.md", records),
-    "hotwords": ("guides/decoding.md", hotwords),
+    "hotwords": ("guides/decoding.md", lambda: hotwords("asterisk", "WER")),
+    "hotwords as phones": ("guides/decoding.md", lambda: hotwords("udhr", "PER")),
     "live_kinds": ("guides/live-speech.md", live_kinds),
 }
 
