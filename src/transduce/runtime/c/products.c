@@ -182,14 +182,16 @@ WALK(by_vnni_of_one, vnni_of_one, 1)
 #if LANES == 16
 #define BREADTH 4            /* 24 of 32 registers are sums */
 #define NEAR_BYTES (1 << 20) /* of rows that stay in the cache while all weights are read */
-#define DEEP 512             /* inputs at a time: their weights and the next stay in the cache, too */
+#define DEEP 512             /* inputs at a time: their weights, and the next, stay in the cache too */
+#define KEPT MOST            /* rows whose sums over the inputs so far are kept */
 #else
 #define BREADTH 1
 #define NEAR_BYTES (1 << 17)
 #define DEEP INT64_MAX
+#define KEPT ROWS
 #endif
-#define NEAR 60 /* rows that are worth it even if they are larger */
-#define MOST 512 /* rows that are together at most */
+#define NEAR 60  /* rows that are taken together even if they are larger */
+#define MOST 252 /* and how many at most; whole tiles */
 
 /* Rows that are computed together: shares of about the same size, in whole tiles. */
 static int64_t rows_together(int64_t rows, int64_t depth) {
@@ -203,7 +205,7 @@ static void by_float32(const Ending *ending, const float *x, int64_t rows, int64
                        int64_t last) {
     const Weight *weight = ending->weight;
     const int64_t depth = weight->inputs, together = rows_together(rows, depth);
-    float sums[(MOST + ROWS) * BREADTH * BLOCK];
+    float sums[KEPT * BREADTH * BLOCK];
     for (int64_t start = 0; start < rows; start += together) {
         const int64_t stop = rows - start < together ? rows : start + together;
         for (int64_t b = first; b < last; b += BREADTH)
