@@ -193,6 +193,10 @@ WALK(by_vnni_of_one, vnni_of_one, 1)
 #define NEAR 60  /* rows that are taken together even if they are larger */
 #define MOST 252 /* and how many at most; whole tiles */
 
+/* So many rows or fewer are two tiles of about the same size: one row, and two in wide vectors, have
+ * too few sums to hide the latency of additions. */
+#define TWO_TILES (LANES > 4 ? ROWS + 2 : ROWS + 1)
+
 /* Rows that are computed together: shares of about the same size, in whole tiles. */
 static int64_t rows_together(int64_t rows, int64_t depth) {
     const int64_t fit = 4 * depth * MOST <= NEAR_BYTES ? MOST : NEAR_BYTES / (4 * depth);
@@ -221,7 +225,7 @@ static void by_float32(const Ending *ending, const float *x, int64_t rows, int64
                 for (int64_t r = start, tile; r < stop; r += tile, fetched++) {
                     const int64_t left = stop - r;
                     const float *fetch = fetched < BREADTH ? next + fetched * BLOCK * depth : w;
-                    tile = left <= ROWS ? left : left < ROWS + 3 ? left / 2 : ROWS;
+                    tile = left <= ROWS ? left : left <= TWO_TILES ? left / 2 : ROWS;
 #define TILE_OF(rows) \
     float32(x + r * depth + from, w, fetch, depth, some, from > 0, rows, BREADTH, sum)
                     switch (tile) {
