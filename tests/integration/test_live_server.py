@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -553,6 +554,34 @@ def test_sessions_that_recognition_would_not_keep_up_with_are_refused_at_once(
         # What was measured since counts: the model is faster than the probe said.
         assert server.engine.live.capacity.factor < 0.2
         assert asyncio.run(vosk(address(server)))
+
+
+def test_the_first_client_does_not_wait_for_the_measurement(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than a client waits, with a large model on a busy machine."""
+    measured = threading.Event()
+
+    def probe(_: object) -> tuple[float, float]:
+        assert measured.wait(30)
+        return 0.1, 100.0
+
+    monkeypatch.setattr("transduce.serving.live.engine.probe", probe)
+
+    async def talk(url: str) -> bool:
+        async with websockets.connect(url):
+            second = asyncio.ensure_future(connected(url))
+            done, _ = await asyncio.wait([second], timeout=0.3)
+            measured.set()
+            await second
+            return bool(done)
+
+    async def connected(url: str) -> None:
+        async with websockets.connect(url):
+            pass
+
+    with serving({"tones": model}, ServiceSettings(limits=Limits(live_load=0.9))) as server:
+        assert not asyncio.run(asyncio.wait_for(talk(address(server)), 10))
 
 
 @pytest.mark.parametrize("why", ["idle", "long", "stop"])

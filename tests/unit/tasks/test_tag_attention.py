@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.errors import ModelError, RecipeError
+from transduce.errors import RecipeError
 from transduce.recipe import Recipe, read_recipe
 from transduce.recipe import Tokens as TokensKeys
-from transduce.runtime.steps import steps_of
 from transduce.tasks.transduce import Transducer, create, load
-from transduce.web.export import model_bytes
 
 CORPUS = {"file": "a.tsv", "tags": 2}
 
@@ -30,7 +28,12 @@ def recipe(
                 "valid": corpus,
                 "tokens": {side: {"level": "character"} for side in ("source", "target")},
             },
-            "model": {"width": 8, "encoder": encoder or {"kind": "recurrent"}, "decoder": keys},
+            "model": {
+                "width": 8,
+                "dropout": 0.0,
+                "encoder": encoder or {"kind": "recurrent"},
+                "decoder": keys,
+            },
         }
     )
 
@@ -87,6 +90,22 @@ def test_attention_is_shown_to_letters_and_to_tags(context: str) -> None:
     assert tags.sum(axis=-1) == pytest.approx(1.0)
 
 
+def test_training_looks_at_the_places_of_tags_alone_and_learns_the_same() -> None:
+    network = make().network
+    seen = []
+    network.decoder.tags.attention.register_forward_hook(lambda *of: seen.append(of[1][1].shape[1]))
+    tokens = make().source_tokens
+    rows = [tokens.encode(text) for text in ("<PL> <ACC> abcd", "<SG> dcba", "ab")]
+    lengths_B = torch.tensor([len(row) for row in rows])
+    source_BS = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True)
+    target_BT = torch.tensor([[1, 4, 5, 2]] * 3)
+    losses = [
+        network.train(mode).loss(source_BS, lengths_B, target_BT).total for mode in (False, True)
+    ]
+    assert seen == [source_BS.shape[1], 2]
+    torch.testing.assert_close(*losses)
+
+
 @pytest.mark.parametrize("silent", [["sum"], ["values"], ["sum", "values"]])
 def test_tags_enter_the_input_and_by_attention(silent: list[str]) -> None:
     model = make()
@@ -95,13 +114,6 @@ def test_tags_enter_the_input_and_by_attention(silent: list[str]) -> None:
             torch.nn.init.zeros_(weight)
     one, other = scores(model, "<PL> abcd", "<SG> abcd")
     assert (one == pytest.approx(other, abs=1e-6)) == (len(silent) == 2)
-
-
-def test_what_computes_decoders_otherwise_is_refused() -> None:
-    model = make()
-    assert steps_of(model.network) is model.network
-    with pytest.raises(ModelError, match="tag_attention"):
-        model_bytes(model)
 
 
 def test_recipes_that_cannot_be() -> None:

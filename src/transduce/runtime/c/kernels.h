@@ -31,11 +31,12 @@
 #else
 #define MAX_ROWS 6
 #endif
-/* Copies of the quantized inputs that a kernel reads: halves of levels are two. */
-#if defined(__wasm_relaxed_simd__)
-#define PLANES 2
+/* Bytes from one row's levels to those of the next. A browser's kernel may read them in twice the
+ * width, and 64 further bytes. */
+#if defined(__wasm_simd128__)
+#define APART(depth) (2 * (depth) + 64)
 #else
-#define PLANES 1
+#define APART(depth) (depth)
 #endif
 #define AHEAD 2048 /* prefetch distance in bytes; a single row is bound by reading its weights */
 
@@ -52,7 +53,7 @@ INLINE void plain(const uint8_t *levels, const int8_t *weights, const int32_t *t
     (void)totals;
     for (int r = 0; r < rows; r++)
         for (int b = 0; b < blocks; b++) {
-            const int8_t *x = (const int8_t *)levels + r * PLANES * depth, *w = weights + b * BLOCK * depth;
+            const int8_t *x = (const int8_t *)levels + r * APART(depth), *w = weights + b * BLOCK * depth;
             int32_t *sum = sums + (r * blocks + b) * BLOCK;
             memset(sum, 0, sizeof(int32_t) * BLOCK);
             for (int64_t k = 0; k < depth; k += 4)
@@ -112,29 +113,25 @@ static enum dots dots(void) {
     return (enum dots)known;
 }
 
-/* Levels that are shifted by 128, as two halves of four bits: [inputs], the high ones, then the low
- * ones. */
-INLINE void split_levels(uint8_t *levels, int64_t depth) {
-    for (int32_t i = 0; i < (int32_t)depth; i += 16) {
-        const v128_t x = wasm_v128_load(levels + i);
-        wasm_v128_store(levels + i, wasm_u8x16_shr(x, 4));
-        wasm_v128_store(levels + (int32_t)depth + i, wasm_v128_and(x, wasm_i8x16_const_splat(15)));
-    }
-}
+INLINE int simd128_is_fast(void) { return dots() != SEVEN_BITS; }
+INLINE int simd128_is_exact(void) { return dots() != SEVEN_BITS; }
+INLINE int32_t simd128_offset(void) { return dots() == UNSIGNED ? 128 : 0; }
 
-INLINE void relaxed_dots(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
-                         int32_t depth, const int rows, int32_t *sums) {
+/* By the instruction for four products. */
+INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                    int64_t inputs, const int rows, const int blocks, int32_t *sums) {
+    (void)blocks;
+    const int32_t depth = (int32_t)inputs, offset = simd128_offset();
     v128_t sum[MAX_ROWS][4];
     UNROLL for (int v = 0; v < 4; v++) {
-        v128_t first = wasm_i32x4_const_splat(0);
-        if (totals) first = wasm_i32x4_neg(wasm_i32x4_shl(wasm_v128_load(totals + 4 * v), 7));
-        UNROLL for (int r = 0; r < rows; r++) sum[r][v] = first;
+        const v128_t shift = wasm_i32x4_mul(wasm_v128_load(totals + 4 * v), wasm_i32x4_splat(-offset));
+        UNROLL for (int r = 0; r < rows; r++) sum[r][v] = shift;
     }
     for (int32_t k = 0; k < depth; k += 4) {
         v128_t w[4];
         UNROLL for (int v = 0; v < 4; v++) w[v] = wasm_v128_load(weights + k * BLOCK + 16 * v);
         UNROLL for (int r = 0; r < rows; r++) {
-            const v128_t x = wasm_v128_load32_splat(levels + r * PLANES * depth + k);
+            const v128_t x = wasm_v128_load32_splat(levels + r * APART(depth) + k);
             UNROLL for (int v = 0; v < 4; v++)
                 sum[r][v] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(w[v], x, sum[r][v]);
         }
@@ -143,49 +140,88 @@ INLINE void relaxed_dots(const uint8_t *levels, const int8_t *weights, const int
         UNROLL for (int v = 0; v < 4; v++) wasm_v128_store(sums + r * BLOCK + 4 * v, sum[r][v]);
 }
 
-/* Of half levels, the sums of eight times two products, at most 15 * 127 each, fit into 16 bits. */
-INLINE void relaxed_halves(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
-                           int32_t depth, const int rows, int32_t *sums) {
-    UNROLL for (int v = 0; v < 4; v++) {
-        const v128_t shift = wasm_i32x4_shl(wasm_v128_load(totals + 4 * v), 7);
-        UNROLL for (int r = 0; r < rows; r++)
-            wasm_v128_store(sums + r * BLOCK + 4 * v, wasm_i32x4_neg(shift));
+/* Levels in place: four at a time their sizes, which have seven bits, then their signs, 0 or -1; at
+ * last the sum of the sizes of those below zero. */
+INLINE void widen_levels(uint8_t *levels, int32_t depth) {
+    v128_t below = wasm_i32x4_const_splat(0);
+    for (int32_t i = depth - 16; i >= 0; i -= 16) {
+        const v128_t x = wasm_v128_load(levels + i);
+        const v128_t size = wasm_i8x16_abs(x), sign = wasm_i8x16_shr(x, 7);
+        wasm_v128_store(levels + 2 * i, wasm_i32x4_shuffle(size, sign, 0, 4, 1, 5));
+        wasm_v128_store(levels + 2 * i + 16, wasm_i32x4_shuffle(size, sign, 2, 6, 3, 7));
+        const v128_t some = wasm_u16x8_extadd_pairwise_u8x16(wasm_v128_and(size, sign));
+        below = wasm_i32x4_add(below, wasm_u32x4_extadd_pairwise_u16x8(some));
     }
-    for (int32_t k = 0; k < depth; k += 32)
-        for (int32_t v = 0; v < 4; v++) {
-            v128_t high[MAX_ROWS], low[MAX_ROWS];
-            UNROLL for (int i = 0; i < 8; i++) {
-                const v128_t w = wasm_v128_load(weights + (k + 4 * i) * BLOCK + 16 * v);
-                UNROLL for (int r = 0; r < rows; r++) {
-                    const uint8_t *at = levels + r * PLANES * depth + k + 4 * i;
-                    const v128_t x = wasm_v128_load32_splat(at);
-                    const v128_t y = wasm_v128_load32_splat(at + depth);
-                    const v128_t h = wasm_i16x8_relaxed_dot_i8x16_i7x16(w, x);
-                    const v128_t l = wasm_i16x8_relaxed_dot_i8x16_i7x16(w, y);
-                    high[r] = i ? wasm_i16x8_add(high[r], h) : h;
-                    low[r] = i ? wasm_i16x8_add(low[r], l) : l;
-                }
-            }
-            UNROLL for (int r = 0; r < rows; r++) {
-                int32_t *at = sums + r * BLOCK + 4 * v;
-                const v128_t sixteen = wasm_i32x4_dot_i16x8(high[r], wasm_i16x8_const_splat(16));
-                const v128_t both = wasm_i32x4_add(sixteen, wasm_i32x4_extadd_pairwise_i16x8(low[r]));
-                wasm_v128_store(at, wasm_i32x4_add(wasm_v128_load(at), both));
-            }
-        }
+    const int32_t sum = wasm_i32x4_extract_lane(below, 0) + wasm_i32x4_extract_lane(below, 1) +
+                        wasm_i32x4_extract_lane(below, 2) + wasm_i32x4_extract_lane(below, 3);
+    memcpy(levels + 2 * depth, &sum, 4);
 }
 
-INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
-                    int64_t depth, const int rows, const int blocks, int32_t *sums) {
-    (void)blocks;
-    switch (dots()) {
-    case SIGNED: relaxed_dots(levels, weights, 0, (int32_t)depth, rows, sums); break;
-    case UNSIGNED: relaxed_dots(levels, weights, totals, (int32_t)depth, rows, sums); break;
-    default: relaxed_halves(levels, weights, totals, (int32_t)depth, rows, sums);
+/* For x86 without AVX-VNNI, whose instruction for two products takes seven bits of a level. Where a
+ * level is below zero, it takes ~w = -w - 1 in place of w, which leaves the level's size to be
+ * added: the same for all outputs. */
+INLINE void sum_sizes(const uint8_t *levels, const int8_t *weights, int32_t depth, const int rows,
+                      const int with_signs, int32_t *sums) {
+    v128_t ones = wasm_i16x8_const_splat(1);
+    __asm__("" : "+r"(ones)); /* as in vectors.h */
+    const uint8_t *x[MAX_ROWS];
+    v128_t sum[MAX_ROWS][4];
+    UNROLL for (int r = 0; r < rows; r++) {
+        x[r] = levels + r * APART(depth);
+        UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_v128_load32_splat(x[r] + 2 * depth);
     }
+    for (const int8_t *w = weights, *end = weights + depth * BLOCK; w < end; w += 4 * BLOCK)
+        UNROLL for (int r = 0; r < rows; r++) {
+            const v128_t size = wasm_v128_load32_splat(x[r]), sign = wasm_v128_load32_splat(x[r] + 4);
+            UNROLL for (int v = 0; v < 4; v++) {
+                v128_t some = wasm_v128_load(w + 16 * v);
+                if (with_signs) some = wasm_v128_xor(some, sign);
+                const v128_t two = wasm_i16x8_relaxed_dot_i8x16_i7x16(some, size);
+                sum[r][v] = wasm_i32x4_add(sum[r][v], wasm_i32x4_dot_i16x8(two, ones));
+            }
+            x[r] += 8;
+        }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int v = 0; v < 4; v++) wasm_v128_store(sums + r * BLOCK + 4 * v, sum[r][v]);
+}
+
+INLINE void simd128_x86(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                        int64_t inputs, const int rows, const int blocks, int32_t *sums) {
+    (void)totals, (void)blocks;
+    const int32_t depth = (int32_t)inputs;
+    int32_t below = 0;
+    UNROLL for (int r = 0; r < rows; r++) below |= four_levels(levels + r * APART(depth) + 2 * depth);
+    if (below)
+        sum_sizes(levels, weights, depth, rows, 1, sums);
+    else /* as after ReLU */
+        sum_sizes(levels, weights, depth, rows, 0, sums);
 }
 #elif defined(__wasm_simd128__)
-/* Two products of at most 127 * 127 fit into 16 bits, then they are added two by two. */
+/* Whether this is x86: there, what is no number has a sign. */
+static int is_x86(void) {
+    volatile float zero = 0.0f;
+    const float none = zero / zero;
+    int32_t bits;
+    memcpy(&bits, &none, 4);
+    return bits < 0;
+}
+
+INLINE int simd128_is_fast(void) {
+    static int known = -1;
+    if (known < 0) known = !is_x86();
+    return known;
+}
+INLINE int simd128_is_exact(void) { return 1; }
+INLINE int32_t simd128_offset(void) { return 0; }
+
+/* Four outputs, each the sum of two neighbours. */
+INLINE void store_pairs(v128_t a, v128_t b, int32_t *sums) {
+    wasm_v128_store(sums, wasm_i32x4_add(wasm_i32x4_shuffle(a, b, 0, 2, 4, 6),
+                                         wasm_i32x4_shuffle(a, b, 1, 3, 5, 7)));
+}
+
+/* For ARM, which multiplies eight pairs of bytes by one instruction. Two products of at most
+ * 127 * 127 fit into 16 bits, then they are added two by two. */
 INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                     int64_t depth, const int rows, const int blocks, int32_t *sums) {
     (void)totals, (void)blocks;
@@ -198,7 +234,7 @@ INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t 
             const v128_t w[2] = {wasm_v128_load(place), wasm_v128_load(place + 16)};
             const v128_t u[2] = {wasm_v128_load(next), wasm_v128_load(next + 16)};
             UNROLL for (int r = 0; r < rows; r++) {
-                const uint8_t *at = levels + r * (int32_t)depth + k;
+                const uint8_t *at = levels + r * APART((int32_t)depth) + k;
                 const v128_t x = wasm_v128_load32_splat(at), y = wasm_v128_load32_splat(at + 4);
                 UNROLL for (int v = 0; v < 2; v++) {
                     const v128_t first = wasm_i16x8_add(wasm_i16x8_extmul_low_i8x16(w[v], x),
@@ -213,12 +249,42 @@ INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t 
             }
         }
         UNROLL for (int r = 0; r < rows; r++)
-            UNROLL for (int v = 0; v < 4; v += 2) {
-                const v128_t a = sum[r][v], b = sum[r][v + 1];
-                const v128_t even = wasm_i32x4_shuffle(a, b, 0, 2, 4, 6);
-                const v128_t odd = wasm_i32x4_shuffle(a, b, 1, 3, 5, 7);
-                wasm_v128_store(sums + r * BLOCK + half * 8 + 2 * v, wasm_i32x4_add(even, odd));
+            UNROLL for (int v = 0; v < 4; v += 2)
+                store_pairs(sum[r][v], sum[r][v + 1], sums + r * BLOCK + half * 8 + 2 * v);
+    }
+}
+
+/* Levels in place, in 16 bits. */
+INLINE void widen_levels(uint8_t *levels, int32_t depth) {
+    for (int32_t i = depth - 16; i >= 0; i -= 16) {
+        const v128_t x = wasm_v128_load(levels + i);
+        wasm_v128_store(levels + 2 * i, wasm_i16x8_extend_low_i8x16(x));
+        wasm_v128_store(levels + 2 * i + 16, wasm_i16x8_extend_high_i8x16(x));
+    }
+}
+
+/* x86 has no such instruction for bytes, but one for four pairs of products of 16 bits. */
+INLINE void simd128_x86(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                        int64_t inputs, const int rows, const int blocks, int32_t *sums) {
+    (void)totals, (void)blocks;
+    const int32_t depth = (int32_t)inputs;
+    UNROLL for (int half = 0; half < 2; half++) { /* of a block, as above */
+        v128_t sum[MAX_ROWS][4];
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_i32x4_const_splat(0);
+        for (int32_t k = 0; k < depth; k += 4) {
+            v128_t w[4];
+            UNROLL for (int v = 0; v < 4; v++)
+                w[v] = wasm_i16x8_load8x8(weights + k * BLOCK + half * 32 + 8 * v);
+            UNROLL for (int r = 0; r < rows; r++) {
+                const v128_t x = wasm_v128_load64_splat(levels + r * APART(depth) + 2 * k);
+                UNROLL for (int v = 0; v < 4; v++)
+                    sum[r][v] = wasm_i32x4_add(sum[r][v], wasm_i32x4_dot_i16x8(w[v], x));
             }
+        }
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int v = 0; v < 4; v += 2)
+                store_pairs(sum[r][v], sum[r][v + 1], sums + r * BLOCK + half * 8 + 2 * v);
     }
 }
 #endif

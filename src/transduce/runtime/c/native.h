@@ -9,7 +9,7 @@
 #include "variant.h"
 
 /* SIMD kernels. They add integers, so all of them give the same result bit for bit. */
-enum kernel { BEST = -1, PLAIN, NEON, AVX2, VNNI, AMX, SIMD128 };
+enum kernel { BEST = -1, PLAIN, NEON, AVX2, VNNI, AMX, SIMD128, SIMD128_X86 };
 
 /* The operation fused after a product. */
 enum then { NOTHING, RELU, ADD };

@@ -146,7 +146,7 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
             const int8_t *w = weight->levels + b * BLOCK * depth;                                \
             const int32_t *t = weight->totals + b * BLOCK;                                       \
             for (int64_t r = 0, some; r < rows; r += some) {                                     \
-                const uint8_t *x = levels + r * PLANES * depth;                                  \
+                const uint8_t *x = levels + r * APART(depth);                                    \
                 const int64_t left = rows - r;                                                   \
                 some = left < MAX_ROWS ? left : left == MAX_ROWS + 1 ? MAX_ROWS / 2 : MAX_ROWS;  \
                 switch (some) {                                                                  \
@@ -168,6 +168,7 @@ WALK(by_neon, neon, 1)
 #endif
 #if defined(__wasm_simd128__)
 WALK(by_simd128, simd128, 1)
+WALK(by_simd128_x86, simd128_x86, 1)
 #endif
 #if defined(__AVX2__)
 WALK(by_avx2, avx2, 1)
@@ -395,7 +396,8 @@ int32_t has_kernel(int32_t kernel) {
     case NEON: return 1;
 #endif
 #if defined(__wasm_simd128__)
-    case SIMD128: return 1;
+    case SIMD128: return simd128_is_exact();
+    case SIMD128_X86: return 1;
 #endif
 #if defined(__AVX2__)
     case AVX2: return 1;
@@ -411,20 +413,25 @@ int32_t has_kernel(int32_t kernel) {
 }
 
 static int32_t best_kernel(int64_t rows) {
-    for (int32_t kernel = SIMD128; kernel > PLAIN; kernel--)
+#if defined(__wasm_simd128__)
+    (void)rows;
+    return simd128_is_fast() ? SIMD128 : SIMD128_X86;
+#else
+    for (int32_t kernel = AMX; kernel > PLAIN; kernel--)
         if (has_kernel(kernel) && (kernel != AMX || rows >= AMX_FROM)) return kernel;
     return PLAIN;
+#endif
 }
 
 /* By how much a kernel wants the levels of inputs to be shifted. */
 static int32_t level_offset(int32_t kernel) {
-#if defined(__wasm_relaxed_simd__)
-    if (kernel == SIMD128) return dots() == SIGNED ? 0 : 128;
+#if defined(__wasm_simd128__)
+    if (kernel == SIMD128) return simd128_offset();
 #endif
     return kernel == VNNI ? 128 : 0;
 }
 
-static int64_t levels_size(int64_t rows, int64_t depth) { return padded(rows, TILE) * PLANES * depth; }
+static int64_t levels_size(int64_t rows, int64_t depth) { return padded(rows, TILE) * APART(depth); }
 
 int64_t product_workspace(int64_t rows, int64_t inputs) {
     return levels_size(rows, padded(inputs, 64)) + padded(rows * (int64_t)sizeof(float), 64);
@@ -448,6 +455,9 @@ static void int8_task(const void *context, int64_t first, int64_t last) {
 #endif
 #if defined(__wasm_simd128__)
     case SIMD128: by_simd128(all->ending, all->levels, all->rows, all->depth, first, last); break;
+    case SIMD128_X86:
+        by_simd128_x86(all->ending, all->levels, all->rows, all->depth, first, last);
+        break;
 #endif
 #if defined(__AVX2__)
     case AVX2: by_avx2(all->ending, all->levels, all->rows, all->depth, first, last); break;
@@ -481,10 +491,10 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
     kernel = kernel == BEST ? best_kernel(rows) : kernel;
     const int32_t offset = level_offset(kernel);
     for (int64_t r = 0; r < rows; r++) {
-        uint8_t *row = levels + r * PLANES * depth;
+        uint8_t *row = levels + r * APART(depth);
         scale[r] = find_levels(x + r * weight->inputs, weight->inputs, depth, offset, row);
-#if defined(__wasm_relaxed_simd__)
-        if (kernel == SIMD128 && dots() == SEVEN_BITS) split_levels(row, depth);
+#if defined(__wasm_simd128__)
+        if (kernel == SIMD128_X86) widen_levels(row, (int32_t)depth);
 #endif
     }
     const Ending ending = {weight, scale, added, y, then};
