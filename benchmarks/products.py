@@ -49,6 +49,21 @@ def least_seconds(
     return best
 
 
+def speeds(packed: list[Product], weights: list[Tensor], count: int, rounds: int) -> list[float]:
+    """Billions of multiplications a second of `count` rows: ours, torch's."""
+    x, bias = torch.randn(count, weights[0].shape[1]), torch.zeros(len(weights[0]))
+    turned = [weight.t().contiguous() for weight in weights]
+    torch.testing.assert_close(packed[0](x), F.linear(x, weights[0], bias), atol=1e-3, rtol=0)
+    products: list[Callable[[int], Tensor]] = [
+        lambda number: packed[number % len(packed)](x),
+        lambda number: F.linear(x, weights[number % len(weights)], bias),
+        lambda number: torch.addmm(bias, x, turned[number % len(turned)]),
+    ]
+    work = count * weights[0].numel()
+    ours, *theirs = least_seconds(products, max(1, int(WORK / work)), rounds)
+    return [work / ours / 1e9, work / min(theirs) / 1e9]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=9)
@@ -62,29 +77,16 @@ def main() -> None:
     rows = []
     for inputs, outputs in [(32, 64)] if asked.quick else SHAPES:
         torch.manual_seed(1)
-        weights = [torch.randn(outputs, inputs)]
-        weights *= 2 if asked.quick else max(1, WEIGHTS // (4 * inputs * outputs))
-        bias = torch.randn(outputs)
-        packed = [Product.float32(native, weight, bias, threads=1) for weight in weights]
-        plain = [weight.clone() for weight in weights]
-        turned = [weight.t().contiguous() for weight in weights]
+        several = 2 if asked.quick else max(1, WEIGHTS // (4 * inputs * outputs))
+        weights = [torch.randn(outputs, inputs) for _ in range(several)]
+        packed = [Product.float32(native, weight, None, threads=1) for weight in weights]
         for count in ROWS[:2] if asked.quick else ROWS:
-            x = torch.randn(count, inputs)
-            torch.testing.assert_close(packed[0](x), F.linear(x, plain[0], bias), atol=1e-3, rtol=0)
-            products: list[Callable[[int], Tensor]] = [
-                lambda number: packed[number % len(packed)](x),
-                lambda number: F.linear(x, plain[number % len(plain)], bias),
-                lambda number: torch.addmm(bias, x, turned[number % len(turned)]),
-            ]
-            work = count * inputs * outputs
-            repeats = max(1, int(WORK / work))
-            ours, *theirs = least_seconds(products, repeats, asked.rounds)
-            row = {"rows": count, "inputs": inputs, "outputs": outputs}
-            row |= {"ours": work / ours / 1e9, "torch": work / min(theirs) / 1e9}
-            rows.append(row)
+            ours, others = speeds(packed, weights, count, asked.rounds)
+            shape = {"rows": count, "inputs": inputs, "outputs": outputs}
+            rows.append({**shape, "ours": ours, "torch": others})
             print(
-                f"{count:4} rows, {inputs:5} to {outputs:5}: ours {row['ours']:6.1f}, "
-                f"torch {row['torch']:6.1f}, share {row['ours'] / row['torch']:.2f}",
+                f"{count:4} rows, {inputs:5} to {outputs:5}: ours {ours:6.1f}, "
+                f"torch {others:6.1f}, share {ours / others:.2f}",
                 flush=True,
             )
     found = {**metadata(torch.device("cpu")), "variant": native.variant, "rows": rows}

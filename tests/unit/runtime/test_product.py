@@ -106,7 +106,9 @@ def test_a_row_is_the_same_alone_and_among_others(kernel: Kernel) -> None:
 
 
 # More rows than are taken together, and more inputs than are read at a time.
-@pytest.mark.parametrize("inputs, rows", [(3, 1100), (130, 15), (512, 8), (1100, 26), (2100, 130)])
+@pytest.mark.parametrize(
+    ("inputs", "rows"), [(3, 1100), (130, 15), (512, 8), (1100, 26), (2100, 130)]
+)
 @torch.inference_mode()
 def test_a_float32_row_is_the_same_alone_and_among_others(inputs: int, rows: int) -> None:
     torch.manual_seed(3)
