@@ -410,14 +410,16 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
                 key = f"{cut.name} | {name} | {seed}"
                 if name != "chosen" and recipe == settings["chosen"]:
                     same[key] = f"{cut.name} | chosen | {seed}"
-                elif key not in rows and (name == "chosen" or not arguments.chosen):
+                elif key not in rows and any(fnmatch(name, one) for one in arguments.settings):
                     jobs.append((key, recipe, seed))
     part, of = map(int, arguments.share.split("/"))
     jobs = jobs[part - 1 :: of][: arguments.most]
     print(f"{len(jobs)} trainings, {len(rows)} are there already", flush=True)
+    speed = "" if arguments.speed is None else f" --speed {arguments.speed:g}"
     facts = {
         "command": "python benchmarks/choices.py CUT "
-        f"--seconds {arguments.seconds:g} --jobs {arguments.jobs} --device {arguments.device}",
+        f"--seconds {arguments.seconds:g} --jobs {arguments.jobs} --device {arguments.device}"
+        f"{speed}",
         "machine": machine.words,
         "seconds": arguments.seconds,
         "held_out": HELD_OUT,
@@ -509,7 +511,7 @@ def main() -> None:
     parser.add_argument("--share", default="1/1", help="the first of two machines: 1/2")
     parser.add_argument("--most", type=int, help="at most so many trainings")
     parser.add_argument("--only", nargs="*", help="cuts with such names: g2p-*-1000")
-    parser.add_argument("--chosen", action="store_true", help="without the search")
+    parser.add_argument("--settings", nargs="*", default=["*"], help="with such names: chosen")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--speed", type=float, help="of one training; default: measured here")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/choices.json"))

@@ -209,6 +209,10 @@ def test_of_few_rows_one_small_part_is_held_out_and_its_score_means_little(count
     more = choose(replace(it, sources=100), CPU)
     assert more.get("data.test") is not None
     assert not any("means little" in line for line in more.about)
+    # With a test file, the score is of that one.
+    tested = choose(replace(it, corpora={**it.corpora, "test": {"file": "test.tsv"}}), CPU)
+    assert not any("means little" in line for line in tested.about)
+    assert any("checkpoint is chosen by" in line for line in tested.about)
 
 
 @pytest.mark.parametrize(
@@ -365,6 +369,17 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
     assert choose(phones, GPU).get("data.unknown_tags") is None
     assert choose(phones, GPU).get("model.encoder.tag_positions") is None
     assert choose(phones, CPU).get("model.decoder.tag_attention") is None
+
+
+def test_the_rate_is_lower_for_smaller_batches() -> None:
+    words = {"source": side("words"), "target": side("phones")}
+    for rows, batch, rate in ((100, 192, 0.0024), (100_000, 512, 0.004)):
+        choice = choose(found(rows=rows, **words), CPU, 1.0)
+        assert (choice.get("train.batch_tokens"), choice.get("train.lr")) == (batch, rate)
+    assert choose(found(rows=100, **words), GPU).get("train.lr") == 1e-3  # another network
+    long = found(rows=100, source=texts(100), target=texts(100))  # batches larger than the plan's
+    assert choose(long, CPU, 1.0).get("train.batch_tokens") > 512
+    assert choose(long, CPU, 1.0).get("train.lr") == 0.004
 
 
 def test_validations_end_with_the_updates() -> None:

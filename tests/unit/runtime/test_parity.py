@@ -31,7 +31,7 @@ from transduce.nn.attention.static_kv_cache import (
 from transduce.nn.recurrent.cells import CELLS
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
-from transduce.runtime.recurrent import CRecurrentSteps
+from transduce.runtime.recurrent import CRecurrentState, CRecurrentSteps
 from transduce.runtime.steps import steps_of
 from transduce.runtime.transformer import CTransformerSteps
 
@@ -325,6 +325,7 @@ def test_tags_that_the_decoder_reads(
     network = made(shape, tags=TAGS)
     ours = steps_of(packed(network, "float32"))
     assert isinstance(ours, CRecurrentSteps)
+    assert isinstance(ours.start(*tagged()), CRecurrentState)
     right = expected(network, tagged())
     check(right, NEAR["float32"], network, ours, given=tagged())
     assert float((right[0] - expected(network)[0]).norm()) > 1.0
@@ -364,6 +365,10 @@ def test_decoders_that_copy(options: dict[str, Any]) -> None:
     ours = steps_of(packed(network, "float32"))
     in_torch = {"relative_buckets", "head_width"} & set(options)
     assert isinstance(ours, CRecurrentSteps | CTransformerSteps) != bool(in_torch)
+    beyond = [
+        steps.step(torch.full((B,), V + 2), steps.start(*copied()))[0] for steps in (network, ours)
+    ]
+    torch.testing.assert_close(*beyond, atol=1e-4, rtol=1e-4)  # what was copied is read as unknown
     check(expected(network, copied()), NEAR["float32"], network, ours, given=copied())
 
 
@@ -422,6 +427,26 @@ def test_a_token_that_is_not_in_the_vocabulary_is_refused() -> None:
             for bad in (V, -1):
                 with pytest.raises(ValueError, match=r"vocabulary|not among"):
                     steps.step(torch.full((B,), bad), state)
+
+
+@needs_c
+@torch.inference_mode()
+def test_a_copy_of_a_place_that_no_source_has_is_refused() -> None:
+    side = {"kind": "recurrent"}
+    shape = {"width": 16, "encoder": side, "decoder": {**side, "copying": True}}
+    steps = steps_of(packed(made(shape, copied_as=[-1] * V), "float32"))
+    source_BS, lengths_B = source()
+    for number in (9, 8):  # places are counted from 0, and there are nine
+        source_BS[3, 1] = 2 * V + number
+        state = steps.start(source_BS, lengths_B)
+        if number == 9:
+            with pytest.raises(ValueError, match="not among"):
+                steps.step(torch.full((B,), BEGIN), state)
+    found_RX, _ = steps.step(torch.full((B,), BEGIN), state)
+    assert found_RX[3, V + 8] > -torch.inf
+    state.query_RD[:] = state.h_LRD[:] = torch.nan  # type: ignore[attr-defined]
+    lost_RX, _ = steps.step(torch.full((B,), BEGIN), state)
+    assert (lost_RX == -torch.inf).all()  # never NaN, as search expects of C
 
 
 # ------------------------------------------------------------------ other runtimes, as steppers

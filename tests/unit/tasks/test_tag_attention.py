@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.data.tokens.tokenizer import Tokens
+from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.errors import RecipeError
 from transduce.recipe import Recipe, read_recipe
 from transduce.recipe import Tokens as TokensKeys
@@ -88,6 +88,44 @@ def test_attention_is_shown_to_letters_and_to_tags(context: str) -> None:
     assert not tags[:, 2:].any()
     assert letters.sum(axis=-1) == pytest.approx(1.0)
     assert tags.sum(axis=-1) == pytest.approx(1.0)
+
+
+@torch.no_grad()
+def test_a_step_is_that_of_the_equations() -> None:
+    """By plain loops: the sum of tags in the input, a context by each attention in the output."""
+    model = make(attention="additive")
+    network = model.network.double()
+    ids = [*model.source_tokens.encode("<PL> <ACC> abc"), END]
+    memory = network.encode(torch.tensor([ids]), torch.tensor([len(ids)]))
+    decoder, tags = network.decoder, network.decoder.tags
+    vectors = [network.front.table.weight[one] * network.front.scale for one in ids]
+    values = [torch.tanh(tags.values.weight @ one + tags.values.bias) for one in vectors[:2]]
+    x_D = decoder.embedding.table.weight[BEGIN] * decoder.embedding.scale
+    x_D = x_D + tags.sum.weight @ (vectors[0] + vectors[1])
+    h_1D, _ = decoder.recurrent.step(x_D[None], memory.final)
+    contexts = [
+        context(score, h_1D[0], those)
+        for score, those in [
+            (decoder.attention.score, list(memory.states_BSD[0, 2:])),
+            (tags.attention.score, values),
+        ]
+    ]
+    read_out = decoder.readout.weight @ torch.cat([h_1D[0], *contexts]) + decoder.readout.bias
+    features_11D = decoder(torch.tensor([[BEGIN]]), memory)
+    torch.testing.assert_close(features_11D[0, 0], torch.tanh(read_out))
+
+
+def context(score: Any, query_D: torch.Tensor, values: list[torch.Tensor]) -> torch.Tensor:
+    """Additive attention (Bahdanau et al. 2015) of one query, which reads what it compares with."""
+    asked_D, energy_D = score.query_projection.weight @ query_D, score.energy.weight[0]
+    found = [
+        energy_D @ torch.tanh(asked_D + score.key_projection.weight @ value_D) for value_D in values
+    ]
+    weights = torch.stack(found).exp() / torch.stack(found).exp().sum()
+    return sum(
+        (weight * value_D for weight, value_D in zip(weights, values, strict=True)),
+        torch.zeros_like(query_D),
+    )
 
 
 def test_training_looks_at_the_places_of_tags_alone_and_learns_the_same() -> None:

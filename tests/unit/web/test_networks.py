@@ -170,17 +170,20 @@ TAGGED = [
 
 
 def reads_tags(**changes: Any) -> Transducer:
-    """A recurrent model of which the decoder reads the tags; some beams end when nothing can become
-    better."""
+    """A recurrent model of which the decoder reads the tags. Its beams end where nothing can become
+    better, later than with their first hypothesis that ends."""
     corpus = {"file": "a.tsv", "tags": 2}
     data = {"train": corpus, "valid": corpus, "tokens": {"both": {"level": "character"}}}
-    return recurrent(
+    rules = {"beam": 3, "patience": None, "length_penalty": 3.0, "max_ratio": 1.5, "max_extra": 3}
+    model = recurrent(
         tag_attention=True,
         tags=["PL", "SG", "ACC", "?"],
         data={**data, "unknown_tags": 0.1, "split_tags": True},
-        decode={"beam": 3, "patience": None, "max_ratio": 1.5, "max_extra": 3},
+        decode=rules,
         **changes,
     )
+    model.network.head.bias.data[END] += 1.5
+    return model
 
 
 @with_node
