@@ -20,7 +20,7 @@ from systems import metadata
 
 import transduce
 from transduce.data.text.tags import with_tags
-from transduce.tasks import Transducer
+from transduce.tasks.transduce import Transducer
 
 ALONE = 60  # sources that are given one after the other
 

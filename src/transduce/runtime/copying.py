@@ -38,8 +38,9 @@ class CopyingHead:
         cls, library: Library, network: EncoderDecoder | LanguageModelNetwork, head: Product
     ) -> CopyingHead | None:
         """None where a network does not copy."""
-        copies = isinstance(network, CopyingEncoderDecoder)
-        return cls(library, network, head) if copies else None
+        if not isinstance(network, CopyingEncoderDecoder):
+            return None
+        return cls(library, network, head)
 
     def known(self, tokens_R: Tensor) -> Tensor:
         """Target tokens as the decoder reads them."""

@@ -105,14 +105,16 @@ class CRecurrentSteps(CSteps):
             asked = score.query_projection
         elif isinstance(score, attention.Location):
             asked = score.position_projection
-        energetic = isinstance(score, attention.Additive)
+        energy: Tensor | None = (
+            score.energy.weight if isinstance(score, attention.Additive) else None
+        )
         return CompiledAttention(
             NO_ATTENTION if score is None else SCORES[type(score)],
             isinstance(score, attention.Cosine),
             self.width**-0.5 if isinstance(score, attention.ScaledDot) else 1.0,
             weights.linear(keys),
             weights.linear(asked),
-            weights.keep(score.energy.weight) if energetic else None,
+            None if energy is None else weights.keep(energy),
         )
 
     def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
