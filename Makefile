@@ -50,7 +50,7 @@ test: $(READY)  ## lint, types and the whole test suite, the types beside the te
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy & types=$$!; \
-	$(BIN)/python -m pytest -m "not slow" -n $(TESTERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	$(BIN)/python -m pytest -m "not slow" -n $(TESTERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0; tests=$$?; \
 	wait $$types && exit $$tests
 
 test-slow: $(READY)  ## the tests that take longer than a minute

@@ -5,12 +5,14 @@
 
 Each cut is a folder of train, valid and test files. For each the recipe is chosen as the command
 does, for so many seconds; the search tries every plan of the task, except those for sets at least
-ten times as large and those that the time gives hardly an update, and each with other rates and
-dropouts, for the same wall clock. The best of the
-search is that of the best validation score; both are compared on the test set. Trainings run side
-by side, each in a process. Results are added to FILE as they come: a run that was stopped goes on,
-and several machines may share the work (--share 1/2). HELD_OUT corpora are reported apart: nothing
-was tuned on them.
+ten times as large and those that the time gives hardly an update, and each with other rates,
+dropouts and widths, for the same time: on a GPU by the wall clock, on a CPU by the time for which
+the processor worked, one thread each, so that what else the machine does decides nothing. The best
+of the search is that of the best validation score; both are compared on the test set. A recipe of
+the search that is the chosen one is not trained again. Trainings run side by side, each in a
+process. Results are added to FILE as they come: a run that was stopped goes on, and several
+machines may share the work (--share 1/2). HELD_OUT corpora are reported apart: nothing was tuned on
+them.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from fnmatch import fnmatch
 from hashlib import blake2b
 from pathlib import Path
 from statistics import mean
@@ -37,7 +40,8 @@ ROWS = (100, 1000, 10_000, 10**9)
 ALL = "all"
 MAX_HELD_OUT = 500  # rows of valid and of test
 HELD_OUT = ("g2p-hun", "g2p-jpn", "inflection-hun", "multi30k-de-fr", "languages-short", "letters")
-RATES, DROPOUTS = (0.5, 2.0), (0.1, 0.3, 0.5)
+RATES, DROPOUTS, WIDTHS = (0.5, 2.0), (0.1, 0.3, 0.5), (0.5, 2.0)
+COARSE = 10.0  # per cent of whole outputs that are right: with fewer, wrong phones are compared
 HARDLY = 0.02  # of its updates that a plan of the search must get in the time
 Parts = dict[str, list[str]]
 """Lines of the files train, valid and test."""
@@ -305,9 +309,12 @@ def quick(out: Path) -> None:
 
 def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[str, Any]]:
     """The recipes of a cut by name: the chosen one, and those of the search."""
+    import yaml
+
     from transduce.automatic import Choice, choose, inspect
     from transduce.automatic.choose import family_of
     from transduce.automatic.plans import PLANS
+    from transduce.recipe import parse_recipe
 
     train = next(folder.glob("train.*"))
     found = replace(inspect([train]), folder=folder.resolve())
@@ -338,6 +345,11 @@ def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[st
                 recipes[f"{plan.name}, dropout {dropout}"] = with_key(
                     as_it_is, "model", "dropout", dropout
                 )
+        width = parse_recipe(yaml.safe_dump(as_it_is), folder.name, folder).model.width
+        for factor in WIDTHS:
+            recipes[f"{plan.name}, width × {factor:g}"] = with_key(
+                as_it_is, "model", "width", round(width * factor)
+            )
     return recipes
 
 
@@ -349,24 +361,33 @@ def train_one(recipe: dict[str, Any], seed: int, seconds: float, device: str) ->
     """Train and score one recipe, in a process of its own."""
     import torch
 
-    import transduce
     from transduce.evaluation.evaluate import evaluate_folder
+    from transduce.training.train import train_recipe
 
     torch.set_num_threads(1)
     recipe = {**recipe, "seed": seed}
-    recipe["train"] = {**recipe["train"], "device": device, "minutes": seconds / 60}
-    began = time.perf_counter()
+    clock = "processor" if device == "cpu" else "wall"
+    recipe["train"] = {
+        **recipe["train"],
+        **{"device": device, "minutes": seconds / 60, "clock": clock},
+    }
     with tempfile.TemporaryDirectory() as place:
-        trained = transduce.train(recipe, Path(place) / "run")
-        spent = time.perf_counter() - began
-        scores = {}
+        # As of a file of one's own, the seconds are those of training, not of reading.
+        trained = train_recipe(recipe, Path(place) / "run", count_reading=False)
+        scores: dict[str, dict[str, Any]] = {}
         for part in ("valid", "test"):
             found = evaluate_folder(trained.model, trained.folder, split=part, write=False)
-            first = next(iter(found.metrics.values()))
-            scores[part] = first.value
-            scores["metric"] = first.name
-            scores["higher_is_better"] = first.higher_is_better
-    return {**scores, "updates": trained.state.step, "seconds": round(spent, 1)}
+            for metric in list(found.metrics.values())[:2]:
+                one = scores.setdefault(metric.name, {"metric": metric.name})
+                one |= {part: metric.value, "higher_is_better": metric.higher_is_better}
+    first, *second = scores.values()
+    finer = {"finer": second[0]} if second else {}
+    return {
+        **first,
+        **finer,
+        "updates": trained.state.step,
+        "seconds": round(trained.state.elapsed, 1),
+    }
 
 
 def run(arguments: argparse.Namespace, folder: Path) -> None:
@@ -378,23 +399,27 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     kept = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
     rows = kept.get("rows", {})
     whole = kept.get("settings", {})
-    jobs = []
+    jobs, same = [], {}
     for cut in sorted(place for place in folder.iterdir() if any(place.glob("train.*"))):
-        if arguments.only and not any(name in cut.name for name in arguments.only):
+        if arguments.only and not any(fnmatch(cut.name, one) for one in arguments.only):
             continue
         settings = settings_of(cut, machine, arguments.seconds)
         whole[cut.name] = len(settings)
         for name, recipe in settings.items():
             for seed in range(1, arguments.seeds + 1):
                 key = f"{cut.name} | {name} | {seed}"
-                if key not in rows and (name == "chosen" or not arguments.chosen):
+                if name != "chosen" and recipe == settings["chosen"]:
+                    same[key] = f"{cut.name} | chosen | {seed}"
+                elif key not in rows and any(fnmatch(name, one) for one in arguments.settings):
                     jobs.append((key, recipe, seed))
     part, of = map(int, arguments.share.split("/"))
     jobs = jobs[part - 1 :: of][: arguments.most]
     print(f"{len(jobs)} trainings, {len(rows)} are there already", flush=True)
+    speed = "" if arguments.speed is None else f" --speed {arguments.speed:g}"
     facts = {
         "command": "python benchmarks/choices.py CUT "
-        f"--seconds {arguments.seconds:g} --jobs {arguments.jobs} --device {arguments.device}",
+        f"--seconds {arguments.seconds:g} --jobs {arguments.jobs} --device {arguments.device}"
+        f"{speed}",
         "machine": machine.words,
         "seconds": arguments.seconds,
         "held_out": HELD_OUT,
@@ -413,6 +438,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
                     rows[waiting[done]] = done.result()
                 except Exception as error:  # one that fails must not cost the others
                     print(f"{waiting[done]}: {error}", flush=True)
+                rows |= {key: rows[of] for key, of in same.items() if of in rows}
                 write(arguments.out, {**facts, "rows": rows})
             if time.monotonic() > end:
                 for left in waiting:
@@ -445,6 +471,9 @@ def table(rows: dict[str, dict[str, Any]], settings: dict[str, int]) -> list[str
         chosen = found.get("chosen")
         if chosen is None or len(found) < max(settings.get(cut, 2), 2):
             continue
+        if _is_coarse(found):
+            found = {name: [row["finer"] for row in of] for name, of in found.items()}
+            chosen = found["chosen"]
         sign = 1 if chosen[0]["higher_is_better"] else -1
         searched = {name: of for name, of in found.items() if name != "chosen"}
         best = max(searched, key=lambda name: sign * mean(row["valid"] for row in searched[name]))
@@ -461,6 +490,13 @@ def table(rows: dict[str, dict[str, Any]], settings: dict[str, int]) -> list[str
     return lines
 
 
+def _is_coarse(found: dict[str, list[dict[str, Any]]]) -> bool:
+    """Whether so few whole outputs are right that chance decides how many."""
+    rows = [row for of in found.values() for row in of]
+    few = max(row["valid"] for row in rows) < COARSE
+    return few and all(row["metric"] == "exact" and "finer" in row for row in rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -474,8 +510,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     parser.add_argument("--share", default="1/1", help="the first of two machines: 1/2")
     parser.add_argument("--most", type=int, help="at most so many trainings")
-    parser.add_argument("--only", nargs="*", help="cuts whose name has one of these")
-    parser.add_argument("--chosen", action="store_true", help="without the search")
+    parser.add_argument("--only", nargs="*", help="cuts with such names: g2p-*-1000")
+    parser.add_argument("--settings", nargs="*", default=["*"], help="with such names: chosen")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--speed", type=float, help="of one training; default: measured here")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/choices.json"))

@@ -1,7 +1,7 @@
 """Kinds of recognisers in live use: CTC, attention, CTC and attention, a transducer; one table.
 
     python benchmarks/live_kinds.py [--recipe asterisk-live] [--kinds ctc attention ...]
-        [--seeds 1 2 3] [--chunk 640] [--limit N] [--runs DIR] [OVERRIDE...]
+        [--seeds 1 2 3] [--chunk 640] [--limit N] [--runs DIR] [--telephone] [OVERRIDE...]
 
 Each kind is trained by the same recipe (overrides as in `transduce train`), but for what makes the
 kind, with each seed; a run that is in DIR is not trained again. Then the recordings of the test set
@@ -12,6 +12,9 @@ are played to it as in benchmarks/live.py: see there for what `first`, `final` a
     attention       no CTC and no chunks: the utterance is recognised every half second
     transducer      an LSTM as prediction network; CTC as an auxiliary loss
 
+--telephone: ten test recordings of one speaker in a row, as in scores.py, in place of single ones;
+for spoken digits. --limit counts what is played.
+
 The table has the mean over seeds, and ± half of the range. Writes
 benchmarks/results/live_kinds_DEVICE.json, or --json.
 """
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +31,12 @@ from typing import Any
 import numpy as np
 import torch
 from live import RESULTS, latency, latency_of_files, recordings
+from scores import telephone_numbers
 from systems import metadata
 
+from transduce.data.audio.corpus import Wave, read_waves
+from transduce.data.text.pairs import read_pairs
+from transduce.evaluation.items import items_of
 from transduce.recipe import Recipe, load_recipe
 from transduce.tasks.speech import SpeechModel
 from transduce.tasks.transduce import load
@@ -88,7 +96,11 @@ def measured(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
     kind, model = KINDS[name], load(trained(name, seed, asked), asked.device)
     assert isinstance(model, SpeechModel)
     model.network.eval()
-    given = recordings(model, "test", asked.limit)
+    given = (
+        telephone_numbers_of(model, asked.limit)
+        if asked.telephone
+        else recordings(model, "test", asked.limit)
+    )
     settings = {**kind.settings, **({"chunk_ms": asked.chunk} if kind.chunks else {})}
     found = latency(model, settings, given)
     metric = main_metric(model.recipe)
@@ -99,6 +111,7 @@ def measured(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
         "metric": metric,
         "parameters": parameters,
         "recordings": len(given),
+        "seconds": sum(len(wave) for wave, _ in given) / model.recordings.settings.sample_rate,
         "file": latency_of_files(model, given, **kind.settings)["scores"][metric]["value"],
         "live": found["scores"][metric]["value"],
         "first": found["first"].get("p50"),
@@ -106,6 +119,15 @@ def measured(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
         "revisions": found["revisions"],
         "real_time_factor": found["real_time_factor"],
     }
+
+
+def telephone_numbers_of(model: SpeechModel, limit: int | None) -> list[tuple[Wave, str]]:
+    pairs = list(read_pairs(model.recipe.data.test, model.recipe.data.folder))
+    with tempfile.TemporaryDirectory() as folder:
+        numbers = telephone_numbers(items_of(pairs, False), Path(folder))[:limit]
+        read = read_waves([one.source for one in numbers], model.recordings.settings.sample_rate)
+        waves = [heard.wave for heard in read]
+    return [(wave, one.references[0]) for wave, one in zip(waves, numbers, strict=True)]
 
 
 def main_metric(recipe: Recipe) -> str:
@@ -133,6 +155,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--chunk", type=float, default=640, help="milliseconds")
     parser.add_argument("--limit", type=int, help="recordings; default: all")
+    parser.add_argument("--telephone", action="store_true", help="ten recordings in a row")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, help="of a CPU; default: torch's own number")
     parser.add_argument("--runs", type=Path, default=Path("runs/live_kinds"))
@@ -150,6 +173,7 @@ def main() -> None:
             rows.append(measured(name, seed, asked))
             print(json.dumps(rows[-1]), flush=True)
             facts = {"facts": metadata(device), "recipe": asked.recipe, "chunk": asked.chunk}
+            facts |= {"telephone": asked.telephone, "overrides": asked.overrides}
             path.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", "utf-8")
     print(table(rows))
 

@@ -54,30 +54,35 @@ PAUSES = (0.1, 0.4)  # seconds, shortest and longest
 
 
 def telephone_wer(model: Any, _: str, evaluation: Evaluation) -> Metric:
-    """Word error rate of the split's recordings, ten of one speaker in a row, with digital silence
-    between them; each is in one number."""
-    import soundfile
-
-    draw = random.Random(1)
-    of_speaker: dict[str, list[Item]] = {}
-    for item in evaluation.items:
-        of_speaker.setdefault(item.group, []).append(item)
-    numbers = []
-    for items in of_speaker.values():
-        draw.shuffle(items)
-        numbers += [items[n : n + NUMBER] for n in range(0, len(items) - NUMBER + 1, NUMBER)]
+    """Word error rate of the split's recordings, ten of one speaker in a row."""
     with tempfile.TemporaryDirectory() as folder:
-        joined = []
-        for place, items in enumerate(numbers):
-            path = Path(folder) / f"{place}.wav"
-            soundfile.write(path, *in_a_row([item.source for item in items], draw))
-            text = " ".join(item.references[0] for item in items)
-            joined.append(Item(str(path), [text]))
+        joined = telephone_numbers(evaluation.items, Path(folder))
         outputs = model.run([item.source for item in joined])
     found = score(model, joined, [Answer.of(output) for output in outputs], ["wer"])["wer"]
     right = sum(out.text == one.references[0] for out, one in zip(outputs, joined, strict=True))
     details = {**found.details, "numbers": len(joined), "right": right}
     return Metric("telephone_wer", found.value, found.low, found.high, False, details)
+
+
+def telephone_numbers(items: list[Item], folder: Path) -> list[Item]:
+    """Ten recordings of one speaker in a row, with digital silence between them, written to the
+    folder; each recording is in one number."""
+    import soundfile
+
+    draw = random.Random(1)
+    of_speaker: dict[str, list[Item]] = {}
+    for item in items:
+        of_speaker.setdefault(item.group, []).append(item)
+    numbers = []
+    for some in of_speaker.values():
+        draw.shuffle(some)
+        numbers += [some[n : n + NUMBER] for n in range(0, len(some) - NUMBER + 1, NUMBER)]
+    joined = []
+    for place, number in enumerate(numbers):
+        path = folder / f"{place}.wav"
+        soundfile.write(path, *in_a_row([item.source for item in number], draw))
+        joined.append(Item(str(path), [" ".join(item.references[0] for item in number)]))
+    return joined
 
 
 def in_a_row(paths: list[str], draw: random.Random) -> tuple[np.ndarray, int]:

@@ -148,7 +148,9 @@ PARTS: dict[str, dict[str, Any]] = {
     # Training.
     "long": _train(steps=3000),
     "updates1500": _updates(1500),
+    "updates2000": _updates(2000),
     "updates2500": _updates(2500),
+    "updates3000": _updates(3000),
     "updates5000": _updates(5000),
     "updates10000": _updates(10_000),
     "updates20000": _updates(20_000),
@@ -156,6 +158,9 @@ PARTS: dict[str, dict[str, Any]] = {
     "published": _updates(20_000, schedule="inverse-sqrt", warmup=4000, weight_decay=0.0),
     "quarter": _updates(5000, schedule="inverse-sqrt", warmup=1000, weight_decay=0.0),
     "wholedev": {"validation": {"limit": None}},
+    # The last checkpoint, and greedy search: cheap, to compare trainings.
+    "last": {"validation": {"every": 1_000_000, "limit": 40, "decoding": "fixed"}},
+    "greedy": {"decode": {"beam": 1}},
     "limit200": {"validation": {"limit": 200}},
     "average": _train(average={"of": "best", "count": 5}),
     "rdrop1": _train(r_drop=1.0),
@@ -164,6 +169,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "smooth0": _train(label_smoothing=0.0),
     "smooth0.2": _train(label_smoothing=0.2),
     "ema": _train(ema=0.99),
+    "ema0.995": _train(ema=0.995),
     "decay": _train(weight_decay=0.1),
     "batch128": _train(batch_tokens=128),
     "batch256": _train(batch_tokens=256),

@@ -84,6 +84,8 @@ def serving(
             if process is not None and thread.is_alive():
                 stop()
         thread.join(timeout=100)
+        if server.last is not None:
+            server.last.cancel()
         for one in listening:
             one.close()
         assert not thread.is_alive(), "the server did not end"

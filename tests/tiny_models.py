@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ def tiny(
     seed: int = 3,
     banned: bool = False,
     source_end: bool = True,
+    tags: Sequence[str] = (),
     **parts: Any,
 ) -> Transducer:
     """`banned`: PAD and BEGIN have next to no probability, as after training."""
@@ -53,7 +55,7 @@ def tiny(
             **parts,
         }
     )
-    tokens = Tokens.train(recipe.Tokens(level="character"), WORDS)
+    tokens = Tokens.train(recipe.Tokens(level="character"), WORDS, tags)
     torch.manual_seed(seed)
     model = Transducer.create(settings, tokens, tokens)
     model.network.eval()

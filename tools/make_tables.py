@@ -459,27 +459,28 @@ def inflected(size: str) -> list[str]:
         ]
         for one in measured
     ]
-    # Of several languages: on a core, the newer figure of each.
-    newer: dict[str, float] = {}
+    # Of several languages: on a core, the newest figure of each, up to that column.
+    newest: dict[str, float] = {}
+    sources = dict(columns)
     on_a_core = [name for name in ON_A_CORE if name in columns]
     for name in on_a_core:
-        newer |= columns[name]
+        newest = sources[name] = newest | columns[name]
     groups = {
         "those on the H200": [one for one in measured if one in columns["H200"]],
         "those without *": [one for one in measured if one not in CHOSEN_BY],
         "those with *": [one for one in measured if one in CHOSEN_BY],
         "all": measured,
     }
+    if on_a_core[1:]:
+        last = columns[on_a_core[-1]]
+        groups["those of the newest column"] = [one for one in measured if one in last]
     for name, group in groups.items():
-        sources = dict(columns)
-        if name != "those on the H200" and newer:
-            sources[on_a_core[-1]] = newer
         forms = sum(there[one]["forms"] for one in group)
         means = [
             sum(of[one] * there[one]["forms"] for one in group) / forms
             if group and all(one in of for one in group)
             else None
-            for of in sources.values()
+            for of in (columns if name == "those on the H200" else sources).values()
         ]
         if any(mean is not None for mean in means):
             lines.append([f"{name} ({len(group)})", f"{forms:,}", *map(_percent, means)])
@@ -488,19 +489,22 @@ def inflected(size: str) -> list[str]:
 
 def together() -> list[str]:
     """Seeds on one core, each alone and as an ensemble."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in read_lines("words_chosen_kept_cpu"):
-        if "exact" in row:
-            found.setdefault(row["language"], []).append(row)
     lines = []
-    for language, rows in sorted(found.items()):
-        alone = [row["exact"] for row in rows]
-        most = max(rows, key=lambda row: row.get("members", 1))
-        if "members" in most:
-            mean = f"{statistics.mean(alone):.1f} ({min(alone):.1f} to {max(alone):.1f})"
-            ensemble = f"{most['exact_ensemble']:.1f}"
-            lines.append([language, str(most["members"]), mean, ensemble])
-    head = ["language", "seeds", "each alone, mean (range)", "ensemble"]
+    for name in ("the same, kept letters", "the same, tag attention"):
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in read_lines(ON_A_CORE[name]):
+            if "exact" in row and (row["part"], row["size"]) == ("test", "small"):
+                found.setdefault(row["language"], []).append(row)
+        for language, rows in sorted(found.items()):
+            alone = [row["exact"] for row in rows]
+            most = max(rows, key=lambda row: row.get("members", 1))
+            if "members" in most:
+                mean = f"{statistics.mean(alone):.1f} ({min(alone):.1f} to {max(alone):.1f})"
+                gain = most["exact_ensemble"] - statistics.mean(alone)
+                ensemble = f"{most['exact_ensemble']:.1f} ({gain:+.1f})"
+                which = name.removeprefix("the same, ")
+                lines.append([language, which, str(most["members"]), mean, ensemble])
+    head = ["language", "column", "seeds", "each alone, mean (range)", "ensemble"]
     return table(head, lines) if lines else []
 
 
@@ -544,9 +548,9 @@ def one_command(results: str) -> list[str]:
     return benchmark.table(found["rows"])
 
 
-def hotwords() -> list[str]:
+def hotwords(corpus: str, metric: str) -> list[str]:
     """Errors at listed words and elsewhere, of each seed, by bonus and beam."""
-    found = read("hotwords_asterisk")
+    found = read(f"hotwords_{corpus}")
     if found is None:
         return []
     runs, rows = found["runs"], []
@@ -564,7 +568,8 @@ def hotwords() -> list[str]:
                     "" if bonus == "none" else ", ".join(f"{one['change']:+.2f}" for one in of),
                 ]
             )
-    head = ["bonus", "beam", "listed words wrong", "heard falsely", "WER elsewhere", "change"]
+    elsewhere = f"{metric} elsewhere"
+    head = ["bonus", "beam", "listed words wrong", "heard falsely", elsewhere, "change"]
     return table(head, rows)
 
 
@@ -604,10 +609,12 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "choices": ("guides/your-own-file.md", partial(choices, "choices_cuda")),
     "choices on cores": ("guides/your-own-file.md", partial(choices, "choices_cpu")),
     "one command": ("guides/your-own-file.md", partial(one_command, "one_command_cuda")),
+    "one command on a core": ("guides/your-own-file.md", partial(one_command, "one_command_cpu")),
     "more minutes": ("guides/your-own-file.md", partial(one_command, "one_command_minutes")),
     "races": ("reference/speedrun.md", races),
     "records": ("reference/speedrun.md", records),
-    "hotwords": ("guides/decoding.md", hotwords),
+    "hotwords": ("guides/decoding.md", lambda: hotwords("asterisk", "WER")),
+    "hotwords as phones": ("guides/decoding.md", lambda: hotwords("udhr", "PER")),
     "live_kinds": ("guides/live-speech.md", live_kinds),
 }
 

@@ -30,26 +30,20 @@ SOURCES, STRUCTURES = WEB / "transduce.sources", WEB / "structures.js"
 COMPILER = "0.13.0"  # the version of ziglang
 SIMD = "generic+simd128+bulk_memory"
 CPUS = {"transduce.wasm": SIMD, "transduce-relaxed.wasm": f"{SIMD}+relaxed_simd"}
-FILES = ("products", "parts", "stack", "recurrent", "best", "slots", "threads", "mel")
+FILES = (
+    *("products", "parts", "stack", "recurrent", "copying", "best", "slots", "threads", "mel"),
+)
 FLAGS = (
     *("--target=wasm32-wasi", "-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math"),
     "-ffp-contract=off",
     *("-DVARIANT=web", "-mexec-model=reactor", "-fno-sanitize=undefined"),
 )
 FUNCTIONS = (
-    *(
-        "multiply",
-        "has_kernel",
-        "product_workspace",
-        "normalise",
-        "attend",
-        "rotate",
-        "activate",
-        "softmax",
-    ),
-    *("log_softmax", "find_log_probs", "encode", "decoder_step", "stack_workspace"),
+    *("multiply", "has_kernel", "product_workspace", "normalise", "attend", "rotate", "activate"),
+    *("softmax", "log_softmax", "find_log_probs", "encode", "decoder_step", "stack_workspace"),
     *("read_sequences", "sequences_workspace", "start_decoder", "start_workspace"),
     *("recurrent_step", "recurrent_workspace", "next_rows", "end_step", "find_best"),
+    *("find_copied", "copying_layout", "copying_layout_length"),
     *("layout", "layout_length", "recurrent_layout", "recurrent_layout_length"),
     *("slots_layout", "slots_layout_length", "mel_features"),
 )

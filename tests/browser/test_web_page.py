@@ -78,6 +78,48 @@ def test_the_page_says_what_python_says(browser: Browser, tmp_path: Path) -> Non
     assert asked_for(browser) == [place.as_uri()]
 
 
+def test_tags_are_typed_or_chosen(browser: Browser, tmp_path: Path) -> None:
+    corpus = {"file": str(tmp_path / "a.tsv"), "tags": 2}
+    (tmp_path / "a.tsv").write_text("tea\tteas\tPL;ACC\nzuko\tzuko\tSG\n", "utf-8")
+    data = {"train": corpus, "valid": corpus, "tokens": {"both": {"level": "character"}}}
+    decoder = {"kind": "recurrent", "tag_attention": True, "copying": True}
+    shape = {"width": 16, "encoder": {"kind": "recurrent"}, "decoder": decoder}
+    model = tiny(model=shape, tags=["ACC", "PL", "SG"], data=data, banned=True)
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "tags", model_bytes(model)), "utf-8")
+
+    def said(source: str) -> str:
+        return model.run([source])[0].text
+
+    assert len({said(f"{tags} tea") for tags in ("<PL> <ACC>", "<ACC>", "<ACC> <SG>")}) == 3
+    browser.open(place)
+    browser.wait("return document.documentElement.dataset.ready")
+    wait_for(browser, said("<PL> <ACC> tea"))  # the first of the validation set
+    tags, source = (f"return document.getElementById('{one}').value" for one in ("tags", "source"))
+    assert (browser.run(tags), browser.run(source)) == ("PL;ACC", "tea")
+    pressed = "return [...document.querySelectorAll('.tags .token')].map((one) => one.ariaPressed)"
+    assert browser.run(pressed) == ["true", "true", "false"]
+    for name, given, outcome in [("PL", "ACC", "<ACC> tea"), ("SG", "ACC;SG", "<ACC> <SG> tea")]:
+        browser.run(
+            f"[...document.querySelectorAll('.tags .token')].find("
+            f"(one) => one.textContent === '{name}').click()"
+        )
+        assert browser.run(tags) == given
+        wait_for(browser, said(outcome))
+    browser.click("#tab-glance")
+    shown = browser.run(
+        "return [...document.querySelectorAll('#view-glance h2, #view-glance h3')]"
+        ".map((one) => one.textContent)"
+    )
+    assert shown == ["Decoder to source (cross-attention)", "Decoder to tags"]
+    browser.run(
+        "const box = document.getElementById('tags'); box.value = 'ACC;XX';"
+        "box.dispatchEvent(new Event('input'));"
+    )
+    browser.wait_for(lambda: "no tag ACC;XX" in browser.text("[role=status]"), "what is wrong")
+    assert browser.errors() == []
+
+
 def test_int8_in_a_browser_is_int8_in_python(browser: Browser, tmp_path: Path) -> None:
     """A browser with relaxed SIMD has kernels of its own."""
     model = tiny(banned=True)

@@ -151,6 +151,21 @@ def test_killed_around_a_rename(
     assert content(tmp_path / "out") == whole
 
 
+def test_what_is_left_when_all_is_finished_is_removed(
+    undisturbed: tuple[str, Path, dict[str, bytes]], lives: Lives, tmp_path: Path
+) -> None:
+    """The last worker was killed, then its command, and others had finished its shard."""
+    pattern, folder, whole = undisturbed
+    output = tmp_path / "out"
+    shutil.copytree(folder / "whole", output)
+    for half_written in (output / ".transduce-a.part", output / "errors" / ".transduce-b.part"):
+        half_written.mkdir()
+        (half_written / "part-000020.txt").touch()
+    lives.start(*batch(pattern, output, "--shard-lines", 20, "--workers", 1))
+    assert lives.end() == 0, lives.reported
+    assert content(output) == whole
+
+
 @pytest.mark.slow
 def test_two_commands_share_the_work(
     undisturbed: tuple[str, Path, dict[str, bytes]], lives: Lives, tmp_path: Path

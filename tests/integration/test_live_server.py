@@ -9,6 +9,7 @@ import contextlib
 import json
 import random
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -553,6 +554,42 @@ def test_sessions_that_recognition_would_not_keep_up_with_are_refused_at_once(
         # What was measured since counts: the model is faster than the probe said.
         assert server.engine.live.capacity.factor < 0.2
         assert asyncio.run(vosk(address(server)))
+
+
+def test_the_first_client_does_not_wait_for_the_measurement(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than a client waits, with a large model on a busy machine. What the client
+    says meanwhile is recognised afterwards."""
+    begun, measured = threading.Event(), threading.Event()
+
+    def probe(_: object) -> tuple[float, float]:
+        begun.set()
+        assert measured.wait(30)
+        return 0.1, 100.0
+
+    monkeypatch.setattr("transduce.serving.live.engine.probe", probe)
+
+    async def talk(server: Running) -> bool:
+        url = address(server, f"/api/live?rate={RATE}")
+        async with websockets.connect(url) as socket:
+            assert await asyncio.to_thread(begun.wait, 10)
+            await socket.send(to_int16(spoken("cab", pause=0.1)).tobytes())
+            second = asyncio.ensure_future(connected(url))
+            waiting = not (await asyncio.wait([second], timeout=0.3))[0]
+            measured.set()
+            await second
+            await socket.send('{"type": "finish"}')
+            found = [json.loads(message) async for message in socket]
+        assert [one["text"] for one in found if one["type"] == "final"] == ["cab"]
+        return waiting
+
+    async def connected(url: str) -> None:
+        async with websockets.connect(url):
+            pass
+
+    with serving({"tones": model}, ServiceSettings(limits=Limits(live_load=0.9))) as server:
+        assert asyncio.run(asyncio.wait_for(talk(server), 30))
 
 
 @pytest.mark.parametrize("why", ["idle", "long", "stop"])

@@ -127,7 +127,7 @@ QUICK: dict[str, Quick] = {
     ),
     "hotwords.py": Quick(
         "tones --audio tones-sounds/test.tsv --unseen source --letters 1 --bonuses 2 "
-        "--json out.json",
+        "--beams 2 --json out.json",
         holds=("none", "elsewhere", "wrong", "hotwords"),
         world=("tones", "text"),
         packages=("soundfile",),
@@ -191,6 +191,9 @@ QUICK: dict[str, Quick] = {
         holds=("patience 1", "no better one possible"),
         world=("model", "text"),
         slow=False,
+    ),
+    "products.py": Quick(
+        "--quick --rounds 1 --out out.json", holds=("ours", "torch", "variant"), slow=False
     ),
     "rank_losses.py": Quick(
         "copy --steps 2 --log-every 1 --override model.width=16 --override train.batch_tokens=64 "
@@ -580,6 +583,26 @@ def test_what_is_counted_of_announcements(monkeypatch: pytest.MonkeyPatch) -> No
     row = judge(Aligned(Path("a.wav"), 20.0, found, ((3.0, 3.4),)), spans, Span(3.0, 3.5))
     assert (row["found"], row["falsely_absent"], row["unread_line_named"]) == (2, [4], True)
     assert (row["untold_speech_named"], row["near"]) == (0.8, 0.75)
+
+
+@pytest.mark.usefixtures("scripts")
+@pytest.mark.parametrize(
+    ("output", "wrong", "false", "errors"),
+    [
+        ("call ann brown or ann", 0, 0, 0),
+        ("call ann brawn or ann", 1, 1, 0),  # a part of a phrase is heard as a phrase itself
+        ("call ann black brown or ann", 1, 1, 1),  # not in one piece
+        ("ann call ann brown ann", 0, 1, 2),
+        ("call or", 2, 0, 0),
+        ("", 2, 0, 2),
+    ],
+)
+def test_what_is_counted_of_hotwords(output: str, wrong: int, false: int, errors: int) -> None:
+    from hotwords import count
+
+    found = count("Call Ann Brown, or Ann!", output, ["Ann Brown", "Ann"])
+    assert (found.listed, found.others) == (2, 2)
+    assert (found.wrong, found.false, found.errors) == (wrong, false, errors)
 
 
 def test_telephone_numbers_are_of_one_speaker_and_have_each_recording_once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -12,10 +13,11 @@ from pydantic import ValidationError
 
 from transduce.cli.commands.batch import batch
 from transduce.cli.commands.evaluate import NOT_EVALUATED, evaluate
-from transduce.cli.commands.options import expanded
+from transduce.cli.commands.options import DecodingOptions, expanded
 from transduce.cli.commands.run import run
 from transduce.decoding.settings import Settings
 from transduce.decoding_settings import KINDS, SETTINGS
+from transduce.errors import DataError
 from transduce.recipe import Decode
 
 # Keys of a recipe that give the maximum length of an output by its source.
@@ -83,3 +85,13 @@ def test_the_command_line_has_the_settings_that_are_declared_for_it(command: Any
         assert option.default == (None if setting.repeatable else setting.default), name
         flag = setting.option or f"--{name.replace('_', '-')}"
         assert flag in option.opts
+
+
+def test_hotwords_are_phrases_and_the_lines_of_files(tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("Ann Brown\n\n Quilter \n")
+    options = DecodingOptions("hotwords", "beam")
+    given = ["and/or", str(tmp_path / "names.txt"), "e.g."]
+    found = options.collected({"hotwords": given, "beam": None})
+    assert found == {"hotwords": ["and/or", "Ann Brown", "Quilter", "e.g."]}
+    with pytest.raises(DataError, match=r"--hotwords: there is no file name.txt; .* a phrase"):
+        options.collected({"hotwords": ["name.txt"], "beam": None})

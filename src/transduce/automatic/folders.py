@@ -1,5 +1,6 @@
 """A folder: sound with a table, with a text beside each file, or with a folder for each label; text
-with a folder for each label; or files of a training, a validation and a test set.
+with a folder for each label; or files of a training, a validation and a test set. The first two may
+be in folders for each part, as in train/yes/1.wav.
 
 Where no table is there, or one without paths, a table is written into the folder, so that the
 recipe can name it.
@@ -11,18 +12,20 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from transduce.automatic.columns import (
     SHOWN,
     SOUND_ENDINGS,
+    SPLITS,
     column_of,
     format_by_name,
     run_name,
 )
 from transduce.automatic.found import Found
 from transduce.automatic.pairs import pairs_found
-from transduce.automatic.sample import sample_table
-from transduce.automatic.siblings import TRAIN
+from transduce.automatic.sample import Table, sample_table
+from transduce.automatic.siblings import TRAIN, Parts, parts_of
 from transduce.automatic.sound import sounds_found
 from transduce.data.text.columns import FORMATS
 from transduce.errors import DataError
@@ -57,12 +60,14 @@ def inspect_folder(folder: Path, asked: str | None = None) -> Found | Path:
     texts = _texts_beside(sounds)
     if 2 * len(texts) >= len(sounds):
         rows = [(str(sound.relative_to(folder)), text) for sound, text in texts.items()]
+        parts = _parts(folder, list(texts), 1)
         without = len(sounds) - len(texts)
-        return _listed(folder, rows, "a text beside each file", "text", without, asked)
+        return _listed(folder, rows, parts, "a text beside each file", "text", without, asked)
     labels = {sound: sound.relative_to(folder).parts[:-1] for sound in sounds}
     if all(labels.values()) and len({parts[-1] for parts in labels.values()}) > 1:
-        rows = [(str(sound.relative_to(folder)), parts[-1]) for sound, parts in labels.items()]
-        return _listed(folder, rows, "a folder for each label", "label", 0, asked)
+        rows = [(str(sound.relative_to(folder)), names[-1]) for sound, names in labels.items()]
+        parts = _parts(folder, list(labels), 2)
+        return _listed(folder, rows, parts, "a folder for each label", "label", 0, asked)
     raise DataError(
         f"{folder} has {len(sounds):,} recordings and nothing that says what is in them; put a "
         f"table with the columns path and text there, a .txt with the same name beside each, or "
@@ -127,7 +132,7 @@ def _with_paths(folder: Path, file: Path, sounds: list[Path]) -> Path | None:
             for cell, row in zip(cells, table.rows, strict=True)
             if cell in places
         ]
-        _write(folder, ["path", *(named[other] for other in others)], rows)
+        _write_list(folder, ["path", *(named[other] for other in others)], rows)
         return folder / LIST
     return None
 
@@ -153,9 +158,33 @@ def _one_line(file: Path) -> str:
         raise DataError(f"{file} is not UTF-8; convert it, for example with iconv") from None
 
 
+def _parts(folder: Path, files: list[Path], within: int) -> list[str]:
+    """The part of each file, where the first of at least `within` folders says it of all of them:
+    train/yes/1.wav. Empty: there are no such folders."""
+    folders = [file.relative_to(folder).parts[:-1] for file in files]
+    if not all(len(names) >= within and names[0].lower() in SPLITS for names in folders):
+        return []
+    return [names[0] for names in folders]
+
+
+def _write(
+    folder: Path, corpus: dict[str, Any], rows: Sequence[tuple[str, str]], parts: list[str]
+) -> Parts:
+    """Write rows as the table of a folder, with the part of each, if there are parts."""
+    header = [corpus.get("audio", corpus.get("source")), corpus["target"]]
+    listed = [list(row) for row in rows]
+    if parts:
+        header.append("split")
+        listed = [[*row, part] for row, part in zip(rows, parts, strict=True)]
+    _write_list(folder, header, listed)
+    column = column_of(2, "split", parts) if parts else None
+    return parts_of(folder / LIST, Table("tsv", header, listed, len(rows), True), corpus, column)
+
+
 def _listed(
     folder: Path,
     rows: list[tuple[str, str]],
+    parts: list[str],
     how: str,
     column: str,
     without: int,
@@ -167,20 +196,20 @@ def _listed(
     if label and column == "text" and asked is None:
         seen.append("The texts repeat, so they are labels (to write them: task=transduce).")
     corpus = {"file": LIST, "audio": "path", "target": column}
-    _write(folder, ["path", column], rows)
+    written = _write(folder, corpus, rows, parts)
     warnings = []
     if without:
         warnings.append(f"{without:,} recordings have no text beside them; they are left out")
     return sounds_found(
         folder,
-        corpus,
-        rows,
-        total=len(rows),
+        written.corpus,
+        [(row[0], row[1]) for row in written.table.rows],
+        total=len(written.table.rows),
         whole=True,
-        seen=seen,
+        seen=[*seen, *written.seen],
         warnings=warnings,
         task="audio to label" if label else "audio to text",
-        others={},
+        others=written.others,
     )
 
 
@@ -201,22 +230,24 @@ def _texts(folder: Path, files: list[Path]) -> Found:
             f"(there is: {names}); give a file of data, a recipe file or a run directory"
         )
     rows = [(_one_line(file), file.parent.name) for file in texts]
-    _write(folder, ["text", "label"], rows)
+    corpus = {"file": LIST, "source": "text", "target": "label"}
+    written = _write(folder, corpus, rows, _parts(folder, texts, 2))
+    seen = f"{folder.name}: a folder of texts for each label; all are in {folder / LIST}."
     return pairs_found(
         folder / LIST,
-        {"file": LIST, "source": "text", "target": "label"},
-        [(text, label, "") for text, label in rows],
-        total=len(rows),
+        written.corpus,
+        [(row[0], row[1], "") for row in written.table.rows],
+        total=len(written.table.rows),
         whole=True,
-        seen=[f"{folder.name}: a folder of texts for each label; all are in {folder / LIST}."],
+        seen=[seen, *written.seen],
         task="text to label",
-        others={},
+        others=written.others,
         name=run_name(folder),
     )
 
 
-def _write(folder: Path, header: list[str], rows: Sequence[tuple[str, ...]]) -> None:
+def _write_list(folder: Path, header: list[str], rows: Sequence[Sequence[str]]) -> None:
     for cell in (cell for row in rows for cell in row if "\t" in cell or "\n" in cell):
         raise DataError(f"{folder}: {cell!r} has a tab or a line break in its name; rename it")
-    lines = ["\t".join(row) for row in [tuple(header), *rows]]
+    lines = ["\t".join(row) for row in [header, *rows]]
     write_text(folder / LIST, "\n".join(lines) + "\n")

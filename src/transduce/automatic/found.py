@@ -26,6 +26,11 @@ COUNTED = 50_000  # pairs, for the same
 MAX_LETTERS = 400  # of an alphabet; more are syllables or ideographs
 
 
+def count_of(number: int, whole: bool) -> str:
+    """A number in words; what was estimated from a part has three digits."""
+    return f"{number:,}" if whole else f"about {float(f'{number:.3g}'):,.0f}"
+
+
 @dataclass(frozen=True)
 class Lengths:
     """Median, 95th percentile, maximum and mean."""

@@ -25,7 +25,7 @@ from transduce.automatic.columns import (
     run_name,
 )
 from transduce.automatic.folders import inspect_folder
-from transduce.automatic.found import Found, Side, Task
+from transduce.automatic.found import Found, Side, Task, count_of
 from transduce.automatic.manifests import inspect_manifest
 from transduce.automatic.pairs import FEWEST, pairs_found
 from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
@@ -477,7 +477,7 @@ def _running_text(path: Path) -> Found:
         )
     characters = size if sample.whole else round(size * sample.total / len(sample.lines))
     side = Side.of([line for line in sample.lines if line.strip()] or [""])
-    about = "" if sample.whole else "about "
+    counts = [count_of(number, sample.whole) for number in (characters, sample.total)]
     corpus = {"text": path.name}
     return Found(
         "language model",
@@ -491,8 +491,7 @@ def _running_text(path: Path) -> Found:
         target=side,
         seen=[
             f"{path.name}: running text, no columns: a language model.",
-            f"{about.capitalize()}{characters:,} characters in {about}{sample.total:,} lines, in "
-            f"{side.script}.",
+            f"{counts[0].capitalize()} characters in {counts[1]} lines, in {side.script}.",
         ],
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.automatic.columns import SHOWN, run_name
-from transduce.automatic.found import Found, Side, Task, Unseen
+from transduce.automatic.found import Found, Side, Task, Unseen, count_of
 from transduce.automatic.siblings import siblings
 from transduce.data.text.tags import parts_of, split_tags
 from transduce.errors import DataError
@@ -137,8 +137,7 @@ def _about(
     whole: bool,
 ) -> list[str]:
     """Sizes, scripts, lengths and repetitions, in a line or two."""
-    about = "" if whole else "about "
-    sizes = f"{about}{total:,} rows; source in {source.script}, {_length(source)}"
+    sizes = f"{count_of(total, whole)} rows; source in {source.script}, {_length(source)}"
     if task == "text to label":
         shares = ", ".join(
             f"{label} {100 * n / len(both):.0f} %" for label, n in labels.most_common(4)

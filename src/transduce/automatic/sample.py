@@ -70,16 +70,18 @@ def sample_lines(path: Path, stretches: bool = True) -> Lines:
         if not stretches:
             return Lines(lines, first, estimated, False)
         return _thinned(lines, size, found, estimated)
-    total = round(first * length / size)
     if not apart:
-        return Lines(lines, first, total, False)
+        return Lines(lines, first, round(first * length / size), False)
+    read = 0  # bytes of the lines of the stretches: those of the beginning may be shorter
     with path.open("rb") as file:
         for number in range(STRETCHES):
             place = size + (length - size) * number // STRETCHES
             file.seek(place)
             parts = file.read(STRETCH).split(b"\n")[1:-1]  # the first and the last are cut
+            read += sum(len(part) + 1 for part in parts)
             lines += [part.removesuffix(b"\r").decode("utf-8", "replace") for part in parts]
-    return Lines(lines, first, total, False)
+    rest = (length - size) * (len(lines) - first) / read if read else first * (length / size - 1)
+    return Lines(lines, first, first + round(rest), False)
 
 
 def _bytes(line: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from transduce.automatic.columns import SHOWN, Column, Roles, format_by_name, left_out, run_name
-from transduce.automatic.found import Found, Lengths, Side, Sound, Task, Unseen
+from transduce.automatic.found import Found, Lengths, Side, Sound, Task, Unseen, count_of
 from transduce.automatic.pairs import FEWEST
 from transduce.automatic.sample import Table
 from transduce.automatic.siblings import parts_of
@@ -149,11 +149,10 @@ def sounds_found(
             f"{path.name}: every recording has the label {both[0][1]}, so there is nothing to "
             f"learn; give recordings of at least two labels"
         )
-    about = "" if whole else "about "
     what = f"{labels} labels" if labels else f"text in {target.script}"
     sizes = (
-        f"{about}{total:,} recordings, {_duration(minutes)}, of {lengths.median / 100:.1f} s in "
-        f"the median, {rate / 1000:g} kHz; {what}."
+        f"{count_of(total, whole)} recordings, {_duration(minutes)}, of "
+        f"{lengths.median / 100:.1f} s in the median, {rate / 1000:g} kHz; {what}."
     )
     return Found(
         task,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from transduce.terminal import aligned
+from transduce.terminal import aligned, duration
 
 if TYPE_CHECKING:
     from transduce.tuning.results import Results
@@ -26,10 +26,11 @@ def print_beginning(study: Study, limits: Limits) -> None:
     keys = "key" if len(study.space) == 1 else "keys"
     length = f"{recipe.train.steps:,} updates"
     if recipe.train.minutes is not None:
-        length += f" or {recipe.train.minutes:g} minutes"
+        length += f" or {duration(60 * recipe.train.minutes)}"
+    within = "" if limits.minutes is None else f" in {duration(60 * limits.minutes)}"
     print(
         f"Searching {len(study.space)} {keys} of {recipe.name} for the best {study.metric} on the "
-        f"validation set: up to {limits.trials} trials in {limits.minutes:g} minutes."
+        f"validation set: up to {limits.trials} trials{within}."
     )
     rows = [["key", "recipe", "searched"]]
     for key, one in study.space.items():

@@ -9,6 +9,7 @@ from transduce import recipe
 from transduce.errors import ModelError
 from transduce.nn.embedding.tokens import TokenEmbedding
 
+ELSEWHERE = "use transduce's own engine (--to native), or a browser (--to html, --to web)"
 MIN_POSITIONS = 2048  # sinusoids have no end; a table must have one
 
 
@@ -17,9 +18,10 @@ def check_parts(settings: recipe.Model, engine: str) -> None:
     if settings.copies:
         raise ModelError(
             f"this model copies from the source (model.decoder.copying), which is not exported to "
-            f"{engine}: use transduce's own engine"
+            f"{engine}: {ELSEWHERE}"
         )
     for name, part in settings.parts.items():
+        elsewhere = ELSEWHERE
         if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
             reason = f"this model's {name} is {part.kind}, not a Transformer"
         elif part.is_pruned:
@@ -28,13 +30,14 @@ def check_parts(settings: recipe.Model, engine: str) -> None:
             reason = (
                 f"heads of this model's {name} have an own width (head_width: {part.head_width})"
             )
+            elsewhere = "use transduce's own engine (--to native)"
         elif getattr(part, "tag_positions", "counted") == "zero":
             reason = f"this model's {name} gives tags the position 0 (tag_positions)"
         elif part.positions == "relative":
             reason = f"this model's {name} has relative positions"
         else:
             continue
-        raise ModelError(f"{reason}, which is not exported to {engine}: use transduce's own engine")
+        raise ModelError(f"{reason}, which is not exported to {engine}: {elsewhere}")
 
 
 def positions(part: recipe.Encoder | recipe.Decoder | None) -> int:

@@ -102,8 +102,7 @@ class EncoderDecoder(TrainableNetwork):
 
     @property
     def plain_steps(self) -> bool:
-        """Whether a step is one of the decoder and its head alone, which others may compute
-        instead: the C library, CUDA graphs."""
+        """Whether a step is one of the decoder and its head alone, as CUDA graphs replay it."""
         return self.is_tag_V is None
 
     def packs(self, longest: int) -> bool:
@@ -121,7 +120,9 @@ class EncoderDecoder(TrainableNetwork):
         mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
         x_BSD = self.front(source_BS)
         if self.is_tag_V is not None:
-            return self._with_tags_apart(x_BSD, self.is_tag_V[source_BS.long()], lengths_B, mask)
+            # Those that a source begins with: no other is one for a tokenizer.
+            tags_BS = self.is_tag_V[source_BS.long()].cummin(dim=1).values
+            return self._with_tags_apart(x_BSD, tags_BS, lengths_B, mask)
         memory: EncoderOutput = self.encoder(x_BSD, lengths_B, mask, **context.of_encoder)
         return memory
 
@@ -131,6 +132,11 @@ class EncoderDecoder(TrainableNetwork):
         """The encoder reads the letters, the decoder the tags (model.decoder.tag_attention)."""
         assert isinstance(self.encoder, RecurrentEncoder)  # the recipe holds this
         memory = self.encoder.read_letters(x_BSD, lengths_B, mask, tags_BS)
+        if self.training and tags_BS.device.type == "cpu":
+            # Tags come first: attention need not look at all places. (A GPU would be waited for; in
+            # use, attention is shown beside that to letters, place by place.)
+            most = max(int(tags_BS.sum(dim=1).max()), 1)
+            x_BSD, tags_BS = x_BSD[:, :most], tags_BS[:, :most]
         memory.tags = TagsOfSource(x_BSD.masked_fill(~tags_BS[:, :, None], 0), tags_BS)
         return memory
 

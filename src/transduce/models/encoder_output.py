@@ -19,6 +19,10 @@ class TagsOfSource:
     embeddings_BSD: Tensor
     are_BS: Tensor
 
+    @property
+    def counts_B(self) -> Tensor:
+        return self.are_BS.sum(dim=1)
+
 
 @dataclass
 class EncoderOutput:
@@ -45,9 +49,11 @@ class EncoderOutput:
     tags: TagsOfSource | None = None
 
     def mean_BD(self) -> Tensor:
-        """The average of each source's states."""
+        """The average of each source's states; tags that the decoder reads have none."""
         lengths_B = self.lengths_B.to(self.states_BSD.device)
         real_BS = real_positions(lengths_B, self.states_BSD.shape[1])
+        if self.tags is not None:
+            lengths_B = lengths_B - self.tags.counts_B
         total_BD = self.states_BSD.masked_fill(~real_BS[:, :, None], 0).sum(dim=1)
         return total_BD / lengths_B[:, None].clamp(min=1)
 
@@ -63,12 +69,14 @@ def padding_mask(lengths_B: Tensor, length: int, device: torch.device) -> Mask |
 
 
 def visible_lengths(memory: EncoderOutput) -> Tensor | None:
-    """How many of its first states a decoder may see of each source; None where others are hidden
-    than those beyond an end."""
+    """How many of its first states a decoder may see of each source, tags that it reads apart among
+    them; None where others are hidden than those beyond an end."""
     B, S, _ = memory.states_BSD.shape
     visible_B1S = None if memory.mask is None else memory.mask.dense(1, S)
     if visible_B1S is None:
         return memory.states_BSD.new_full((B,), S, dtype=torch.int64)
+    if memory.tags is not None:
+        visible_B1S = visible_B1S | memory.tags.are_BS[:, None]
     lengths_B = visible_B1S.sum(dim=(1, 2)).expand(B).contiguous()
     place_S = torch.arange(S, device=lengths_B.device)
     ends_early = torch.equal(visible_B1S[:, 0], place_S < lengths_B[:, None])

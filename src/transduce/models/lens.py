@@ -37,6 +37,7 @@ from transduce.nn.watchable import GATES, WATCHES, Gate, Watch, Watchable
 Kind = Literal["attention", "state", "gate", "logits", "next_token"]
 LOGITS, NEXT_TOKEN = "logits", "next_token"
 COPIED = "pointer.copied"  # how much of each token a decoder copied from the source
+TO_TAGS = "decoder.tags.attention"  # of a decoder that reads the tags of a source apart
 BLOCK = re.compile(r"(encoder|decoder)\.blocks\.\d+")
 CELLS = re.compile(r"(encoder|decoder)\.recurrent\.cells\.\d+")
 TO_SOURCE = re.compile(r"decoder\.(.*\.)?(cross_attention|attention)")

@@ -188,8 +188,8 @@ class Audio(Section):
     segment: Annotated[float, Field(ge=1, le=3600)] | None = Field(
         None,
         description="maximum length of a segment, in seconds, when the model is run: longer "
-        "recordings are cut at silences, such as 15 where training had few longer ones; null: "
-        "data.max_length",
+        "recordings are cut at silences, such as 15 where training had few longer ones; null, or "
+        "longer than that: data.max_length",
     )
     speed_perturbation: list[Annotated[float, Field(ge=0.5, le=2.0)]] = Field(
         [],

@@ -55,6 +55,7 @@ class Library:
             "recurrent_workspace", c_int64, Address, c_int64, c_int64
         )
         self.recurrent_step = function("recurrent_step", c_int32, Address, Address)
+        self.find_copied = function("find_copied", c_int32, Address)
         self.advance_slots = function(
             "advance_slots", None, Address, Address, Address, c_int64, c_double
         )

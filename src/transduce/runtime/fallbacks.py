@@ -15,10 +15,6 @@ from transduce.runtime.c_library import library
 
 def unsupported(network: nn.Module) -> str | None:
     """What a network has that only its own modules compute; None where it is plain."""
-    if isinstance(network, CopyingEncoderDecoder):
-        return "copying from the source (model.decoder.copying)"
-    if isinstance(network, EncoderDecoder) and network.is_tag_V is not None:
-        return "attention to tags (model.decoder.tag_attention)"
     if isinstance(network, SpeechTransducer):
         return "transducers (model.transducer)"
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
@@ -34,9 +30,8 @@ def warn_of_torch_steps(network: nn.Module) -> None:
 
     Where the C library itself is missing, that was told when it was looked for.
     """
-    reason, plain = unsupported(network), getattr(network, "plain_steps", True)
-    slower = not plain or isinstance(getattr(network, "decoder", None), TransformerDecoder)
-    if slower and reason and library():
+    slower = isinstance(getattr(network, "decoder", None), TransformerDecoder)
+    if slower and (reason := unsupported(network)) and library():
         warn_once(
             f"search runs in torch and not in the C library, which would be faster: it does not "
             f"support {reason}"
@@ -45,8 +40,16 @@ def warn_of_torch_steps(network: nn.Module) -> None:
 
 def warn_of_plain_cuda(network: nn.Module) -> None:
     """Warn where a network cannot be searched with CUDA graphs because of what it has."""
-    if reason := unsupported(network):
+    if reason := _without_graphs(network):
         warn_once(
             f"search launches each operation on the GPU and uses no CUDA graphs, which would be "
             f"faster: they do not support {reason}"
         )
+
+
+def _without_graphs(network: nn.Module) -> str | None:
+    if isinstance(network, CopyingEncoderDecoder):
+        return "copying from the source (model.decoder.copying)"
+    if isinstance(network, EncoderDecoder) and network.is_tag_V is not None:
+        return "attention to tags (model.decoder.tag_attention)"
+    return unsupported(network)

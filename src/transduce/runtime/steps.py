@@ -28,8 +28,6 @@ Network = TypeVar("Network", EncoderDecoder, LanguageModelNetwork)
 
 def steps_of(network: Network) -> CTransformerSteps | CRecurrentSteps | Network:
     """The decoding steps of a packed network."""
-    if isinstance(network, EncoderDecoder) and not network.plain_steps:
-        return network
     if has_c_transformer_steps(network):
         return CTransformerSteps(network)
     return CRecurrentSteps(network) if has_c_recurrent_steps(network) else network

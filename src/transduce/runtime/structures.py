@@ -170,17 +170,26 @@ class Sequences(ctypes.Structure):
     )
 
 
-class RecurrentDecoder(ctypes.Structure):
+class Attention(ctypes.Structure):
     _fields_ = (
-        ("stack", ctypes.POINTER(Recurrent)),
         ("score", c_int32),
         ("normalised", c_int32),
         ("scale", c_float),
-        ("context_in_input", c_int32),
-        ("context_in_output", c_int32),
         ("keys", Weight),
         ("query", Weight),
         ("energy", Address),
+    )
+
+
+class RecurrentDecoder(ctypes.Structure):
+    _fields_ = (
+        ("stack", ctypes.POINTER(Recurrent)),
+        ("context_in_input", c_int32),
+        ("context_in_output", c_int32),
+        ("source", Attention),
+        ("tags", Attention),
+        ("tag_values", Weight),
+        ("tag_sum", Weight),
         ("readout", Weight),
         ("bridge", Weight),
         ("table", Address),
@@ -198,6 +207,12 @@ class RecurrentStart(ctypes.Structure):
         ("lengths", Address),
         ("keys", Address),
         ("start", Address),
+        ("tags", Address),
+        ("most_tags", c_int64),
+        ("embedded_tags", Address),
+        ("tag_keys", Address),
+        ("tag_values", Address),
+        ("tag_input", Address),
         ("workspace", Address),
     )
 
@@ -214,10 +229,40 @@ class RecurrentStep(ctypes.Structure):
         ("values", Address),
         ("longest", c_int64),
         ("lengths", Address),
+        ("tags", Address),
+        ("most_tags", c_int64),
+        ("tag_keys", Address),
+        ("tag_values", Address),
+        ("tag_input", Address),
         ("head", Weight),
         ("log_probs", Address),
         ("attention", Address),
+        ("tag_attention", Address),
         ("workspace", Address),
+    )
+
+
+# --------------------------------------------------------------- copying.c: the pointer-generator
+
+
+class Copying(ctypes.Structure):
+    _fields_ = (
+        ("rows", c_int64),
+        ("heads", c_int64),
+        ("longest", c_int64),
+        ("head", Weight),
+        ("gate", Weight),
+        ("features", Address),
+        ("projected", Address),
+        ("attention", Address),
+        ("source", Address),
+        ("lengths", Address),
+        ("copies", Address),
+        ("log_probs", Address),
+        ("gates", Address),
+        ("copied", Address),
+        ("workspace", Address),
+        ("kernel", c_int32),
     )
 
 
@@ -250,10 +295,12 @@ LAYOUTS: dict[str, tuple[type[ctypes.Structure], ...]] = {
         Cell,
         Recurrent,
         Sequences,
+        Attention,
         RecurrentDecoder,
         RecurrentStart,
         RecurrentStep,
     ),
+    "copying_layout": (Copying,),
     "slots_layout": (Slots,),
 }
 

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.copying import CopyingEncoderDecoder
 from transduce.models.decoders import DecoderState, TransformerDecoder, TransformerState
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_output import EncoderOutput, visible_lengths
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.runtime.c_steps import CSteps
-from transduce.runtime.structures import Kernel, Slots, Step
+from transduce.runtime.copying import Copied, CopyingHead
+from transduce.runtime.structures import Kernel, Slots, Step, Weight
 from transduce.runtime.transformer_stack import Compiled, is_native, is_packed, product_of
 
 ROOM = 32  # initial capacity of the KV cache in steps; it grows by doubling
@@ -28,6 +30,9 @@ def has_c_transformer_steps(network: EncoderDecoder | LanguageModelNetwork) -> b
     """Whether all matrix products of the decoder are packed for the C library."""
     if not isinstance(network.decoder, TransformerDecoder):
         return False
+    last = network.decoder.stack[-1].cross_attention
+    if isinstance(network, CopyingEncoderDecoder) and last is not None and last.inner < last.width:
+        return False  # copied is by the mean over all heads
     plain = isinstance(network.head.narrow, nn.Identity)
     return plain and is_native(network.head.weight) and all(map(is_packed, network.decoder.stack))
 
@@ -47,6 +52,7 @@ class CTransformerSteps(CSteps):
         head = product_of(network.head.weight)
         assert head is not None
         self._head = head
+        self._copying = CopyingHead.of(self._library, network, head)
 
     def begin(self, memory: EncoderOutput, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
@@ -56,7 +62,9 @@ class CTransformerSteps(CSteps):
             return self.network.begin(memory, context)
         if memory.projected is None or memory.projected[0] is not self:
             memory.projected = (self, list(self.projected(memory)))
-        return CTransformerState(self.shape, lengths_B, memory.projected[1])
+        copies_BS = memory.copies_BS
+        copied = None if copies_BS is None else Copied(copies_BS.long().contiguous(), lengths_B)
+        return CTransformerState(self.shape, lengths_B, memory.projected[1], copied)
 
     def projected(self, memory: EncoderOutput) -> Iterator[Tensor]:
         """Keys and values_BSE of the sources, for each layer."""
@@ -97,17 +105,32 @@ class CTransformerSteps(CSteps):
         return wanted
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Log-probabilities_RV of the token after tokens_R, in float32."""
+        """Log-probabilities_RV of the token after tokens_R, in float32; over the extended
+        vocabulary, where the network copies."""
         if not isinstance(state, CTransformerState):
             return self.network.step(tokens_R, state)
+        if self._copying is None or state.copied is None:
+            return self._advance(tokens_R, state, self._head.weight), state
+        layers, rows, heads = len(self.decoder.stack), len(tokens_R), self._stack.heads
+        attention_LRHS = state.past_TLRE.new_empty(layers, rows, heads, state.memory_length)
+        state.call.attention = attention_LRHS.data_ptr()
+        features_RD = self._advance(self._copying.known(tokens_R), state, Weight())
+        source_R = state.origins_RT[:, 0].long()
+        log_probs_RX = self._copying.log_probs(
+            features_RD, attention_LRHS[-1], state.copied, source_R
+        )
+        return log_probs_RX, state
+
+    def _advance(self, tokens_R: Tensor, state: CTransformerState, head: Weight) -> Tensor:
+        """What the head makes of one more token; without one, the features_RD."""
         rows, t, call = len(tokens_R), state.length, state.call
         if state.has_to_grow(rows):
             state.grow(rows)
             self._set_addresses(state)
         tokens_R = tokens_R.long().contiguous()
-        log_probs_RV = state.log_probs_buffer(rows, self.vocabulary)
-        call.rows, call.step = rows, t
-        call.tokens, call.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
+        found_RV = state.found_buffer(rows, head.outputs or self._stack.width)
+        call.rows, call.step, call.head = rows, t, head
+        call.tokens, call.log_probs = tokens_R.data_ptr(), found_RV.data_ptr()
         call.origins = state.origins_RT.data_ptr()
         call.position, call.rotary = self._stack.added.at(t), self._stack.rotary.at(t)
         if not self._stack.embeds:
@@ -120,7 +143,7 @@ class CTransformerSteps(CSteps):
                 f"this network."
             )
         state.length += 1
-        return log_probs_RV, state
+        return found_RV
 
     def advance(
         self, call: Step, search: Slots, positions: int, steps: int, seconds: float
@@ -144,7 +167,6 @@ class CTransformerSteps(CSteps):
         call.past, call.max_rows, call.max_steps = state.past_TLRE.data_ptr(), max_rows, T
         call.memory, call.memory_length = ctypes.addressof(state.memory), state.memory_length
         call.lengths, call.workspace = state.lengths_B.data_ptr(), state.workspace.data_ptr()
-        call.head = self._head.weight
 
 
 class CTransformerState:
@@ -153,14 +175,18 @@ class CTransformerState:
     finite_or_neg_inf = True  # the log-probabilities of its steps: NaN becomes -inf
 
     def __init__(
-        self, shape: tuple[int, int], lengths_B: Tensor, memory: Sequence[Tensor] = ()
+        self,
+        shape: tuple[int, int],
+        lengths_B: Tensor,
+        memory: Sequence[Tensor] = (),
+        copied: Copied | None = None,
     ) -> None:
         """shape: layers and E. memory: for each layer the projected keys and values_BSE of the
-        sources; a language model has none."""
+        sources; a language model has none. copied: of a network that copies."""
         self._kept = [layer_BSE.float().contiguous() for layer_BSE in memory]
         self.memory = (ctypes.c_void_p * len(memory))(*(kept.data_ptr() for kept in self._kept))
         self.memory_length = memory[0].shape[1] if memory else 0
-        self.lengths_B = lengths_B
+        self.lengths_B, self.copied = lengths_B, copied
         self.length = 0
         # The first column is the row of the memory, the others where each past step was written.
         source_B = torch.arange(len(lengths_B), dtype=torch.int32, device=lengths_B.device)
@@ -168,7 +194,7 @@ class CTransformerState:
         layers, E = shape
         self.past_TLRE = lengths_B.new_empty(0, layers, 0, E, dtype=torch.float32)
         self.workspace = self.past_TLRE
-        self._log_probs_RV = self.past_TLRE.new_empty(0, 0)
+        self._found_RV = self.past_TLRE.new_empty(0, 0)
         self.call = Step()
 
     def prefill(self, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -199,13 +225,11 @@ class CTransformerState:
         origins_RT[:, : 1 + self.length] = self.origins_RT[:, : 1 + self.length]
         self.origins_RT = origins_RT
 
-    def log_probs_buffer(self, rows: int, vocabulary: int) -> Tensor:
-        """A buffer for log-probabilities_RV, reused at every step: fresh memory is slow at
-        first.
-        """
-        if rows > len(self._log_probs_RV):
-            self._log_probs_RV = self.past_TLRE.new_empty(rows, vocabulary)
-        return self._log_probs_RV[:rows]
+    def found_buffer(self, rows: int, outputs: int) -> Tensor:
+        """A buffer for what a step finds, reused at every step: fresh memory is slow at first."""
+        if rows > len(self._found_RV):
+            self._found_RV = self.past_TLRE.new_empty(rows, outputs)
+        return self._found_RV[:rows]
 
     def reorder(self, index_R: Tensor) -> None:
         self.origins_RT = self.origins_RT.index_select(0, index_R)

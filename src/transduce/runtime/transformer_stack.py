@@ -49,6 +49,7 @@ class Compiled:
     ) -> None:
         first = stack[0].sublayers[0].attention
         self.embedding, self.width = embedding, first.width
+        self.heads = first.width // first.head_width
         positions = embedding.positions
         # Concatenated positions, those that do not count tags, and a norm of the embeddings are
         # left to torch.

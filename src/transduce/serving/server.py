@@ -220,13 +220,16 @@ class Server(uvicorn.Server):
         self._signals = 0
         self._signalled: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.last: threading.Timer | None = None
+        """Ends the process, once there was a signal: also where the server has ended, but a thread
+        is busy. Where the process is to go on after its server, it has to be cancelled."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self._signals:
             self._signalled = time.monotonic()
-            last = threading.Timer(self.service.settings.drain_seconds, self._end_at_once)
-            last.daemon = True
-            last.start()
+            self.last = threading.Timer(self.service.settings.drain_seconds, self._end_at_once)
+            self.last.daemon = True
+            self.last.start()
         self._signals += 1
         self.service.drain()
         self.should_exit = self._signals > 1

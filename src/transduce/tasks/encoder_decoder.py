@@ -197,9 +197,9 @@ class Transducer(GenerativeModel, task="transduce"):
 
     def _pieces(self, source: str, ids: list[int]) -> list[str]:
         """The token of each encoder state."""
-        pieces = self.source_tokens.pieces([*ids, END])
+        pieces, size = self.source_tokens.pieces([*ids, END]), len(self.source_tokens)
         for place, token in enumerate(self._spelt(source, ids)):
-            if ids[place] >= len(self.source_tokens):
+            if ids[place] >= size:
                 pieces[place] = token
         return pieces
 
@@ -250,7 +250,7 @@ class Transducer(GenerativeModel, task="transduce"):
     def _source_warning(self, ids: list[int]) -> str:
         """A warning for a source unlike all those of training."""
         tags = self.source_tokens.tags
-        if self._always_tagged and not (len(ids) and ids[0] in tags.values()):
+        if self.expects_tags and not (len(ids) and ids[0] in tags.values()):
             seen = [tag for tag in tags if tag != UNKNOWN_TAG]
             return (
                 f"the source has no tag, but all in training had one or more, such as "
@@ -264,7 +264,7 @@ class Transducer(GenerativeModel, task="transduce"):
         return unknown_warning(ids)
 
     @cached_property
-    def _always_tagged(self) -> bool:
+    def expects_tags(self) -> bool:
         """Whether every source of training began with tags; those of audio are not in its ids."""
         audio = self.recipe.audio is not None
         return not audio and bool(self.source_tokens.tags) and always_tagged(self.recipe.data.train)

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import torch
+
 from transduce.evaluation.bootstrap import resampled
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import Measured, higher_is_better
@@ -113,9 +115,10 @@ def choose_decoding(
         )
         return
     ctc = recipe.model.transducer is None and bool(recipe.model.ctc_weight)
-    seconds, began = seconds_for(recipe), time.monotonic()
+    clock = clock_of(recipe)
+    seconds, began = seconds_for(recipe), clock()
     model.run([item.source for item in items[:MIN_ROWS]])
-    rows = rows_for(seconds, (time.monotonic() - began) / MIN_ROWS, ctc)
+    rows = rows_for(seconds, (clock() - began) / MIN_ROWS, ctc)
     some = items[:: -(-len(items) // rows)]
 
     def measure(given: Given) -> Measured:
@@ -124,7 +127,7 @@ def choose_decoding(
         return scored_rows(model, some, answers, [metric])[metric]
 
     better = partial(surely_better, metric)
-    tried = choose(measure, better, recipe.decode, ctc, seconds)
+    tried = choose(measure, better, recipe.decode, ctc, seconds, clock)
     best = tried[0]
     own = recipe.decode.model_dump()
     changed = {name: value for name, value in best.given.items() if own[name] != value}
@@ -148,6 +151,13 @@ def rows_for(seconds: float, each: float, ctc: bool) -> int:
     """So many pairs that all settings can be tried in the time, where one takes `each` seconds."""
     count = len(LENGTH_PENALTIES) + 1 + (len(CTC_WEIGHTS) if ctc else 0)
     return int(min(max(seconds / count / max(each, 1e-9), MIN_ROWS), MAX_ROWS))
+
+
+def clock_of(recipe: Recipe) -> Callable[[], float]:
+    """Seconds by train.clock: what else the machine does then changes nothing."""
+    if recipe.train.clock == "wall":
+        return time.monotonic
+    return lambda: time.process_time() / torch.get_num_threads()
 
 
 def seconds_for(recipe: Recipe) -> float:

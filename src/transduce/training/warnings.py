@@ -60,6 +60,8 @@ class TrainingMonitor:
         self.lines: dict[int, list[int]] = {}
         """Lines of each update since the last line of the log; not of those before resuming."""
         self._warned: set[int] = set()
+        self._advised = False
+        """Whether it was said what to try where attention does not follow the audio."""
 
     def note(self, step: int, batches: Sequence[Batch]) -> None:
         self.lines[step] = [line for batch in batches for line in batch.lines]
@@ -115,7 +117,11 @@ class TrainingMonitor:
         if state.step < self.recipe.train.warmup:
             return
         listens = self.recipe.decode.ctc_weight < 1  # else outputs are CTC's alone
-        if listens and (moved := values.get("diagonal", 100.0)) < 100 * MIN_DIAGONALITY:
+        moved = values.get("diagonal", 100.0) if listens else 100.0
+        if moved < 100 * MIN_DIAGONALITY and self._advised:
+            yield f"warning: attention still does not move along the audio (diagonal {moved:.0f})"
+        elif moved < 100 * MIN_DIAGONALITY:
+            self._advised = True
             weight = 2 * self.recipe.train.guided_attention or 1.0
             plain = getattr(self.recipe.model.decoder, "kind", "") in ("transformer", "recurrent")
             guided = f"train.guided_attention={weight:g}, " if plain else ""

@@ -16,7 +16,12 @@ from torch import Tensor, nn
 from transduce.errors import ModelError
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.copying import CopyingEncoderDecoder
-from transduce.models.decoders import Decoder, RecurrentDecoder, TransformerDecoder
+from transduce.models.decoders import (
+    Decoder,
+    RecurrentDecoder,
+    TagAttention,
+    TransformerDecoder,
+)
 from transduce.models.encoder_decoder import EncoderDecoder, Head
 from transduce.models.encoders import (
     ConformerEncoder,
@@ -96,6 +101,7 @@ class Description:
             "kind": "encoder-decoder",
             "source": self.embedding(network.front),
             "source_end": network.source_end,
+            "tags": None if network.is_tag_V is None else _places(network.is_tag_V),
             "encoder": self.encoder(network.encoder, _width(network.front)),
             **self.writer(network.decoder, network.head),
             "copying": self.copying(network),
@@ -243,7 +249,7 @@ class Description:
     def embedding(self, embedding: TokenEmbedding) -> Described:
         positions, tags = embedding.positions, None
         if isinstance(embedding, TaggedEmbedding):
-            tags = embedding.is_tag_V.nonzero().flatten().tolist()
+            tags = _places(embedding.is_tag_V)
         return {
             "kind": "tokens",
             "table": self.tensor(embedding.table.weight),
@@ -541,10 +547,6 @@ class Description:
     def recurrent_decoder(self, decoder: RecurrentDecoder) -> Described:
         if decoder.embedding.positions is not None:
             raise ModelError("positions in a recurrent decoder do not run in a browser yet")
-        if decoder.tags is not None:
-            raise ModelError(
-                "attention to tags (model.decoder.tag_attention) does not run in a browser yet"
-            )
         return {
             **self.recurrent(decoder.recurrent),
             "context_in_input": decoder.context_in_input,
@@ -552,6 +554,14 @@ class Description:
             "readout": None if decoder.readout is None else self.linear(decoder.readout),
             "bridge": None if decoder.bridge is None else self.linear(decoder.bridge),
             "attention": self.score(decoder.attention),
+            "tags": None if decoder.tags is None else self.tag_attention(decoder.tags),
+        }
+
+    def tag_attention(self, tags: TagAttention) -> Described:
+        return {
+            "attention": self.score(tags.attention),
+            "values": self.linear(tags.values),
+            "sum": self.linear(tags.sum),
         }
 
     def score(self, attention: scores.Attention | None) -> Described | None:
@@ -595,6 +605,11 @@ class Description:
             "normalised": False,
             "scale": 1.0,
         }
+
+
+def _places(is_tag_V: Tensor) -> list[int]:
+    found: list[int] = is_tag_V.nonzero().flatten().tolist()
+    return found
 
 
 def _width(embedding: TokenEmbedding) -> int:

@@ -15,6 +15,7 @@ from safetensors.torch import save
 
 from transduce.data.audio.read import SILENT
 from transduce.data.text.pairs import read_pairs
+from transduce.data.text.tags import UNKNOWN_TAG
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.source_limit import MIN_LABEL, max_source_tokens
 from transduce.errors import DataError, ModelError
@@ -32,7 +33,7 @@ from transduce.tasks.speech_transducer import SpeechTransducerModel
 from transduce.tasks.transduce import Model, Transducer, load
 from transduce.web.description import Description
 
-FORMAT = "transduce web 4"
+FORMAT = "transduce web 5"
 METADATA = "transduce_web"
 HERE = Path(__file__).parent
 RUNTIME, PAGE = HERE / "runtime", HERE / "page"
@@ -95,9 +96,9 @@ def model_bytes(model: Model, *, int8: bool = False) -> bytes:
 
 
 def _limits(model: Model) -> dict[str, Any]:
-    """The most tokens of a source, without END, and of a target; of a language model its context
-    window, and whether its texts have no END; of recordings the longest in seconds, and the peak
-    below which one is silent."""
+    """The most tokens of a source, without END, and of a target, and whether all sources of
+    training have tags; of a language model its context window, and whether its texts have no END;
+    of recordings the longest in seconds, and the peak below which one is silent."""
     recipe = model.recipe
     if isinstance(model, SpeechModel):
         return {
@@ -111,7 +112,8 @@ def _limits(model: Model) -> dict[str, Any]:
         return {"seconds": model.recordings.longest, "silent": SILENT, "target": 1}
     if isinstance(model, Transducer):
         source = min(max_source_tokens(recipe), max_source_length(recipe.model) - 1)
-        return {"source": source, "target": max_length_of(recipe.model.decoder)}
+        most = {"source": source, "target": max_length_of(recipe.model.decoder)}
+        return {**most, "tagged": model.expects_tags}
     if isinstance(model, LanguageModel):
         return {"window": model.window, "endless": model.endless}
     positions = max_length_of(recipe.model.encoder)
@@ -166,6 +168,7 @@ def page(model: Model, name: str, model_file: bytes, to_try: Sequence[str] | Non
         "searches": isinstance(model, GenerativeModel),
         "samples": not isinstance(model, SpeechTransducerModel),
         "audio": audio_input(model),
+        "tags": tags_of(model),
         "examples": examples(model) if to_try is None else list(to_try),
         "card": card(model, name, len(model_file)),
     }
@@ -187,6 +190,12 @@ def page(model: Model, name: str, model_file: bytes, to_try: Sequence[str] | Non
         blocks=blocks,
         policy={"script-src": "'wasm-unsafe-eval'", "worker-src": "blob:"},
     )
+
+
+def tags_of(model: Model) -> list[str]:
+    """The tags that a source may be given, by name."""
+    tagged = isinstance(model, Transducer)
+    return [one for one in model.source_tokens.tags if tagged and one != UNKNOWN_TAG]
 
 
 def audio_input(model: Model) -> dict[str, Any] | None:
@@ -260,7 +269,7 @@ def _kinds(*parts: Any) -> list[str]:
 INDEX = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"></head>
-<body><h1>{title}</h1><p><label>Input <input id="source" {attributes}></label>
+<body><h1>{title}</h1><p>{tags}<label>Input <input id="source" {attributes}></label>
 <button id="run">Run</button></p>
 <p><output id="output" for="source"></output></p>
 <script type="module">
@@ -279,6 +288,11 @@ document.getElementById("run").onclick = async () => {{
 """
 #: The attributes of the input, and what the model is given of it: of a text, and of a recording.
 TEXT_INPUT = ('size="40"', "source.value")
+#: What stands before the input of a model that knows tags, and what the model is given of it.
+TAGS_INPUT = (
+    '<label>Tags <input id="tags" size="20"></label> ',
+    ', { tags: [document.getElementById("tags").value].filter(Boolean) }',
+)
 SOUND_INPUT = (
     'type="file" accept="audio/*"',
     "(await new OfflineAudioContext(1, 1, model.rate).decodeAudioData("
@@ -289,8 +303,9 @@ SOUND_INPUT = (
 def index_page(model: Model) -> str:
     """A small page that runs the model: where a page of one's own may begin."""
     attributes, given = TEXT_INPUT if audio_input(model) is None else SOUND_INPUT
-    title = safe(model.recipe.name)
-    return INDEX.format(title=title, model=MODEL, attributes=attributes, given=given)
+    tags, option = TAGS_INPUT if tags_of(model) else ("", "")
+    title, given = safe(model.recipe.name), given + option
+    return INDEX.format(title=title, model=MODEL, tags=tags, attributes=attributes, given=given)
 
 
 def export_folder(model_folder: Path, place: Path, *, int8: bool, overwrite: bool = False) -> Path:

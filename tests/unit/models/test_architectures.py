@@ -266,6 +266,7 @@ OF_AUDIO = {"ctc_weight", "chunk"}
 OF_LABELS = {"pooling", "word_dropout", "ngrams", "characters"}
 OF_WHISPER = {"features", "pad_to", "prompt"}
 OF_FOLDERS = {"recorded_noise", "reverberation"}
+OF_LOADED = {"segment"}  # how a trained model is run
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ OF_FOLDERS = {"recorded_noise", "reverberation"}
         (
             Conformer,
             (recipe.Model, recipe.ConformerEncoder, recipe.Audio),
-            OF_LABELS | OF_WHISPER | OF_FOLDERS | {"window", "hop"},
+            OF_LABELS | OF_WHISPER | OF_FOLDERS | OF_LOADED | {"window", "hop"},
         ),
     ],
 )

@@ -50,9 +50,21 @@ def test_a_search_that_leaves_the_c_library_says_why_once(
 
 
 def test_the_same_of_a_gpu() -> None:
-    with reported() as sentences:
-        for _ in range(2):
-            warn_of_plain_cuda(tiny(RELATIVE, RELATIVE).network)
-        warn_of_plain_cuda(tiny().network)
-    assert len(sentences) == 1
-    assert "CUDA graphs" in sentences[0]
+    copying = tiny({}, {"copying": True})
+    apart = tiny().network
+    apart.read_tags_apart([5])
+    for network, reason in [
+        (tiny(RELATIVE, RELATIVE).network, "relative positions"),
+        (copying.network, "copying"),
+        (apart, "tag_attention"),
+    ]:
+        with reported() as sentences:
+            for _ in range(2):
+                warn_of_plain_cuda(network)
+            warn_of_plain_cuda(tiny().network)
+        assert len(sentences) == 1
+        assert "CUDA graphs" in sentences[0]
+        assert reason in sentences[0]
+    with reported() as sentences:  # on a CPU it is searched in C
+        copying.run(["tea"], max_length=2)
+    assert sentences == []

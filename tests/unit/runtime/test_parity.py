@@ -31,7 +31,7 @@ from transduce.nn.attention.static_kv_cache import (
 from transduce.nn.recurrent.cells import CELLS
 from transduce.runtime import library, why_not
 from transduce.runtime.packed_copy import packed
-from transduce.runtime.recurrent import CRecurrentSteps
+from transduce.runtime.recurrent import CRecurrentState, CRecurrentSteps
 from transduce.runtime.steps import steps_of
 from transduce.runtime.transformer import CTransformerSteps
 
@@ -40,6 +40,7 @@ LENGTHS = torch.tensor([6, 1, 3, 9, 4])
 # After these steps rows change places, some twice and some no more, as in a beam.
 REORDERED = {1: [0, 0, 1, 2, 3, 4, 4], 3: [6, 1, 0, 2, 3], 5: [2, 0]}
 # How far log-probabilities may be from those of float64: relative to their norm.
+Source = tuple[Tensor, Tensor]
 NEAR = {"float32": 2e-6, "bfloat16": 0.03, "int8": 0.03}
 needs_c = pytest.mark.skipif(library() is None, reason=f"no C library: {why_not()}")
 
@@ -118,9 +119,10 @@ def transformer(**options: Any) -> EncoderDecoder:
     return made({"width": 16, "encoder": side, "decoder": side})
 
 
-def made(shape: dict[str, Any]) -> EncoderDecoder:
+def made(shape: dict[str, Any], **vocabulary: Any) -> EncoderDecoder:
     torch.manual_seed(8)
-    network = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval()
+    vocabularies = Vocabulary(V, V, **vocabulary)
+    network = build(recipe.Model.model_validate(shape), vocabularies).eval()
     lively(network)
     return network
 
@@ -172,12 +174,12 @@ def teacher_forced(
     return found
 
 
-def expected(network: EncoderDecoder) -> list[Tensor]:
-    source_BS, lengths_B = source()
+def expected(network: EncoderDecoder, given: Source | None = None) -> list[Tensor]:
+    source_BS, lengths_B = given or source()
 
     def read(rows_R: Tensor, tokens_RT: Tensor) -> Tensor:
-        features_RTD = network(source_BS[rows_R], lengths_B[rows_R], tokens_RT)
-        return network.head(features_RTD).log_softmax(dim=-1)
+        logits_RTV = network.logits(source_BS[rows_R], lengths_B[rows_R], tokens_RT)
+        return logits_RTV.log_softmax(dim=-1)  # of a network that copies, what it was
 
     return teacher_forced(network, read)
 
@@ -193,12 +195,15 @@ def expected_of(options: dict[str, Any], network: EncoderDecoder) -> list[Tensor
     return RIGHT[key]
 
 
-def check(expected: list[Tensor], near: float, *runtimes: Any) -> None:
+def check(expected: list[Tensor], near: float, *runtimes: Any, given: Source | None = None) -> None:
     for steps in runtimes:
-        state: DecoderState = steps.start(*source())
+        state: DecoderState = steps.start(*(given or source()))
         for (tokens_R, _, index_R), expected_RV in zip(walk(), expected, strict=True):
             found_RV, state = steps.step(tokens_R, state)
-            apart = float((found_RV.double() - expected_RV).norm() / expected_RV.norm())
+            never_RV = expected_RV == -torch.inf
+            assert torch.equal(found_RV == -torch.inf, never_RV)
+            apart_RV = found_RV.double().sub(expected_RV).masked_fill(never_RV, 0.0)
+            apart = float(apart_RV.norm() / expected_RV.masked_fill(never_RV, 0.0).norm())
             assert apart < near
             if index_R is not None:
                 state.reorder(index_R)
@@ -289,6 +294,84 @@ def test_recurrent_decoders(options: dict[str, Any]) -> None:
     check(expected(network), NEAR["float32"], network, ours)
 
 
+TAGS = [4, 5, 6]
+READ_APART = [
+    {**one, "tag_attention": True}
+    for one in RECURRENT[1::2]
+    if one["attention"] != "none" and one["context"] != "input"
+]
+
+
+def tagged() -> Source:
+    """Sources with different numbers of tags; one is nothing else, another has a tag in its
+    middle, where it is a letter like others."""
+    source_BS, lengths_B = source()
+    source_BS = torch.where((source_BS > PAD) & (source_BS < 7), 7, source_BS)
+    source_BS[0, :2], source_BS[2, :3] = torch.tensor([5, 4]), torch.tensor([4, 6, END])
+    source_BS[3, 0], source_BS[3, 4] = 6, 5
+    return source_BS, lengths_B
+
+
+@needs_c
+@pytest.mark.parametrize("layers", [1, 3], ids=["", "bridge"])
+@pytest.mark.parametrize("source_end", [True, False], ids=["", "no end"])
+@pytest.mark.parametrize("options", READ_APART, ids=reported)
+@torch.inference_mode()
+def test_tags_that_the_decoder_reads(
+    options: dict[str, Any], source_end: bool, layers: int
+) -> None:
+    encoder = {"kind": "recurrent", "cell": options["cell"], "layers": layers}
+    shape = {"width": 20, "encoder": encoder, "decoder": options, "source_end": source_end}
+    network = made(shape, tags=TAGS)
+    ours = steps_of(packed(network, "float32"))
+    assert isinstance(ours, CRecurrentSteps)
+    assert isinstance(ours.start(*tagged()), CRecurrentState)
+    right = expected(network, tagged())
+    check(right, NEAR["float32"], network, ours, given=tagged())
+    assert float((right[0] - expected(network)[0]).norm()) > 1.0
+
+
+COPYING: list[dict[str, Any]] = [
+    {**one, "copying": True}
+    for one in (
+        *(one for one in RECURRENT[::7] if one["attention"] != "none"),
+        *READ_APART[::3],
+        *(one for one in TRANSFORMERS[::9] if "combine" not in one),
+        HEADS[0],
+        RELATIVE,
+    )
+]
+
+
+def copied() -> Source:
+    """Sources with tokens that no vocabulary has, and such as the target's alone has."""
+    source_BS, lengths_B = tagged()
+    source_BS[0, 3], source_BS[0, 4], source_BS[3, 5] = 2 * V + 3, 2 * V + 3, V + 9
+    source_BS[3, 7] = source_BS[3, 1]
+    return source_BS, lengths_B
+
+
+@needs_c
+@pytest.mark.parametrize("options", COPYING, ids=reported)
+@torch.inference_mode()
+def test_decoders_that_copy(options: dict[str, Any]) -> None:
+    side = {"layers": 2, "heads": 2, "feed_forward": 20, "max_positions": 16}
+    if options.get("kind") == "recurrent":
+        side = {"kind": "recurrent", "layers": options["layers"], "cell": options["cell"]}
+    # Tags and specials are never copied; some tokens have other numbers, or none, in the target.
+    copied_as = [-1] * 7 + [V] * 3 + list(range(V - 1, 9, -1))
+    shape = {"width": 16, "encoder": side, "decoder": {**side, **options}}
+    network = made(shape, copied_as=copied_as, tags=TAGS)
+    ours = steps_of(packed(network, "float32"))
+    in_torch = {"relative_buckets", "head_width"} & set(options)
+    assert isinstance(ours, CRecurrentSteps | CTransformerSteps) != bool(in_torch)
+    beyond = [
+        steps.step(torch.full((B,), V + 2), steps.start(*copied()))[0] for steps in (network, ours)
+    ]
+    torch.testing.assert_close(*beyond, atol=1e-4, rtol=1e-4)  # what was copied is read as unknown
+    check(expected(network, copied()), NEAR["float32"], network, ours, given=copied())
+
+
 @needs_c
 @pytest.mark.parametrize(
     "options",
@@ -344,6 +427,26 @@ def test_a_token_that_is_not_in_the_vocabulary_is_refused() -> None:
             for bad in (V, -1):
                 with pytest.raises(ValueError, match=r"vocabulary|not among"):
                     steps.step(torch.full((B,), bad), state)
+
+
+@needs_c
+@torch.inference_mode()
+def test_a_copy_of_a_place_that_no_source_has_is_refused() -> None:
+    side = {"kind": "recurrent"}
+    shape = {"width": 16, "encoder": side, "decoder": {**side, "copying": True}}
+    steps = steps_of(packed(made(shape, copied_as=[-1] * V), "float32"))
+    source_BS, lengths_B = source()
+    for number in (9, 8):  # places are counted from 0, and there are nine
+        source_BS[3, 1] = 2 * V + number
+        state = steps.start(source_BS, lengths_B)
+        if number == 9:
+            with pytest.raises(ValueError, match="not among"):
+                steps.step(torch.full((B,), BEGIN), state)
+    found_RX, _ = steps.step(torch.full((B,), BEGIN), state)
+    assert found_RX[3, V + 8] > -torch.inf
+    state.query_RD[:] = state.h_LRD[:] = torch.nan  # type: ignore[attr-defined]
+    lost_RX, _ = steps.step(torch.full((B,), BEGIN), state)
+    assert (lost_RX == -torch.inf).all()  # never NaN, as search expects of C
 
 
 # ------------------------------------------------------------------ other runtimes, as steppers

@@ -11,14 +11,13 @@ import torch
 
 from transduce.data.cache.tokenised import encode_corpus
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
-from transduce.errors import ModelError, RecipeError, TransduceWarning
+from transduce.errors import ModelError, RecipeError
 from transduce.inspection.analysis import attribute
 from transduce.inspection.look.collect import collect
 from transduce.interop.huggingface.layout import choose_family
 from transduce.interop.positions import check_parts
 from transduce.recipe import Recipe, read_recipe
 from transduce.recipe import Tokens as TokensKeys
-from transduce.runtime import c_library
 from transduce.tasks.transduce import Transducer, create, load
 
 TRANSFORMER = {"layers": 2, "heads": 2, "feed_forward": 24}
@@ -78,14 +77,12 @@ WAYS: dict[str, Callable[[Transducer], str]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::transduce.errors.TransduceWarning")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_letter_that_is_in_no_vocabulary_is_written(kind: str, way: str) -> None:
     assert WAYS[way](make(kind)).startswith("жжж")
 
 
-@pytest.mark.filterwarnings("ignore::transduce.errors.TransduceWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_and_lenses_agree_with_search(kind: str) -> None:
     model = make(kind)
@@ -103,7 +100,6 @@ def test_scores_and_lenses_agree_with_search(kind: str) -> None:
     assert set(entry.next_tokens.tokens[0][:4]) == set("aжbщ")
 
 
-@pytest.mark.filterwarnings("ignore::transduce.errors.TransduceWarning")
 def test_the_page_and_attributions_show_what_was_copied() -> None:
     model = make("recurrent")
     page = collect(model, "жщ", beam=2)
@@ -119,19 +115,11 @@ def test_the_page_and_attributions_show_what_was_copied() -> None:
     assert why.values.tolist() == pytest.approx(values, abs=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore::transduce.errors.TransduceWarning")
 def test_a_saved_model_copies_as_before(tmp_path: Path) -> None:
     model = make()
     model.save(tmp_path)
     (before,), (after,) = (one.run(["aжbщж"]) for one in (model, load(tmp_path)))
     assert (after.text, after.log_probability) == (before.text, before.log_probability)
-
-
-def test_search_says_once_that_it_is_not_in_c() -> None:
-    if c_library.library() is None:
-        pytest.skip("there is no C library here")
-    with pytest.warns(TransduceWarning, match="it does not support copying from the source"):
-        make("recurrent").run(["ab"])
 
 
 def test_a_corpus_gives_credit_for_what_stands_in_the_source(tmp_path: Path) -> None:
@@ -196,7 +184,8 @@ def test_models_of_which_one_copies_are_no_ensemble() -> None:
 
 def test_exports_refuse_with_the_reason() -> None:
     copying: Recipe = make().recipe
-    with pytest.raises(ModelError, match=r"copies from the source .* not exported to ONNX"):
+    elsewhere = r"use transduce's own engine \(--to native\), or a browser \(--to html, --to web\)"
+    with pytest.raises(ModelError, match=f"copies from the source .* to ONNX: {elsewhere}"):
         check_parts(copying.model, "ONNX")
-    with pytest.raises(ModelError, match="it copies from the source"):
+    with pytest.raises(ModelError, match=f"it copies from the source .*; {elsewhere}"):
         choose_family(copying.model)

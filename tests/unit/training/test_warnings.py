@@ -80,6 +80,9 @@ def test_attention_that_does_not_follow_is_reported_once_the_rate_has_risen(tmp_
     assert "(diagonal 5, of at most 100)" in reported
     assert "train.lr=0.0005" in reported
     assert "train.guided_attention=1," in reported
+    (again,) = one.attention_warnings(TrainingState(step=1000), lost)
+    assert "still does not move" in again
+    assert "try" not in again
     assert not list(one.attention_warnings(TrainingState(step=999), lost))
     assert not list(
         one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "diagonal": 50.0})

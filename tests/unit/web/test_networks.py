@@ -74,9 +74,11 @@ def recurrent(**changes: Any) -> Transducer:
         "width": 16,
         "tie_embeddings": "none",
         "encoder": {**of_encoder, "skip": skip},
-        "decoder": {"kind": "recurrent", "cell": cell, "layers": 2, "skip": skip, **changes},
+        "source_end": changes.pop("source_end", True),
     }
-    return tiny(RECURRENT, RECURRENT, model=model)
+    parts = {name: changes.pop(name) for name in ("tags", "data", "decode") if name in changes}
+    model["decoder"] = {"kind": "recurrent", "cell": cell, "layers": 2, "skip": skip, **changes}
+    return tiny(RECURRENT, RECURRENT, model=model, **parts)
 
 
 def pre_norm(**changes: Any) -> Transducer:
@@ -152,6 +154,100 @@ def test_outputs_and_scores_are_those_of_python(tmp_path: Path, asked: dict[str,
                 assert answer["sum"] == pytest.approx(answer["total"], rel=1e-6, abs=1e-4), where
             nbest = [list(one.ids) for one in output.alternatives] or [list(output.ids)]
             assert answer["nbest"] == nbest, where
+
+
+READ_APART: dict[str, dict[str, Any]] = {
+    "output": {"attention": "general"},
+    "both, copying": {"context": "both", "copying": True},
+    "bridge, reversed": {"layers": 1, "reverse": True, "bidirectional": False},
+    "location-aware": {"attention": "location-aware", "location_kernel": 5, "copying": True},
+    "no source end": {"source_end": False, "cell": "elman"},
+}
+TAGGED = [
+    *("<PL> <ACC> zuko", "<ACC;PL> e tea", "<SG> uncle", "iroh made tea", "<PL>", "<ACC+SG> tea"),
+    *("<XX> tea", "<ACC+XX> a cup", "tea <PL> a", "<PL> été x", ""),
+]
+
+
+def reads_tags(**changes: Any) -> Transducer:
+    """A recurrent model of which the decoder reads the tags. Its beams end where nothing can become
+    better, later than with their first hypothesis that ends."""
+    corpus = {"file": "a.tsv", "tags": 2}
+    data = {"train": corpus, "valid": corpus, "tokens": {"both": {"level": "character"}}}
+    rules = {"beam": 3, "patience": None, "length_penalty": 3.0, "max_ratio": 1.5, "max_extra": 3}
+    model = recurrent(
+        tag_attention=True,
+        tags=["PL", "SG", "ACC", "?"],
+        data={**data, "unknown_tags": 0.1, "split_tags": True},
+        decode=rules,
+        **changes,
+    )
+    model.network.head.bias.data[END] += 1.5
+    return model
+
+
+@with_node
+@pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
+def test_tags_that_the_decoder_reads(tmp_path: Path, int8: bool) -> None:
+    models = [reads_tags(**changes) for changes in READ_APART.values()]
+    for number, model in enumerate(models):
+        (tmp_path / f"{number}.bin").write_bytes(model_bytes(model, int8=int8))
+        if int8:
+            (tmp_path / f"int8-{number}").mkdir()
+            quantized(model, tmp_path / f"int8-{number}", "int8")
+            models[number] = load(tmp_path / f"int8-{number}")
+    options = [{"beam": 1}, {}]
+    names = [f"{number}.bin" for number in range(len(models))]
+    given = {"names": names, "sources": TAGGED, "options": options}
+    found = run_module(tmp_path, RUN, given)
+    for name, model, each in zip(READ_APART, models, found, strict=True):
+        for asked, answers in zip(options, each, strict=True):
+            outputs = model.run(TAGGED, **asked)
+            for source, output, answer in zip(TAGGED, outputs, answers, strict=True):
+                where = (name, source, asked)
+                assert answer["ids"] == list(output.ids), where
+                assert answer["text"] == output.text, where
+                assert answer["score"] == pytest.approx(output.score, rel=1e-6, abs=1e-4), where
+                if source:
+                    assert answer["sum"] == pytest.approx(answer["total"], abs=1e-4), where
+        assert len({output.text for output in outputs}) > 3, name
+        [output] = model.run(TAGGED[:1], attention=True)
+        assert output.attention is not None
+        attention = torch.tensor(each[1][0]["attention"]).permute(1, 2, 0, 3)
+        expected = torch.tensor(output.attention[..., : attention.shape[3]])
+        torch.testing.assert_close(attention, expected, atol=1e-5, rtol=0)
+        assert attention[1, :, :, :2].sum() > 0.99 * attention.shape[2]  # the second is to the tags
+
+
+@with_node
+def test_tags_are_given_as_an_option(tmp_path: Path) -> None:
+    model = reads_tags(attention="general")
+    (tmp_path / "model.bin").write_bytes(model_bytes(model))
+    script = """
+import { load } from "RUNTIME/index.js";
+import { lookAt } from "RUNTIME/look.js";
+const model = await load("model.bin");
+const said = (text, tags) => {
+  try { return model.run(text, { tags }); } catch (error) { return { text: error.message }; }
+};
+const { look } = lookAt(model, "tea", { tags: ["ACC;PL"] });
+const asked = [["tea", ["ACC;PL"]], ["tea", ["ACC", "SG+PL"]], ["tea", ["ACC;XX"]], ["", ["PL"]]];
+const outputs = [...asked, ["tea"], ["<XX> tea"]].map((one) => said(...one));
+const texts = outputs.map(({ text, warning }) => [text, warning]);
+answer([...texts, look.source, look.axes.source, look.attention.map((one) => one.kind)]);
+"""
+    found = run_module(tmp_path, script, None)
+    outputs = model.run(["<ACC;PL> tea", "<ACC> <SG+PL> tea"])
+    assert [text for text, _ in found[:2]] == [output.text for output in outputs]
+    assert found[2][0] == "The model has no tag ACC;XX: its tags are ACC, PL, SG."
+    assert found[3][0] == ""
+    assert [warning for _, warning in found[:2]] == ["", ""]
+    assert found[4][1].startswith("The input has no tag, but all in training had one or more")
+    assert found[5][1].startswith("The input has a tag that training does not have")
+    look = collect(model, "<ACC> <PL> tea")
+    kinds = [one["kind"] for one in look["attention"]]
+    assert kinds == ["cross", "tags"]
+    assert found[6:] == [look["source"], look["axes"]["source"], kinds]
 
 
 @with_node

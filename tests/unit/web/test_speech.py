@@ -254,6 +254,8 @@ def test_quiet_before_and_after_speech_is_left_out(tmp_path: Path) -> None:
     waves = [speech + level * random.standard_normal(len(speech)) for level in noises]
     recordings = [wave.astype(np.float32) for wave in waves]
     recordings += [np.zeros(3000, np.float32), recordings[0][4000:10000], np.ones(30, np.float32)]
+    faint = np.repeat([0.01, 0.0168, 0.028, 0.01], 4000)  # the first step is too small for speech
+    recordings.append((faint * random.standard_normal(len(faint))).astype(np.float32))
     script = """
 import { readFileSync as read } from "node:fs";
 const text = read(new URL("RUNTIME/../page/quiet.js"), "utf-8");

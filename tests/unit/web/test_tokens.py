@@ -92,6 +92,19 @@ def test_ids_and_texts_are_those_of_python(tmp_path: Path) -> None:
     compare(trained(), [*TEXTS, *tagged, *rows, *odd_texts(200)], tmp_path)
 
 
+def test_tags_and_their_parts_are_those_of_python(tmp_path: Path) -> None:
+    level = recipe.Tokens(level="character")
+    known = [
+        Tokens.train(level, TEXTS, tags) for tags in (["IN", "ESS", "C++"], ["IN", "ESS", "?"])
+    ]
+    brackets = (
+        *("IN+ESS", "ESS+IN;IN", "IN+XX", "XX+YY", "XX", "XX;IN", "IN+ESS;XX|ESS", "C++", "?"),
+        *("IN+", "+IN", "IN++ESS", "IN+(ESS)", "(IN;ESS)+IN", "(IN;ESS", ";", "+"),
+    )
+    texts = [f"<{one}> {two}lo" for one in brackets for two in ("", "<IN>", "<XX> ")]
+    compare(known, texts, tmp_path)
+
+
 def byte_level() -> list[Tokens]:
     """As of GPT-2 and Llama 3."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers

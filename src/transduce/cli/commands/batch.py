@@ -178,6 +178,8 @@ def batch(
             count = min(workers, len(todo))
             say(f"{lines:,} lines in {len(todo):,} shards; worker processes: {count}")
             run_locally(job, shards, workers, place, shared)
+        else:  # the command before may have been killed after the last shard
+            job.clean()
     except KeyboardInterrupt:
         say("stopped; the same command goes on from the finished shards")
         raise

@@ -137,6 +137,10 @@ def _with_lines(name: str, values: list[str]) -> list[str]:
     for value in values:
         path = Path(value)
         if not path.is_file():
+            if path.suffix == ".txt":
+                raise DataError(
+                    f"--{name}: there is no file {path}; check its name, or give a phrase"
+                )
             found.append(value)
             continue
         try:

@@ -254,7 +254,8 @@ class Recording:
         page = tail[tail.rfind(b"OggS") :]
         if len(page) < 14 or not page[5] & 4:
             raise DataError(
-                f"{self.path} is truncated: the last page of an Ogg file is missing; copy it again"
+                f"{self.path} is truncated: the last page of an Ogg file is missing; copy it "
+                f"again, or give --partial for what there is"
             )
         position = int.from_bytes(page[6:14], "little", signed=True)
         return position / (48_000 if self._file.subtype == "OPUS" else self.rate)

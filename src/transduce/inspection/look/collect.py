@@ -27,7 +27,15 @@ from transduce.inspection.analysis import attribute, rollout
 from transduce.inspection.look.beam import beam_tree, traced
 from transduce.inspection.page import visible
 from transduce.inspection.speech_figure import ctc_path_of
-from transduce.models.lens import CELLS, COPIED, attentions, is_to_source, short_name, side_of
+from transduce.models.lens import (
+    CELLS,
+    COPIED,
+    TO_TAGS,
+    attentions,
+    is_to_source,
+    short_name,
+    side_of,
+)
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
@@ -197,7 +205,7 @@ def _axes(entry: LensEntry) -> dict[str, list[str]]:
 def _attention(entry: LensEntry) -> list[dict[str, Any]]:
     """Every part's weights [heads, rows, columns], and which axes these are."""
     found = [_part(name, weights_HTS) for name, weights_HTS in entry.weights.items()]
-    if any(one["kind"] not in ("cross", "pool") for one in found):
+    if any(one["kind"] not in ("cross", "tags", "pool") for one in found):
         try:
             rolled = rollout(entry)
         except ModelError:
@@ -217,7 +225,8 @@ def _part(name: str, weights_HTS: NDArray[np.float32]) -> dict[str, Any]:
         pooled_H1S = weights_HTS.mean(axis=1, keepdims=True)
         return _entry(name, "pool", number, "pooled", "source", pooled_H1S)
     if is_to_source(name):
-        return _entry(name, "cross", number, "target", "source", weights_HTS)
+        kind = "tags" if name == TO_TAGS else "cross"
+        return _entry(name, kind, number, "target", "source", weights_HTS)
     if side_of(name) == "target":
         return _entry(name, "decoder", number, "target", "prefix", weights_HTS)
     return _entry(name, "encoder", number, "source", "source", weights_HTS)

@@ -2,6 +2,7 @@
 
 const KIND_TITLES = {
   cross: "Decoder to source (cross-attention)",
+  tags: "Decoder to tags",
   decoder: "Decoder self-attention",
   encoder: "Encoder self-attention",
   pool: "Pooling",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transduce import recipe
 from transduce.errors import ModelError
+from transduce.interop.positions import ELSEWHERE
 
 # ----------------------------------------------------------------------------------------------
 # The encoder-decoder classes of transformers that compute what our Transformers compute.
@@ -115,7 +116,9 @@ def choose_family(settings: recipe.Model) -> Family:
 
 
 def _none(reason: str) -> ModelError:
-    return ModelError(f"no class of Hugging Face's transformers is equal to this model: {reason}")
+    return ModelError(
+        f"no class of Hugging Face's transformers is equal to this model: {reason}; {ELSEWHERE}"
+    )
 
 
 # ----------------------------------------------------------------------------------------------

@@ -37,15 +37,22 @@ typedef struct {
 } Sequences;
 
 typedef struct {
-    const Recurrent *stack;
     int32_t score, normalised;
-    float scale; /* of dot products */
-    int32_t context_in_input, context_in_output;
-    Weight keys;         /* projection of the source's states, or without outputs: there is none */
+    float scale;         /* of dot products */
+    Weight keys;         /* projection of what is attended to, or without outputs: there is none */
     Weight query;        /* projection of the query, for additive and location scores */
     const float *energy; /* vector v of additive scores; NULL: all ones */
-    Weight readout;      /* combines context and state */
-    Weight bridge;       /* from the mean of the source's states to those before the first step */
+} Attention;
+
+/* With tags that it reads and the encoder does not (TagAttention in models/decoders.py), they are
+ * the first of a source's places, and attention to the source begins after them. */
+typedef struct {
+    const Recurrent *stack;
+    int32_t context_in_input, context_in_output;
+    Attention source, tags;
+    Weight tag_values, tag_sum; /* projections of a tag's embedding, and of the sum of them */
+    Weight readout;             /* combines context and state */
+    Weight bridge; /* from the mean of the source's states to those before the first step */
     const float *table;
     int64_t vocabulary;
     float table_scale;
@@ -58,6 +65,10 @@ typedef struct {
     const int64_t *lengths;
     float *keys;  /* [sources][longest][width], if they are projected or normalised */
     float *start; /* [sources][outputs of the bridge], if there is one */
+    const int64_t *tags; /* how many each source has, or NULL */
+    int64_t most_tags;
+    const float *embedded_tags;              /* [sources][most_tags][width] */
+    float *tag_keys, *tag_values, *tag_input; /* the same, the same, and [sources][width] */
     void *workspace;
 } RecurrentStart;
 
@@ -70,9 +81,13 @@ typedef struct {
     const float *keys, *values; /* [sources][longest][width] */
     int64_t longest;
     const int64_t *lengths; /* of the sources */
+    const int64_t *tags;    /* how many each source has, or NULL */
+    int64_t most_tags;
+    const float *tag_keys, *tag_values, *tag_input; /* as in RecurrentStart */
     Weight head; /* without outputs: as in stack.h */
     float *log_probs;
-    float *attention; /* NULL, or for the attention weights [rows][longest] */
+    float *attention;     /* NULL, or for the attention weights [rows][longest] */
+    float *tag_attention; /* NULL, or for those of the tags [rows][most_tags] */
     void *workspace;
 } RecurrentStep;
 
@@ -278,7 +293,7 @@ void read_sequences(const Recurrent *net, const Sequences *all) {
 /* ------------------------------------------------------------------------ buffers of a step */
 
 typedef struct {
-    float *input, *above, *gates, *more, *context, *asked, *scores;
+    float *input, *above, *gates, *more, *context, *of_tags, *asked, *scores;
     void *product;
 } Work;
 
@@ -287,14 +302,15 @@ static int64_t lay_out(Work *work, const RecurrentDecoder *net, int64_t rows, in
     const int64_t width = net->stack->width, layers = net->stack->layers;
     const int64_t bytes = rows * width * (int64_t)sizeof(float);
     const int64_t widest = (layers > 3 ? layers : 3) * width; /* of a product's inputs */
-    const int64_t asked = net->score == LOCATION ? rows * net->query.outputs * 4 : bytes;
+    const int64_t places = net->source.score == LOCATION ? net->source.query.outputs : 0;
     int64_t end = 0;
     TAKE(work->input, 2 * bytes);
     TAKE(work->above, widest * rows * 4);
     TAKE(work->gates, 4 * bytes);
     TAKE(work->more, 4 * bytes);
     TAKE(work->context, bytes);
-    TAKE(work->asked, asked);
+    TAKE(work->of_tags, bytes);
+    TAKE(work->asked, places > width ? rows * places * 4 : bytes);
     TAKE(work->scores, padded(longest, LANES) * 4);
     TAKE(work->product, product_workspace(rows, widest));
     return end;
@@ -303,6 +319,10 @@ static int64_t lay_out(Work *work, const RecurrentDecoder *net, int64_t rows, in
 int64_t recurrent_workspace(const RecurrentDecoder *net, int64_t rows, int64_t longest) {
     Work work;
     return lay_out(&work, net, rows, longest, 0);
+}
+
+static void add_row(float *sum, const float *x, int64_t width) {
+    EACH(width, i, some) store_some(sum + i, TAKE_SOME(sum) + TAKE_SOME(x), some);
 }
 
 /* --------------------------------------------------------------------------------- attention */
@@ -320,55 +340,78 @@ static float score_additive(const float *query, const float *key, const float *e
     return total(sums);
 }
 
-/* Concatenation, [rows][two widths]. */
-static void join(float *to, const float *left, const float *right, int64_t rows, int64_t width) {
-    copy_columns(to, 2 * width, 0, left, width, rows);
-    copy_columns(to, 2 * width, width, right, width, rows);
-}
-
 /* The length of a vector; as torch does, at least 1e-12. */
 static float size_of(const float *x, int64_t width) {
     const float size = sqrtf(dot(x, x, width));
     return size > 1e-12f ? size : 1e-12f;
 }
 
-static void attend_to_source(const RecurrentDecoder *net, const Work *work,
-                             const RecurrentStep *step) {
-    const int64_t width = net->stack->width;
+/* What is attended to: of each source the places from `first` to its length. */
+typedef struct {
+    const float *keys, *values; /* [sources][longest][width] */
+    int64_t longest;
+    const int64_t *first, *lengths; /* first: NULL for the first place of all */
+    float *context;                 /* [rows][width] */
+    float *weights;                 /* NULL, or [rows][longest] */
+} Attended;
+
+static void attend_to(const Attention *by, const RecurrentDecoder *net, const Work *work,
+                      const RecurrentStep *step, const Attended *to) {
+    const int64_t width = net->stack->width, longest = to->longest;
     const float *asked = step->query;
     int64_t stride = width;
-    if (net->query.outputs) {
-        multiply(&net->query, step->query, step->rows, NOTHING, 0, work->asked, work->product,
+    if (by->query.outputs) {
+        multiply(&by->query, step->query, step->rows, NOTHING, 0, work->asked, work->product,
                  net->kernel);
         asked = work->asked;
-        stride = net->query.outputs;
+        stride = by->query.outputs;
     }
     for (int64_t r = 0; r < step->rows; r++) {
-        const int64_t source = step->source[r], length = step->lengths[source];
-        const float *keys = step->keys + source * step->longest * width;
-        const float *values = step->values + source * step->longest * width;
+        const int64_t source = step->source[r], length = to->lengths[source];
+        const int64_t first = to->first ? to->first[source] : 0, count = length - first;
+        const float *keys = to->keys + source * longest * width;
+        const float *values = to->values + source * longest * width;
         const float *query = asked + r * stride;
-        float *context = work->context + r * width, *scores = work->scores;
-        float scale = net->scale;
-        if (net->normalised) scale /= size_of(query, width);
-        for (int64_t s = 0; s < length; s++) {
+        float *context = to->context + r * width, *scores = work->scores;
+        float scale = by->scale;
+        if (by->normalised) scale /= size_of(query, width);
+        for (int64_t s = first; s < length; s++) {
             const float *key = keys + s * width;
-            switch (net->score) {
-            case DOT: scores[s] = scale * dot(query, key, width); break;
-            case ADDITIVE: scores[s] = score_additive(query, key, net->energy, width); break;
-            default: scores[s] = query[s];
+            switch (by->score) {
+            case DOT: scores[s - first] = scale * dot(query, key, width); break;
+            case ADDITIVE:
+                scores[s - first] = score_additive(query, key, by->energy, width);
+                break;
+            default: scores[s - first] = query[s];
             }
         }
-        if (length) softmax(scores, length);
-        if (step->attention)
-            memcpy(step->attention + r * step->longest, scores, sizeof(float) * (size_t)length);
+        if (count > 0) softmax(scores, count);
+        if (to->weights) {
+            float *weights = to->weights + r * longest;
+            memset(weights, 0, sizeof(float) * (size_t)longest);
+            if (count > 0) memcpy(weights + first, scores, sizeof(float) * (size_t)count);
+        }
         memset(context, 0, sizeof(float) * (size_t)width);
-        for (int64_t s = 0; s < length; s++)
+        for (int64_t s = first; s < length; s++)
             EACH(width, i, some) {
-                Vector sum = TAKE_SOME(context) + scores[s] * TAKE_SOME(values + s * width);
+                Vector sum = TAKE_SOME(context) + scores[s - first] * TAKE_SOME(values + s * width);
                 store_some(context + i, sum, some);
             }
     }
+}
+
+static void attend_to_source(const RecurrentDecoder *net, const Work *work,
+                             const RecurrentStep *step) {
+    const Attended source = {step->keys, step->values,  step->longest,  step->tags,
+                             step->lengths, work->context, step->attention};
+    attend_to(&net->source, net, work, step, &source);
+}
+
+static void attend_to_tags(const RecurrentDecoder *net, const Work *work,
+                           const RecurrentStep *step) {
+    const Attended tags = {step->tag_keys, step->tag_values, step->most_tags,    0,
+                           step->tags,     work->of_tags,    step->tag_attention};
+    attend_to(&net->tags, net, work, step, &tags);
 }
 
 /* ------------------------------------------------------------------------------------- start */
@@ -388,15 +431,37 @@ int64_t start_workspace(const RecurrentDecoder *net, int64_t sources, int64_t lo
     return lay_out_start(&mean, &product, net, sources, longest, 0);
 }
 
-/* What depends on the sources alone: prepared keys, and the state before the first step. */
+static void make_tangents(float *x, int64_t count) {
+    EACH(count, i, some) store_some(x + i, tangent(TAKE_SOME(x)), some);
+}
+
+/* What attention to tags reads of each, and what they add to each input: a part of their sum. */
+static void start_tags(const RecurrentDecoder *net, const RecurrentStart *call, float *sums,
+                       void *product) {
+    const int64_t width = net->stack->width, most = call->most_tags, rows = call->sources * most;
+    multiply(&net->tag_values, call->embedded_tags, rows, NOTHING, 0, call->tag_values, product,
+             net->kernel);
+    make_tangents(call->tag_values, rows * width);
+    multiply(&net->tags.keys, call->tag_values, rows, NOTHING, 0, call->tag_keys, product,
+             net->kernel);
+    memset(sums, 0, sizeof(float) * (size_t)(call->sources * width));
+    for (int64_t b = 0; b < call->sources; b++)
+        for (int64_t t = 0; t < call->tags[b]; t++)
+            add_row(sums + b * width, call->embedded_tags + (b * most + t) * width, width);
+    multiply(&net->tag_sum, sums, call->sources, NOTHING, 0, call->tag_input, product, net->kernel);
+}
+
+/* What depends on the sources alone: prepared keys, the state before the first step, and tags. */
 void start_decoder(const RecurrentDecoder *net, const RecurrentStart *call) {
     const int64_t width = net->stack->width, rows = call->sources * call->longest;
     float *mean;
     void *product;
     lay_out_start(&mean, &product, net, call->sources, call->longest, call->workspace);
-    if (net->keys.outputs)
-        multiply(&net->keys, call->states, rows, NOTHING, 0, call->keys, product, net->kernel);
-    for (int64_t r = 0; net->normalised && r < rows; r++) {
+    if (call->tags) start_tags(net, call, mean, product);
+    if (net->source.keys.outputs)
+        multiply(&net->source.keys, call->states, rows, NOTHING, 0, call->keys, product,
+                 net->kernel);
+    for (int64_t r = 0; net->source.normalised && r < rows; r++) {
         const float *state = call->states + r * width;
         const float size = size_of(state, width);
         EACH(width, i, some) store_some(call->keys + r * width + i, TAKE_SOME(state) / size, some);
@@ -404,18 +469,15 @@ void start_decoder(const RecurrentDecoder *net, const RecurrentStart *call) {
     if (!net->bridge.outputs) return;
     memset(mean, 0, sizeof(float) * (size_t)(call->sources * width));
     for (int64_t b = 0; b < call->sources; b++) {
-        const int64_t length = call->lengths[b];
+        const int64_t length = call->lengths[b], first = call->tags ? call->tags[b] : 0;
         float *sum = mean + b * width;
-        for (int64_t s = 0; s < length; s++) {
-            const float *state = call->states + (b * call->longest + s) * width;
-            EACH(width, i, some) store_some(sum + i, TAKE_SOME(sum) + TAKE_SOME(state), some);
-        }
-        const float count = length > 1 ? (float)length : 1.0f;
+        for (int64_t s = first; s < length; s++)
+            add_row(sum, call->states + (b * call->longest + s) * width, width);
+        const float count = length - first > 1 ? (float)(length - first) : 1.0f;
         EACH(width, i, some) store_some(sum + i, TAKE_SOME(sum) / count, some);
     }
     multiply(&net->bridge, mean, call->sources, NOTHING, 0, call->start, product, net->kernel);
-    const int64_t all = call->sources * net->bridge.outputs;
-    EACH(all, i, some) store_some(call->start + i, tangent(TAKE_SOME(call->start)), some);
+    make_tangents(call->start, call->sources * net->bridge.outputs);
 }
 
 /* ------------------------------------------------------------------------------------- steps */
@@ -447,9 +509,12 @@ int32_t recurrent_step(const RecurrentDecoder *net, const RecurrentStep *step) {
         for (int64_t i = 0; i < width; i++)
             embedded[r * width + i] = net->table_scale * net->table[step->tokens[r] * width + i];
     int64_t input = width;
+    for (int64_t r = 0; step->tags && r < rows; r++)
+        add_row(embedded + r * width, step->tag_input + step->source[r] * width, width);
     if (net->context_in_input) {
         attend_to_source(net, &work, step);
-        join(work.input, embedded, work.context, rows, width);
+        copy_columns(work.input, 2 * width, 0, embedded, width, rows);
+        copy_columns(work.input, 2 * width, width, work.context, width, rows);
         input = 2 * width;
     }
     const float *x = work.input;
@@ -476,14 +541,16 @@ int32_t recurrent_step(const RecurrentDecoder *net, const RecurrentStep *step) {
     }
     const float *output = step->query;
     if (net->context_in_output) {
+        const int64_t wide = net->readout.inputs;
         if (!net->context_in_input) attend_to_source(net, &work, step);
-        join(work.above, step->query, work.context, rows, width);
+        copy_columns(work.above, wide, 0, step->query, width, rows);
+        copy_columns(work.above, wide, width, work.context, width, rows);
+        if (step->tags) {
+            attend_to_tags(net, &work, step);
+            copy_columns(work.above, wide, 2 * width, work.of_tags, width, rows);
+        }
         multiply(&net->readout, work.above, rows, NOTHING, 0, work.input, work.product, net->kernel);
-        for (int64_t r = 0; r < rows; r++)
-            EACH(width, i, some) {
-                float *at = work.input + r * width;
-                store_some(at + i, tangent(TAKE_SOME(at)), some);
-            }
+        make_tangents(work.input, rows * width);
         output = work.input;
     }
     if (step->head.outputs)
@@ -503,21 +570,26 @@ const int64_t recurrent_layout[] = {
     sizeof(Sequences), AT(Sequences, sequences), AT(Sequences, longest), AT(Sequences, x),
     AT(Sequences, lengths), AT(Sequences, outputs), AT(Sequences, h), AT(Sequences, c),
     AT(Sequences, workspace),
-    sizeof(RecurrentDecoder), AT(RecurrentDecoder, stack), AT(RecurrentDecoder, score),
-    AT(RecurrentDecoder, normalised), AT(RecurrentDecoder, scale),
-    AT(RecurrentDecoder, context_in_input), AT(RecurrentDecoder, context_in_output),
-    AT(RecurrentDecoder, keys), AT(RecurrentDecoder, query), AT(RecurrentDecoder, energy),
+    sizeof(Attention), AT(Attention, score), AT(Attention, normalised), AT(Attention, scale),
+    AT(Attention, keys), AT(Attention, query), AT(Attention, energy),
+    sizeof(RecurrentDecoder), AT(RecurrentDecoder, stack), AT(RecurrentDecoder, context_in_input),
+    AT(RecurrentDecoder, context_in_output), AT(RecurrentDecoder, source),
+    AT(RecurrentDecoder, tags), AT(RecurrentDecoder, tag_values), AT(RecurrentDecoder, tag_sum),
     AT(RecurrentDecoder, readout), AT(RecurrentDecoder, bridge), AT(RecurrentDecoder, table),
     AT(RecurrentDecoder, vocabulary), AT(RecurrentDecoder, table_scale),
     AT(RecurrentDecoder, kernel),
     sizeof(RecurrentStart), AT(RecurrentStart, sources), AT(RecurrentStart, longest),
     AT(RecurrentStart, states), AT(RecurrentStart, lengths), AT(RecurrentStart, keys),
-    AT(RecurrentStart, start), AT(RecurrentStart, workspace),
+    AT(RecurrentStart, start), AT(RecurrentStart, tags), AT(RecurrentStart, most_tags),
+    AT(RecurrentStart, embedded_tags), AT(RecurrentStart, tag_keys), AT(RecurrentStart, tag_values),
+    AT(RecurrentStart, tag_input), AT(RecurrentStart, workspace),
     sizeof(RecurrentStep), AT(RecurrentStep, rows), AT(RecurrentStep, tokens), AT(RecurrentStep,
     h), AT(RecurrentStep, c), AT(RecurrentStep, query), AT(RecurrentStep, source),
     AT(RecurrentStep, keys), AT(RecurrentStep, values), AT(RecurrentStep, longest),
-    AT(RecurrentStep, lengths), AT(RecurrentStep, head), AT(RecurrentStep, log_probs),
-    AT(RecurrentStep, attention), AT(RecurrentStep, workspace),
+    AT(RecurrentStep, lengths), AT(RecurrentStep, tags), AT(RecurrentStep, most_tags),
+    AT(RecurrentStep, tag_keys), AT(RecurrentStep, tag_values), AT(RecurrentStep, tag_input),
+    AT(RecurrentStep, head), AT(RecurrentStep, log_probs), AT(RecurrentStep, attention),
+    AT(RecurrentStep, tag_attention), AT(RecurrentStep, workspace),
 };
 
 int64_t recurrent_layout_length(void) {

@@ -36,6 +36,10 @@
 #define recurrent_step NAME(recurrent_step)
 #define recurrent_layout NAME(recurrent_layout)
 #define recurrent_layout_length NAME(recurrent_layout_length)
+/* copying.c */
+#define find_copied NAME(find_copied)
+#define copying_layout NAME(copying_layout)
+#define copying_layout_length NAME(copying_layout_length)
 /* best.c */
 #define find_best NAME(find_best)
 /* slots.c */

@@ -88,10 +88,13 @@ class LiveEngine:
     async def admitted(self) -> AsyncIterator[None]:
         """A place for a connection, before it is accepted. Raises Overloaded where there are too
         many, or where recognition would not keep up with one more."""
+        # One always fits, also where a factor was measured too high, as it would never be corrected
+        # otherwise. It need not wait for the measurement, which may take longer than clients wait.
         if self.limits.live_load and self.connected < self.limits.live_sessions:
-            await self._probed()
+            probing = self._start_probing()
+            if self.connected:
+                await asyncio.shield(probing)
         fitting = self.capacity.sessions(self.limits.live_load)
-        # One always fits: otherwise a factor that was measured too high would never be corrected.
         if self.connected + 1 > min(self.limits.live_sessions, max(1.0, fitting)):
             raise Overloaded("too many live sessions are open; connect again later", 5.0)
         self.connected += 1
@@ -100,11 +103,11 @@ class LiveEngine:
         finally:
             self.connected -= 1
 
-    async def _probed(self) -> None:
-        """Measure once, before the first connection; all that come meanwhile wait for it."""
+    def _start_probing(self) -> asyncio.Future[None]:
+        """Measure once, with the first connection; those that come meanwhile wait for it."""
         if self._probing is None:
             self._probing = asyncio.ensure_future(asyncio.to_thread(self._probe))
-        await asyncio.shield(self._probing)
+        return self._probing
 
     def _probe(self) -> None:
         served = next((one for one in self.catalogue.values() if can_be_live(one)), None)

@@ -1,20 +1,86 @@
 // What the model is given: a text, or a recording from a file or the microphone.
 
+const TAG_BEFORE = /^<([^<>\s]+)>\s*/u;
+
+/** The tags that a source begins with, such as V;PST, and the rest of it. */
+function withoutTags(source) {
+  const tags = [];
+  let rest = source;
+  for (let found = TAG_BEFORE.exec(rest); found; found = TAG_BEFORE.exec(rest)) {
+    tags.push(found[1]);
+    rest = rest.slice(found[0].length);
+  }
+  return { tags: tags.join(";"), text: rest };
+}
+
+/** The tags of a source: typed, or chosen among those of the model. */
+class TagInput {
+  constructor(names, page) {
+    this.names = names;
+    this.page = page;
+    this.box = make("input", { type: "text", id: "tags", spellcheck: "false", autocomplete: "off", autocapitalize: "off", oninput: () => { this.#mark(); page.changed(); } });
+    this.buttons = names.map((name) => make("button", { type: "button", class: "token", onclick: () => this.#toggle(name) }, name));
+  }
+
+  elements() {
+    if (!this.names.length) return [];
+    const all = make("div", { class: "tokens", role: "group", "aria-label": "Tags of this model" }, ...this.buttons);
+    return [
+      make("label", { for: "tags" }, "Tags, separated by semicolons"),
+      this.box,
+      make("details", { class: "tags" }, make("summary", {}, `The ${this.names.length} tags of this model`), all),
+    ];
+  }
+
+  set value(tags) {
+    this.box.value = tags;
+    this.#mark();
+  }
+
+  /** As an option of the model. */
+  get option() {
+    return this.box.value.trim() ? { tags: [this.box.value.trim()] } : {};
+  }
+
+  get #given() {
+    return this.box.value.split(";").map((one) => one.trim()).filter(Boolean);
+  }
+
+  #toggle(name) {
+    const given = this.#given;
+    this.value = (given.includes(name) ? given.filter((one) => one !== name) : [...given, name]).join(";");
+    this.page.run();
+  }
+
+  #mark() {
+    const given = this.#given;
+    this.buttons.forEach((one, place) => one.setAttribute("aria-pressed", String(given.includes(this.names[place]))));
+  }
+}
+
 class TextInput {
   constructor(about, page) {
     this.about = about;
     this.page = page;
+    this.tags = new TagInput(about.tags, page);
     this.box = make("textarea", { id: "source", rows: 2, spellcheck: "false", autocomplete: "off", oninput: () => page.changed() });
-    this.box.value = about.examples[0] ?? "";
+    this.given = about.examples.map((one) => (about.tags.length ? withoutTags(one) : { tags: "", text: one }));
+    if (this.given.length) this.#take(this.given[0]);
   }
 
   elements() {
-    return [make("label", { for: "source" }, this.about.asks), this.box];
+    return [...this.tags.elements(), make("label", { for: "source" }, this.about.asks), this.box];
+  }
+
+  #take({ tags, text }) {
+    this.box.value = text;
+    this.tags.value = tags;
   }
 
   examples() {
-    const use = (one) => () => { this.box.value = one; this.page.run(); };
-    const buttons = this.about.examples.map((one) => make("button", { type: "button", class: "token", onclick: use(one) }, one));
+    const use = (one) => () => { this.#take(one); this.page.run(); };
+    const named = ({ tags, text }) => (tags ? `${text} (${tags})` : text);
+    const buttons = this.given.map((one) => make("button", { type: "button", class: "token", onclick: use(one) }, named(one)));
     return buttons.length ? [make("div", { class: "tokens", role: "group", "aria-label": "Examples" }, ...buttons)] : [];
   }
 
@@ -35,8 +101,9 @@ const REFUSED = {
 };
 
 class RecordingInput {
-  constructor(audio, page) {
+  constructor({ audio, tags }, page) {
     this.audio = audio;
+    this.tags = new TagInput(tags, page);
     this.page = page;
     this.samples = null;
     this.recording = null;
@@ -48,6 +115,7 @@ class RecordingInput {
 
   elements() {
     return [
+      ...this.tags.elements(),
       make("label", { for: "source" }, `Recording (up to ${Math.round(this.audio.seconds)} s at a time)`),
       make("div", { class: "controls" }, this.file, this.button, this.player),
     ];

@@ -70,7 +70,7 @@ class WebPage {
   constructor(about) {
     this.about = about;
     this.root = document.getElementById("look");
-    this.asked = about.audio ? new RecordingInput(about.audio, this) : new TextInput(about, this);
+    this.asked = about.audio ? new RecordingInput(about, this) : new TextInput(about, this);
     const beams = [...new Set([1, 2, 4, 8, about.beam])].sort((a, b) => a - b);
     const ways = beams.map((one) => [one, one === 1 ? "greedy" : `beam of ${one}`]);
     if (about.samples) ways.push(["sample", "sampling"]);
@@ -103,12 +103,12 @@ class WebPage {
     this.ready = new Promise((done) => { this.loaded = done; });
   }
 
-  /** How to search, or to sample. */
+  /** The tags, and how to search or to sample. */
   options() {
     const way = this.way.querySelector("select").value;
-    if (way !== "sample") return { beam: Number(way) };
+    if (way !== "sample") return { ...this.asked.tags.option, beam: Number(way) };
     const numbers = SAMPLING.map(([name]) => [name, Number(this.sampling.querySelector(`[name=${name}]`).value)]);
-    return { sample: true, ...Object.fromEntries(numbers) };
+    return { ...this.asked.tags.option, sample: true, ...Object.fromEntries(numbers) };
   }
 
   card() {

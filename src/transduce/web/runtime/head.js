@@ -1,8 +1,6 @@
 // From features to log-probabilities: the output head, and copying from the source.
 
-import { linear, sigmoid, writeLogProbabilities } from "./arrays.js";
-
-const TINY = 2 ** -126; // the smallest number of float32 that is not denormal
+import { BEST, linear, multiply, writeLogProbabilities } from "./arrays.js";
 
 export class Head {
   constructor(runtime, file, ref) {
@@ -10,6 +8,11 @@ export class Head {
     this.weight = file.product(runtime, ref.vocabulary);
     this.narrow = file.product(runtime, ref.narrow); // 0: features have the width of embeddings
     this.vocabulary = runtime.get("Weight", this.weight, "outputs");
+  }
+
+  /** Where the features at an address are as the head reads them; allocates in the present scope. */
+  projected(address, rows) {
+    return this.narrow ? multiply(this.runtime, this.narrow, address, rows) : address;
   }
 
   /** Write log-probabilities [rows][vocabulary] to an address. */
@@ -49,23 +52,33 @@ export class Copying {
     });
   }
 
-  /** Log-probabilities over the extended vocabulary, of one row. */
-  mix(logProbs, feature, weights, numbers) {
-    const [gate] = linear(this.runtime, this.gate, feature, 1);
-    const copied = new Float64Array(logProbs.length + numbers.length).fill(-1);
-    let left = 0;
-    numbers.forEach((number, place) => {
-      if (number < 0) left += weights[place];
-      else copied[number] = Math.max(copied[number], 0) + weights[place];
+  /** What a search over so many rows needs. */
+  start(head, { copies }, rows) {
+    const { runtime } = this;
+    const extended = head.vocabulary + copies.length;
+    const width = runtime.get("Weight", this.gate, "inputs");
+    return runtime.newStructure("Copying", {
+      longest: copies.length,
+      head: head.weight,
+      gate: this.gate,
+      source: runtime.newLongs(new Array(rows).fill(0)),
+      lengths: runtime.newLongs([copies.length]),
+      copies: runtime.newLongs(copies),
+      gates: runtime.allocate(4 * rows),
+      copied: runtime.allocate(4 * extended),
+      workspace: runtime.allocate(Number(runtime.call("product_workspace", BigInt(rows), BigInt(width)))),
+      kernel: BEST,
     });
-    const generated = Math.log(sigmoid(gate) + sigmoid(-gate) * Math.max(left, TINY));
-    const copies = Math.log(Math.max(sigmoid(-gate), TINY));
-    return Float32Array.from(copied, (weight, id) => {
-      const written = id < logProbs.length ? logProbs[id] + generated : -Infinity;
-      if (weight < 0) return written;
-      const pointed = Math.log(Math.max(weight, TINY)) + copies;
-      const top = Math.max(written, pointed);
-      return top + Math.log(Math.exp(written - top) + Math.exp(pointed - top));
+  }
+
+  /** Write log-probabilities over the extended vocabulary. weights: of a decoder; given, logProbs:
+   * where its features are, and where the log-probabilities go. */
+  write(call, head, weights, { given, logProbs }, rows) {
+    const { runtime } = this;
+    runtime.scoped(() => {
+      const projected = head.projected(given, rows);
+      runtime.set("Copying", call, { rows, ...weights, features: given, projected, log_probs: logProbs });
+      runtime.call("find_copied", call);
     });
   }
 }

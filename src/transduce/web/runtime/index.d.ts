@@ -15,8 +15,9 @@ export interface Options {
   temperature?: number;
   topK?: number;
   topP?: number;
-  /** Of recordings: tags by name, such as a language; the weight of CTC, from 0 to 1. */
+  /** The tags of the source by name, each by itself or several together: ["V;PST"]. */
   tags?: string[];
+  /** Of recordings: the weight of CTC, from 0 to 1. */
   ctcWeight?: number;
 }
 
@@ -62,7 +63,8 @@ export interface Step {
   logProbability: number;
   entropy: number;
   alternatives: { id: number; token: string; logProbability: number }[];
-  /** Attention to the source: [layer][head][source token]; of a language model to the tokens so far. */
+  /** Attention to the source: [layer][head][source token]; where the decoder reads tags by attention of
+   * their own, that is the last layer; of a language model to the tokens so far. */
   attention: Float32Array[][];
 }
 
@@ -86,7 +88,7 @@ export class Model {
 export interface GenerativeModel extends Model {
   run(source: Source, options?: Options, onStep?: ((step: number) => boolean | void) | null): Output;
   /** Attention and alternatives at each token of an output, given its ids. */
-  explain(source: Source, ids: number[], count?: number): { steps: Step[]; length: number };
+  explain(source: Source, ids: number[], count?: number, options?: { tags?: string[] }): { steps: Step[]; length: number };
   /** Of speech with a streaming encoder (`streams`): a transcript while somebody speaks. */
   readonly streams?: boolean;
   live?(): LiveSession;

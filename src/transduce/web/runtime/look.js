@@ -28,7 +28,7 @@ function lookAtOutput(model, source, options) {
   const start = performance.now();
   const output = model.run(source, { nbest: options.sample ? 1 : beam, ...options, beam }, null, beams);
   const seconds = (performance.now() - start) / 1000;
-  const inside = explained(model, source, output);
+  const inside = explained(model, source, output, options);
   const prompted = kind === "language-model";
   const prompt = prompted ? Math.max(0, inside.steps.length - output.tokens.length) : 0;
   const target = inside.steps.map((step) => visible(step.token));
@@ -37,14 +37,14 @@ function lookAtOutput(model, source, options) {
     ...EMPTY,
     model: model.card.name,
     task: model.card.task,
-    source: model.rate ? "" : source,
+    source: model.rate ? "" : model.tagged(source, options.tags),
     text: output.text,
     warning: output.warning,
     how: options.sample ? "sampled" : beam === 1 ? "greedy search" : `beam search, ${beam} hypotheses`,
     score: finite(output.score),
     log_probability: finite(output.logProbability),
     axes: { source: read, target, prefix: ["<s>", ...target.slice(0, -1)], pooled: ["pooled"] },
-    attention: attentionOf(inside, ATTENTION[kind]),
+    attention: attentionOf(inside, ATTENTION[kind], Boolean(model.network.tags)),
     steps: inside.steps.map(stepOf),
     nbest: output.alternatives.map((one) => ({
       text: one.text,
@@ -61,10 +61,10 @@ function lookAtOutput(model, source, options) {
 }
 
 /** What was computed at each token that is shown. Of a recording that was cut in parts, nothing. */
-function explained(model, source, output) {
+function explained(model, source, output, options) {
   const nothing = { steps: [], encoder: null, length: 0 };
   if (model.rate && !output.source) return nothing;
-  const found = model.explain(source, output.ids, TOP);
+  const found = model.explain(source, output.ids, TOP, options);
   if (model.description.network.kind !== "language-model") return found;
   // END was not written where a text goes on without end, or was cut there.
   return { ...found, steps: found.steps.slice(0, -1) };
@@ -148,12 +148,14 @@ const ATTENTION = {
   "language-model": ["decoder", "prefix"],
 };
 
-/** Attention to the source, or of a language model to the tokens so far; and of the encoder. */
-function attentionOf({ steps, encoder, length }, [kind, columns]) {
+/** Attention to the source, or of a language model to the tokens so far; and of the encoder. apart:
+ * whether the last is attention to the tags. */
+function attentionOf({ steps, encoder, length }, [of, columns], apart) {
   const found = [];
   const layers = steps[0]?.attention.length ?? 0;
   const count = columns === "prefix" ? steps.length : length;
   for (let layer = 0; layer < layers; layer++) {
+    const kind = apart && layer === layers - 1 ? "tags" : of;
     const heads = steps[0].attention[layer].length;
     const weights = packedWeights(heads, steps.length, count, (h, r, c) => steps[r].attention[layer][h][c] ?? 0);
     found.push({ name: `${kind} ${layer}`, kind, layer, rows: "target", columns, weights });

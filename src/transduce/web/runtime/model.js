@@ -6,14 +6,15 @@ import { EncoderDecoder, LanguageModelNetwork, SpeechNetwork, TransducerNetwork 
 import { drawn, entropyOf, explain, follow, highest, likeliest, penaltyOf, search } from "./search.js";
 import { PathReader } from "./speech.js";
 import { aligned, TransducerSearch } from "./transducer.js";
-import { BEGIN, END, SPECIALS, Tokens, UNKNOWN, wordsOf } from "./tokens.js";
+import { BEGIN, END, SPECIALS, Tokens, UNKNOWN, UNKNOWN_TAG, wordsOf } from "./tokens.js";
 import { Runtime } from "./wasm.js";
 import { ModelFile } from "./weights.js";
 
-const FORMAT = "transduce web 4";
+const FORMAT = "transduce web 5";
 const FRAMES_BEFORE = 6; // of the last one that an encoder state sees
 const QUIET = 0.1; // seconds of a place at which a recording may be cut
 const MOST_NAMED = 8; // letters or words that a warning names
+const TAGS_NAMED = 20; // tags that an error names
 
 /** A token that shows nothing by the numbers of its characters. */
 const readable = (token) =>
@@ -97,9 +98,34 @@ export class Model {
     return samples.some((value) => Math.abs(value) >= silent) ? "" : "The recording is silent.";
   }
 
+  /** The ids of tags, each by name or several together, such as V;PST. */
+  tagIds(tags = []) {
+    return tags.flatMap((tag) => {
+      const ids = this.source.tagIds(tag);
+      if (ids) return ids;
+      const known = [...this.source.tags.keys()].filter((one) => one !== UNKNOWN_TAG);
+      if (!known.length) throw new Error(`The model was trained without tags, so ${tag} is unknown: leave it out.`);
+      const some = known.slice(0, TAGS_NAMED).join(", ");
+      throw new Error(`The model has no tag ${tag}: its tags are ${some}${known.length > TAGS_NAMED ? ", …" : ""}.`);
+    });
+  }
+
+  /** A text that begins with tags. */
+  tagged(text, tags = []) {
+    const before = this.tagIds(tags).map((id) => `${this.source.names[id]} `);
+    return wordsOf(text).length ? before.join("") + text : text;
+  }
+
   /** What is worth a warning about a text that was read as ids. */
   warning(text, ids, read) {
     const found = [];
+    const tags = [...this.source.tags.values()];
+    if (this.description.limits.tagged && ids.length && !tags.includes(ids[0])) {
+      const names = [...this.source.tags.keys()].filter((one) => one !== UNKNOWN_TAG);
+      found.push(`The input has no tag, but all in training had one or more, such as ${names.slice(0, 3).join(", ")}.`);
+    } else if (ids.includes(this.source.tags.get(UNKNOWN_TAG))) {
+      found.push(`The input has a tag that training does not have, which is read as <${UNKNOWN_TAG}>: check how its tags are written.`);
+    }
     const unknown = this.network.spells ? [] : this.source.unknown(text);
     if (unknown.length) {
       const some = unknown.slice(0, MOST_NAMED).map(readable).join(" ");
@@ -126,6 +152,7 @@ class Generator extends Model {
     const beam = Math.max(options.beam ?? decode.beam, nbest);
     const drawing = { temperature: options.temperature ?? 1, topK: options.topK ?? 0, topP: options.topP ?? 1 };
     const given = Object.values({ temperature: 1, topK: 0, topP: 1 }).join() !== Object.values(drawing).join();
+    const { patience } = decode; // null: search ends where no hypothesis can become better
     if (given && !sample) throw new Error("temperature, topK and topP are for sampling: set sample as well.");
     return {
       sample,
@@ -136,7 +163,7 @@ class Generator extends Model {
       lengthPenalty: options.lengthPenalty ?? decode.length_penalty,
       minLength: options.minLength ?? 0,
       maxLength: options.maxLength ?? most,
-      maxFinished: beam === 1 ? 1 : Math.max(nbest, Math.round(decode.patience * beam)),
+      maxFinished: beam === 1 ? 1 : patience === null ? 0 : Math.max(nbest, Math.round(patience * beam)),
     };
   }
 }
@@ -169,14 +196,14 @@ class Transducer extends Generator {
   /**
    * The output for a text: { text, score, tokens, ids, logProbability, alternatives, warning }.
    *
-   * options: beam, nbest, lengthPenalty, minLength, maxLength, by default as in the recipe; sample,
-   * temperature, topK, topP. onStep(number) is called after each token and may return true to stop;
+   * options: tags, such as ["V;PST"], which are put before the text; beam, nbest, lengthPenalty,
+   * minLength, maxLength, by default as in the recipe; sample, temperature, topK, topP. onStep(number) is called after each token and may return true to stop;
    * beams: an array that is filled with the hypotheses of each step.
    */
   run(text, options = {}, onStep = null, beams = null) {
     this.checkSource(text);
     const { decode, limits } = this.description;
-    const { ids, spelt, warning } = this.#read(text);
+    const { ids, spelt, warning } = this.#read(this.tagged(text, options.tags));
     const most = Math.floor(ids.length * decode.max_ratio) + decode.max_extra;
     const settings = this.settings(options, most);
     settings.maxLength = Math.min(settings.maxLength, limits.target);
@@ -207,8 +234,8 @@ class Transducer extends Generator {
   }
 
   /** What the model attended to when it wrote ids for a text, and what else was probable. */
-  explain(text, ids, count = 5) {
-    const { ids: source, spelt } = this.#read(text);
+  explain(text, ids, count = 5, { tags } = {}) {
+    const { ids: source, spelt } = this.#read(this.tagged(text, tags));
     const found = explain(this.network, source, ids, count);
     return { ...found, steps: named(found.steps, (some) => this.target.pieces(some, spelt)) };
   }
@@ -271,7 +298,7 @@ class SpeechModel extends Generator {
     this.checkSource(samples);
     checkNumbers(options);
     const { decode, limits } = this.description;
-    const tags = (options.tags ?? []).map((tag) => this.#tag(tag));
+    const tags = this.tagNumbers(options.tags);
     const ctcWeight = options.ctcWeight ?? decode.ctc_weight;
     if (ctcWeight && !limits.ctc) throw new Error("ctcWeight needs a model that was trained with CTC on its output.");
     const unheard = this.unheard(samples);
@@ -343,10 +370,10 @@ class SpeechModel extends Generator {
     return Math.max(1, factor === 4 ? Math.floor((once - 1) / 2) : once - 2);
   }
 
-  #tag(name) {
-    const known = [...this.source.tags.keys()];
-    if (!known.includes(name)) throw new Error(`The model has no tag ${name}: it knows ${known.join(", ") || "none"}.`);
-    return known.indexOf(name);
+  /** Tags by their numbers among all tags. */
+  tagNumbers(given) {
+    const all = [...this.source.tags.values()];
+    return this.tagIds(given).map((id) => all.indexOf(id));
   }
 
   #output({ ids, score, logProbability }) {
@@ -354,8 +381,8 @@ class SpeechModel extends Generator {
   }
 
   /** Attention of each token of an output to the states of a recording, and alternatives. */
-  explain(samples, ids, count = 5) {
-    const found = explain(this.network, { samples }, ids, count);
+  explain(samples, ids, count = 5, { tags } = {}) {
+    const found = explain(this.network, { samples, tags: this.tagNumbers(tags) }, ids, count);
     return { ...found, steps: named(found.steps, (some) => this.target.pieces(some)) };
   }
 }
@@ -395,9 +422,9 @@ class SpeechTransducer extends SpeechModel {
   }
 
   /** When each token is written: as "attention", the probability of each state. */
-  explain(samples, ids, count = 5) {
+  explain(samples, ids, count = 5, { tags } = {}) {
     return this.network.runtime.scoped(() => {
-      const heard = this.#heard(samples);
+      const heard = this.#heard(samples, this.tagNumbers(tags));
       const { each, emitted, logProbs } = aligned(this.network, heard, ids);
       const end = new Float32Array(heard.length);
       end[heard.length - 1] = 1;

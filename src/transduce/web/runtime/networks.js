@@ -59,6 +59,7 @@ export class EncoderDecoder extends Writer {
     this.source = new Embedding(runtime, file, ref.source);
     this.encoder = new ENCODERS[ref.encoder.kind](runtime, file, ref.encoder);
     this.copying = ref.copying && new Copying(runtime, file, ref.copying);
+    this.tags = ref.tags && new Set(ref.tags); // tokens that the decoder reads, and the encoder does not
   }
 
   get direct() {
@@ -73,15 +74,32 @@ export class EncoderDecoder extends Writer {
   encode(tokens, weights = false) {
     const read = this.sourceEnd ? tokens : tokens.slice(0, Math.max(1, tokens.length - 1));
     const known = read.map((id) => (id < this.source.tokens ? id : UNKNOWN));
-    const { address, length } = this.source.read(known);
-    const memory = this.encoder.encode(address, length, weights);
+    const memory = this.tags ? this.#encodeApart(known, tokens, weights) : this.#encodeAll(known, weights);
     if (this.copying) memory.copies = this.copying.numbers(read, this.head.vocabulary);
     return memory;
   }
 
+  #encodeAll(tokens, weights) {
+    const { address, length } = this.source.read(tokens);
+    return this.encoder.encode(address, length, weights);
+  }
+
+  /** The encoder reads the letters, the decoder the tags that the source begins with. */
+  #encodeApart(read, tokens, weights) {
+    const others = read.findIndex((id) => !this.tags.has(id));
+    const count = others < 0 ? read.length : others;
+    const tags = this.source.read(read.slice(0, count));
+    // Without a letter it reads END, which nothing attends to where END is not read.
+    const letters = this.source.read(count < read.length ? read.slice(count) : tokens.slice(count));
+    const memory = this.encoder.encode(letters.address, letters.length, weights, count);
+    return { ...memory, length: read.length, tags };
+  }
+
   start(memory, rows, steps, search) {
     const state = super.start(memory, rows, steps, search);
-    if (this.copying) this.decoder.watch(state, rows);
+    if (!this.copying) return state;
+    this.decoder.watch(state, rows);
+    state.copied = this.copying.start(this.head, memory, rows);
     return state;
   }
 
@@ -90,18 +108,7 @@ export class EncoderDecoder extends Writer {
     const rows = tokens.length;
     const known = tokens.map((id) => (id < this.head.vocabulary ? id : UNKNOWN));
     this.decoder.advance(state, known, at, this.target);
-    const features = this.features(search, rows);
-    const found = this.head.logProbabilities(features, rows);
-    const weights = this.decoder.weights(state, rows);
-    const { vocabulary } = this.head;
-    const width = features.length / rows;
-    const { copies } = state.memory;
-    for (let r = 0; r < rows; r++) {
-      const logProbs = found.subarray(r * vocabulary, (r + 1) * vocabulary);
-      const feature = features.subarray(r * width, (r + 1) * width);
-      const mixed = this.copying.mix(logProbs, feature, weights[r], copies);
-      this.runtime.floats(search.logProbs + 4 * r * mixed.length, mixed.length).set(mixed);
-    }
+    this.copying.write(state.copied, this.head, this.decoder.weights(state, rows), search, rows);
   }
 }
 

@@ -31,6 +31,19 @@ function newStack(runtime, file, ref) {
   });
 }
 
+/** Attention as a structure of the library; without one, that to nothing. */
+function newAttention(runtime, file, ref) {
+  if (!ref) return runtime.newStructure("Attention", { score: NO_ATTENTION });
+  return runtime.newStructure("Attention", {
+    score: ref.score,
+    normalised: ref.normalised,
+    scale: ref.scale,
+    keys: file.product(runtime, ref.keys),
+    query: file.product(runtime, ref.query),
+    energy: ref.energy === null ? 0 : runtime.newFloats(file.floats(ref.energy)),
+  });
+}
+
 export class RecurrentEncoder {
   constructor(runtime, file, ref) {
     this.runtime = runtime;
@@ -40,14 +53,16 @@ export class RecurrentEncoder {
     this.stack = newStack(runtime, file, ref);
   }
 
-  encode(embedded, length) {
+  /** The states of a source, and of as many places before it zeros: those of tags that the decoder reads. */
+  encode(embedded, length, weights = false, before = 0) {
     const { runtime, ref, width, parts } = this;
-    const states = runtime.allocate(4 * length * width);
+    const all = runtime.newFloats(new Float32Array((before + length) * width));
+    const states = all + 4 * before * width;
     const count = ref.layers * width;
     const ends = Array.from({ length: parts }, () => runtime.newFloats(new Float32Array(count)));
     runtime.scoped(() => {
       const size = [length, 1, length].map(BigInt);
-      const x = ref.reverse ? this.#turned(embedded, ref.input_width, length) : embedded;
+      const x = ref.reverse ? runtime.newFloats(this.#reversed(embedded, ref.input_width, length)) : embedded;
       const call = runtime.newStructure("Sequences", {
         sequences: 1,
         longest: length,
@@ -64,13 +79,12 @@ export class RecurrentEncoder {
     const final = Array.from({ length: ref.layers }, (_, layer) =>
       ends.map((end) => runtime.floats(end + 4 * layer * width, width).slice()),
     );
-    const read = ref.reverse ? this.#turned(states, width, length) : states;
-    return { states: read, length, final, attention: null };
+    if (ref.reverse) runtime.floats(states, length * width).set(this.#reversed(states, width, length));
+    return { states: all, length: before + length, final, attention: null };
   }
 
-  #turned(address, width, length) {
-    const { runtime } = this;
-    return runtime.newFloats(reversed(runtime.floats(address, length * width), length));
+  #reversed(address, width, length) {
+    return reversed(this.runtime.floats(address, length * width), length);
   }
 }
 
@@ -90,14 +104,12 @@ export class RecurrentDecoder {
       : null;
     this.net = runtime.newStructure("RecurrentDecoder", {
       stack: newStack(runtime, file, ref),
-      score: by ? by.score : NO_ATTENTION,
-      normalised: by ? by.normalised : 0,
-      scale: by ? by.scale : 1,
       context_in_input: ref.context_in_input,
       context_in_output: ref.context_in_output,
-      keys: by ? file.product(runtime, by.keys) : 0,
-      query: by ? file.product(runtime, by.query) : 0,
-      energy: by && by.energy !== null ? runtime.newFloats(file.floats(by.energy)) : 0,
+      source: newAttention(runtime, file, by),
+      tags: newAttention(runtime, file, ref.tags?.attention),
+      tag_values: file.product(runtime, ref.tags?.values),
+      tag_sum: file.product(runtime, ref.tags?.sum),
       readout: file.product(runtime, ref.readout),
       bridge: file.product(runtime, ref.bridge),
       table: runtime.newFloats(target.table),
@@ -109,7 +121,8 @@ export class RecurrentDecoder {
 
   start(memory, rows, steps, search) {
     const { runtime, ref, width, parts } = this;
-    const { keys, layers } = this.#begun(memory);
+    const tags = this.#roomForTags(memory);
+    const { keys, layers } = this.#begun(memory, tags);
     // With location-aware attention each row has keys of its own.
     const located = this.location && {
       keys: runtime.floats(keys, memory.length * width).slice(),
@@ -130,16 +143,44 @@ export class RecurrentDecoder {
       query: runtime.allocate(4 * rows * width),
       source: runtime.newLongs(Array.from({ length: rows }, (_, r) => (located ? r : 0))),
       keys: ref.attention ? located?.address ?? keys : 0,
-      values: ref.attention ? this.#repeated(memory, once) : 0,
+      values: ref.attention ? this.#repeated(memory.states, memory.length, once) : 0,
       longest: ref.attention ? memory.length : 0,
       lengths: runtime.newLongs(new Array(once).fill(memory.length)),
+      ...this.#readTags(tags, once),
       head: search.head,
       log_probs: search.given,
       workspace: runtime.allocate(Number(size)),
     });
-    const state = { call, states, each, memory, attention: 0, search, located };
+    const state = { call, states, each, memory, attention: 0, tagAttention: 0, search, located };
     if (located) this.watch(state, rows);
     return state;
+  }
+
+  /** Of tags that the decoder reads: their vectors, and where the start writes what it makes of them. */
+  #roomForTags({ tags }) {
+    const { runtime, ref, width } = this;
+    if (!ref.tags) return {};
+    const room = (rows) => runtime.allocate(4 * rows * width);
+    return {
+      tags: runtime.newLongs([tags.length]),
+      most_tags: tags.length,
+      embedded_tags: tags.address,
+      tag_keys: room(tags.length),
+      tag_values: room(tags.length),
+      tag_input: room(1),
+    };
+  }
+
+  /** What each step reads of them, so many times. */
+  #readTags({ most_tags: count, tag_keys: keys, tag_values: values, tag_input: input }, times) {
+    if (!this.ref.tags) return {};
+    return {
+      tags: this.runtime.newLongs(new Array(times).fill(count)),
+      most_tags: count,
+      tag_keys: this.#repeated(keys, count, times),
+      tag_values: this.#repeated(values, count, times),
+      tag_input: this.#repeated(input, 1, times),
+    };
   }
 
   #zeros() {
@@ -149,10 +190,10 @@ export class RecurrentDecoder {
     );
   }
 
-  /** The states of the source, so many times. */
-  #repeated(memory, times) {
-    if (times === 1) return memory.states;
-    const one = this.runtime.floats(memory.states, memory.length * this.width).slice();
+  /** Rows, so many times. */
+  #repeated(address, rows, times) {
+    if (times === 1) return address;
+    const one = this.runtime.floats(address, rows * this.width).slice();
     return this.runtime.newFloats(sideBySide(new Array(times).fill(one), 1));
   }
 
@@ -179,7 +220,7 @@ export class RecurrentDecoder {
   }
 
   /** Prepared keys, and the states of each layer before the first step. */
-  #begun(memory) {
+  #begun(memory, tags) {
     const { runtime, ref, width, parts } = this;
     const { states, length, final } = memory;
     if (!length) return { keys: 0, layers: this.#zeros() }; // of a decoder alone
@@ -196,6 +237,7 @@ export class RecurrentDecoder {
         lengths: runtime.newLongs([length]),
         keys,
         start,
+        ...tags,
         workspace: runtime.allocate(Number(size)),
       });
       runtime.call("start_decoder", this.net, call);
@@ -231,7 +273,7 @@ export class RecurrentDecoder {
     });
     if (state.located) this.#locate(state, from);
     runtime.setLongs(address("tokens"), tokens);
-    runtime.set("RecurrentStep", call, { rows, attention: state.attention });
+    runtime.set("RecurrentStep", call, { rows, attention: state.attention, tag_attention: state.tagAttention });
     runtime.call("recurrent_step", this.net, call);
     const { length } = state.memory;
     to.forEach((place, r) => {
@@ -251,20 +293,25 @@ export class RecurrentDecoder {
   }
 
   watch(state, rows = 1) {
-    const count = rows * state.memory.length;
-    if (this.ref.attention && !state.attention) {
-      state.attention = this.runtime.newFloats(new Float32Array(count));
-    }
+    const room = (places) => this.runtime.newFloats(new Float32Array(rows * places));
+    const { length, tags } = state.memory;
+    if (this.ref.attention && !state.attention) state.attention = room(length);
+    if (this.ref.tags && !state.tagAttention) state.tagAttention = room(tags.length);
   }
 
+  /** Attention of the only row to the source; and that to the tags, the first of its places. */
   watched(state) {
     if (!state.attention) return [];
-    return [[this.runtime.floats(state.attention, state.memory.length).slice()]];
+    const { length, tags } = state.memory;
+    const found = [[this.runtime.floats(state.attention, length).slice()]];
+    if (!this.ref.tags) return found;
+    const ofTags = new Float32Array(length);
+    ofTags.set(this.runtime.floats(state.tagAttention, tags.length));
+    return [...found, [ofTags]];
   }
 
-  weights(state, rows) {
-    const { length } = state.memory;
-    const all = this.runtime.floats(state.attention, rows * length).slice();
-    return Array.from({ length: rows }, (_, r) => all.subarray(r * length, (r + 1) * length));
+  /** Where attention to the source of each row is, and how many heads it has. */
+  weights(state) {
+    return { attention: state.attention, heads: 1 };
   }
 }

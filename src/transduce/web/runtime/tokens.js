@@ -5,6 +5,7 @@ export const PAD = 0;
 export const UNKNOWN = 1;
 export const BEGIN = 2;
 export const END = 3;
+export const UNKNOWN_TAG = "?"; // in place of those that training does not have, where a model knows it
 const SPACE = "\u2581";
 
 // White space, punctuation as Unicode has them: JavaScript's \s differs.
@@ -461,7 +462,7 @@ export class Tokens {
     const tags = [];
     let rest = text;
     for (let found = TAG.exec(rest); this.tags.size && found; found = TAG.exec(rest)) {
-      const several = this.#known(found[1]);
+      const several = this.tagIds(found[1]) ?? this.#partlyKnown(found[1]);
       if (!several) break;
       tags.push(...several);
       rest = rest.slice(found[0].length);
@@ -469,13 +470,26 @@ export class Tokens {
     return { tags, rest };
   }
 
-  /** The ids of the tags of one pair of brackets, such as V;PST; null where one is not known. */
-  #known(text) {
-    for (const split of [[text], splitTags(text), text.split(/[;|\s]+/u)]) {
-      const ids = split.filter(Boolean).map((tag) => this.tags.get(tag.normalize("NFC")));
+  /** The ids of tags that are written together, such as V;PST; null where one is not known. A vocabulary
+   * may have the parts of tags that are joined, IN+ESS (data.split_tags). */
+  tagIds(text) {
+    const tags = splitTags(text);
+    for (const split of [[text], tags, tags.flatMap(partsOf), everywhere(text)]) {
+      const ids = split.map((tag) => this.tags.get(tag.normalize("NFC")));
       if (ids.length && !ids.includes(undefined)) return ids;
     }
     return null;
+  }
+
+  /** The same where the vocabulary has a tag that stands for those that it has not; otherwise null. */
+  #partlyKnown(text) {
+    const other = this.tags.get(UNKNOWN_TAG);
+    if (other === undefined) return null;
+    const tags = splitTags(text);
+    return (tags.length ? tags : [text]).flatMap((tag) => {
+      const parts = this.tagIds(tag) ?? partsOf(tag).map((part) => this.tags.get(part.normalize("NFC")) ?? other);
+      return parts.every((id) => id === other) ? [other] : parts;
+    });
   }
 
   /** The tokens of a text, each as it stands there; tags are empty. For whole tokens alone. */
@@ -539,22 +553,26 @@ export class Tokens {
   }
 }
 
+const everywhere = (text) => text.split(/[;|\s]+/u).filter(Boolean);
+
 /** The tags of a cell, split outside brackets; everywhere if the brackets do not match. */
 function splitTags(text) {
-  const everywhere = text.split(/[;|\s]+/u);
   const waiting = [];
   const tags = [""];
   for (const sign of text) {
     const opening = "([{".indexOf(sign);
     if (opening >= 0) waiting.push(")]}"[opening]);
-    else if (")]}".includes(sign) && waiting.pop() !== sign) return everywhere;
+    else if (")]}".includes(sign) && waiting.pop() !== sign) return everywhere(text);
     if (/[;|\s]/u.test(sign)) {
       if (!waiting.length) tags.push("");
       else if (!/\s/u.test(sign)) tags[tags.length - 1] += sign;
     } else tags[tags.length - 1] += sign;
   }
-  return waiting.length ? everywhere : tags;
+  return waiting.length ? everywhere(text) : tags.filter(Boolean);
 }
+
+/** The values that a feature joins: IN+ESS is IN and ESS. C++ is one, and so are brackets. */
+const partsOf = (tag) => (/[([{)\]}]/u.test(tag) ? [tag] : tag.split(/(?<=[^+])\+(?=[^+])/u));
 
 function prefixOf(template) {
   if (template?.type !== "TemplateProcessing") return [];

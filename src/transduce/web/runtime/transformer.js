@@ -144,19 +144,9 @@ export class TransformerDecoder {
     );
   }
 
-  /** Attention to the source of each of some rows, in the last layer, the mean of its heads. */
+  /** Where attention to the source of each of some rows is, in the last layer, and how many heads it has. */
   weights(state, rows) {
-    const { layers } = this.stack.ref;
-    const { heads } = this.stack;
-    const { length } = state.memory;
-    const first = state.attention + 4 * (layers - 1) * rows * heads * length;
-    const all = this.runtime.floats(first, rows * heads * length);
-    return Array.from({ length: rows }, (_, r) => {
-      const mean = new Float32Array(length);
-      for (let h = 0; h < heads; h++) {
-        for (let i = 0; i < length; i++) mean[i] += all[(r * heads + h) * length + i] / heads;
-      }
-      return mean;
-    });
+    const { heads, ref: { layers } } = this.stack;
+    return { attention: state.attention + 4 * (layers - 1) * rows * heads * state.memory.length, heads };
   }
 }

@@ -34,8 +34,9 @@ export class Runtime {
       ["layout", ["Weight", "Norm", "Sublayer", "Stack", "Step", "Sources"]],
       [
         "recurrent_layout",
-        ["Cell", "Recurrent", "Sequences", "RecurrentDecoder", "RecurrentStart", "RecurrentStep"],
+        ["Cell", "Recurrent", "Sequences", "Attention", "RecurrentDecoder", "RecurrentStart", "RecurrentStep"],
       ],
+      ["copying_layout", ["Copying"]],
       ["slots_layout", ["Slots"]],
     ]) {
       const count = Number(this.call(`${table}_length`));

@@ -56,7 +56,7 @@ def test_a_search_from_beginning_to_end(transduce: Transduce) -> None:
     assert ended.status == 0, ended.err
     assert ended.lines[0] == (
         "Searching 1 key of backwards for the best loss on the validation set: "
-        "up to 3 trials in 60 minutes."
+        "up to 3 trials in 1 h 0 min."
     )
     assert ended.out.count("  1/9  update 1 ") == 3
     assert ended.out.count("  in full  update 9 ") == 1
