@@ -20,6 +20,8 @@ says so. --quick runs the script on a corpus that it makes itself.
 from __future__ import annotations
 
 import argparse
+import compileall
+import importlib.util
 import json
 import os
 import platform
@@ -191,6 +193,15 @@ def caches(given: Path | None) -> Iterator[dict[str, str]]:
         yield {**os.environ, **folders, "PYTHONUNBUFFERED": "1"}
 
 
+def compile_modules() -> None:
+    """Compile the package's modules to bytecode, as pip does when it installs them: in a checkout
+    the first process would do it, or each one where PYTHONDONTWRITEBYTECODE is set."""
+    found = importlib.util.find_spec("transduce")
+    assert found is not None
+    for folder in found.submodule_search_locations or []:
+        compileall.compile_dir(folder, quiet=2)
+
+
 def run(race: Race, seed: int, asked: argparse.Namespace) -> dict[str, Any] | None:
     """One seed in a fresh process; None if it failed."""
     command = [sys.executable, __file__, race.name, "--alone", "--seeds", str(seed)]
@@ -324,6 +335,7 @@ def main() -> None:
     if asked.alone:
         race_alone(races[0], seeds[0], asked.device)
         return
+    compile_modules()
     good = True
     with ThreadPoolExecutor(asked.jobs) as pool:
         asked_for = [(race, seed) for race in races for seed in seeds]

@@ -144,8 +144,11 @@ def test_a_run_can_be_stopped(browser: Browser, tmp_path: Path) -> None:
     browser.wait("return document.documentElement.dataset.loaded")
     ask(browser, "a cup of tea made uncle iroh " * 8)
     browser.wait("return !document.querySelectorAll('.ask .controls button')[1].disabled")
+    browser.run("Worker.prototype.postMessage = () => {}")  # the model will not be loaded again
     browser.run("document.querySelectorAll('.ask .controls button')[1].click()")
     browser.wait_for(lambda: "Stopped" in browser.text("[role=status]"), "stopped")
+    browser.run("document.querySelector('.ask .controls button').click()")
+    browser.wait_for(lambda: browser.text("[role=status]") == "Running …", "it waits for the model")
     assert browser.errors() == []
 
 

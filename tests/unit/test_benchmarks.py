@@ -192,6 +192,9 @@ QUICK: dict[str, Quick] = {
         world=("model", "text"),
         slow=False,
     ),
+    "products.py": Quick(
+        "--quick --rounds 1 --out out.json", holds=("ours", "torch", "variant"), slow=False
+    ),
     "rank_losses.py": Quick(
         "copy --steps 2 --log-every 1 --override model.width=16 --override train.batch_tokens=64 "
         "--out out.json",

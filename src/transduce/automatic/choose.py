@@ -601,8 +601,7 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         why = f"{plan.name} ({plan.evidence})" if number == 0 else plan.like
         choice.set(f"model.{key}", value, why)
     if plan.dropout is None:
-        dropout = next(value for passes, value in DROPOUT if timed.passes < passes)
-        choice.set("model.dropout", dropout, _passes(timed.passes))
+        choice.set("model.dropout", _dropout(timed), _passes(timed.passes))
     else:
         choice.set("model.dropout", plan.dropout, plan.like)
     if found.task in ("text to text", "audio to text"):
@@ -663,6 +662,19 @@ def _ngrams(choice: Choice, found: Found, plan: Plan) -> tuple[dict[str, int], s
     what = "of letters" if letters else "pairs of words"
     why = f"{what}, {plan.like}" if fitted >= size else f"{what}; as many as such a set can have"
     return {"max_n": longest, "size": min(fitted, size)}, why
+
+
+# Of a recurrent network on 1,000 words that has 280 to 350 updates: with dropout 0.1 in place of
+# 0.3, 60.0 % of the words are right in place of 52.4 of Korean, 61.3 in place of 51.1 of French.
+# With 1,090 updates it makes no difference (Korean: 62.7 and 63.6; validation 68.7 both). One seed.
+OF_FEW_UPDATES = 0.1
+
+
+def _dropout(timed: Timed) -> float:
+    """By the passes over the training set, with no more than a little where updates are few."""
+    dropout = next(value for passes, value in DROPOUT if timed.passes < passes)
+    short = timed.plan is RECURRENT and timed.expected < timed.plan.updates[0]
+    return min(dropout, OF_FEW_UPDATES) if short else dropout
 
 
 def _passes(number: float) -> str:

@@ -27,9 +27,10 @@ def print_beginning(study: Study, limits: Limits) -> None:
     length = f"{recipe.train.steps:,} updates"
     if recipe.train.minutes is not None:
         length += f" or {duration(60 * recipe.train.minutes)}"
+    within = "" if limits.minutes is None else f" in {duration(60 * limits.minutes)}"
     print(
         f"Searching {len(study.space)} {keys} of {recipe.name} for the best {study.metric} on the "
-        f"validation set: up to {limits.trials} trials in {duration(60 * limits.minutes)}."
+        f"validation set: up to {limits.trials} trials{within}."
     )
     rows = [["key", "recipe", "searched"]]
     for key, one in study.space.items():

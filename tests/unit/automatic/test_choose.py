@@ -371,6 +371,21 @@ def test_unknown_features_are_thought_of(rows: int, share: float) -> None:
     assert choose(phones, CPU).get("model.decoder.tag_attention") is None
 
 
+def test_few_updates_have_little_dropout() -> None:
+    words = found(rows=1000, source=side("words"), target=side("phones"))
+    for minutes, dropout in ((0.3, 0.1), (10.0, 0.3)):
+        choice = choose(words, CPU, minutes)
+        assert choice.get("model.preset") == "gru-attention"
+        assert (choice.expected < 800) == (minutes < 1)
+        assert choice.get("model.dropout") == dropout
+    many = found(rows=100_000, source=side("words"), target=side("phones"))
+    assert choose(many, CPU, 0.3).get("model.dropout") == 0.0
+    # Of Transformers it was not measured.
+    sentences = found(rows=2000)
+    assert choose(sentences, CPU, 3.0).get("model.dropout") == 0.3
+    assert choose(sentences, CPU, 3.0).expected < 1000
+
+
 def test_the_rate_is_lower_for_smaller_batches() -> None:
     words = {"source": side("words"), "target": side("phones")}
     for rows, batch, rate in ((100, 192, 0.0024), (100_000, 512, 0.004)):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 import forked
 from transduce.runtime import Product, library, why_not
+from transduce.runtime.c_library import FILE, open_variants
 from transduce.runtime.packed_weight import quantize_weight
 from transduce.runtime.structures import Kernel
 
@@ -102,6 +103,28 @@ def test_a_row_is_the_same_alone_and_among_others(kernel: Kernel) -> None:
     for row in range(37):
         assert torch.equal(product(x_RD[row : row + 1]), together_RF[row : row + 1])
     assert torch.equal(product(x_RD[5:29]), together_RF[5:29])
+
+
+# More rows than are taken together, and more inputs than are read at a time.
+@pytest.mark.parametrize(
+    ("inputs", "rows"), [(3, 1100), (130, 15), (512, 8), (1100, 26), (2100, 130)]
+)
+@torch.inference_mode()
+def test_a_float32_row_is_the_same_alone_and_among_others(inputs: int, rows: int) -> None:
+    torch.manual_seed(3)
+    weight_FD, bias_F = torch.randn(150, inputs), torch.randn(150)
+    x_RD, added_RF = torch.randn(rows, inputs), torch.randn(rows, 150)
+    expected_RF = x_RD.double() @ weight_FD.double().T + bias_F
+    made()
+    for variant in open_variants(FILE):
+        product = Product.float32(variant, weight_FD, bias_F, threads=1)
+        alone_RF = torch.cat([product(x_RD[row : row + 1]) for row in range(rows)])
+        torch.testing.assert_close(alone_RF.double(), expected_RF, rtol=1e-5, atol=1e-3)
+        assert torch.equal(product(x_RD), alone_RF)
+        assert torch.equal(product(x_RD, True), alone_RF.relu())
+        assert torch.equal(product(x_RD, False, added_RF), alone_RF + added_RF)
+        for some in (0, 2, 5, 6, 7, 8, 13):
+            assert torch.equal(product(x_RD[:some]), alone_RF[:some])
 
 
 def shared_product(threads: int) -> tuple[Product, Tensor]:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from tiny_models import tiny
 from transduce.evaluation.items import Item
@@ -171,3 +172,18 @@ def test_a_transducer_has_no_weight_of_ctc(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("minutes", "seconds"), [("null", 120), (1, 20), (10, 60), (1000, 120)])
 def test_a_share_of_the_time_is_for_the_choice(minutes: object, seconds: float) -> None:
     assert seconds_for(load_recipe("asterisk", [f"train.minutes={minutes}"])) == seconds
+
+
+def test_by_the_processor_the_wall_clock_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that others use too would try fewer settings."""
+    monkeypatch.setattr("time.monotonic", Clock())  # stands still
+    worked = iter(range(0, 10**6, 30))
+    monkeypatch.setattr("time.process_time", lambda: next(worked) * torch.get_num_threads())
+    model = Heard("train.clock=processor", "train.minutes=1")
+    choose_for(model, tmp_path)
+    assert len(model.asked) == 2  # the first pairs, and the recipe's own settings
+    model = Heard("train.minutes=1")
+    choose_for(model, tmp_path)
+    assert len(model.asked) > 5

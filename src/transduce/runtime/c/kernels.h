@@ -370,9 +370,12 @@ INLINE void vnni_of_one(const uint8_t *levels, const int8_t *weights, const int3
 #define VECTORS (BLOCK / LANES) /* SIMD vectors in one block of outputs */
 #define ROWS 6 /* rows at a time: their sums fill most registers */
 
-/* float32 dot products of some rows and blocks, each summed over the inputs in order. */
-INLINE void float32(const float *x, const float *weights, int64_t depth, const int rows,
-                    const int blocks, float *sums) {
+/* float32 dot products of some rows and blocks, each summed over the inputs in order: of `count`
+ * inputs of `depth`, added to the sums of those before where they are `begun`. `next`: weights that
+ * are fetched into the cache meanwhile. */
+INLINE void float32(const float *x, const float *weights, const float *next, int64_t depth,
+                    int64_t count, const int begun, const int rows, const int blocks, float *sums) {
+    (void)next;
 #if defined(HAS_SIX_ROWS)
     if (rows == 6 && blocks == 1 && depth % 4 == 0 && depth > 0) {
         six_rows(x, weights, depth, sums);
@@ -382,8 +385,11 @@ INLINE void float32(const float *x, const float *weights, int64_t depth, const i
     Vector sum[ROWS][4][VECTORS];
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int b = 0; b < blocks; b++)
-            UNROLL for (int v = 0; v < VECTORS; v++) sum[r][b][v] = (Vector){0};
-    for (int64_t k = 0; k < depth; k++)
+            UNROLL for (int v = 0; v < VECTORS; v++)
+                sum[r][b][v] =
+                    begun ? load(sums + (r * blocks + b) * BLOCK + v * LANES) : (Vector){0};
+    for (int64_t k = 0; k < count; k++) {
+        if (rows > 1 && blocks > 1) __builtin_prefetch(next + k * BLOCK, 0, 2);
         UNROLL for (int b = 0; b < blocks; b++) {
             const float *place = weights + (b * depth + k) * BLOCK;
             Vector w[VECTORS];
@@ -393,6 +399,7 @@ INLINE void float32(const float *x, const float *weights, int64_t depth, const i
                 UNROLL for (int v = 0; v < VECTORS; v++)
                     sum[r][b][v] = multiply_add(x[r * depth + k], w[v], sum[r][b][v]);
         }
+    }
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int b = 0; b < blocks; b++)
             UNROLL for (int v = 0; v < VECTORS; v++)

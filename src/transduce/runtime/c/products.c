@@ -17,7 +17,6 @@
 #define BLOCKS 4   /* outputs are padded to so many blocks */
 #define TILE 16    /* rows of an AMX tile; quantized inputs are padded to them */
 #define AMX_FROM 8 /* rows; for fewer, setting up the tiles costs more than it saves */
-#define NEAR 60    /* rows of float32 for which weights are read once */
 #define MIN_WORK 65536 /* multiplications that are worth a thread; in int8 INT8_TIMES as many */
 #define INT8_TIMES 4
 
@@ -179,49 +178,80 @@ WALK(by_vnni, vnni, 4)
 WALK(by_vnni_of_one, vnni_of_one, 1)
 #endif
 
-/* The same in float32. Some rows at a time, which stay in the cache while all weights are read. */
-#define WALK_FLOAT32(name, BREADTH)                                                              \
-    static void name(const Ending *ending, const float *x, int64_t rows, int64_t first,          \
-                     int64_t last) {                                                             \
-        const Weight *weight = ending->weight;                                                   \
-        const int64_t depth = weight->inputs;                                                    \
-        float sums[ROWS * BREADTH * BLOCK];                                                      \
-        for (int64_t start = 0; start < rows; start += NEAR) {                                   \
-            const int64_t stop = rows - start < NEAR ? rows : start + NEAR;                      \
-            for (int64_t b = first; b < last; b += BREADTH) {                                    \
-                const float *w = weight->numbers + b * BLOCK * depth;                            \
-                for (int64_t r = start, some; r < stop; r += some) {                             \
-                    const float *from = x + r * depth;                                           \
-                    const int64_t left = stop - r;                                               \
-                    some = left < ROWS ? left : left == ROWS + 1 ? ROWS / 2 : ROWS;              \
-                    switch (some) {                                                              \
-                    case 1: float32(from, w, depth, 1, BREADTH, sums); break;                    \
-                    case 2: float32(from, w, depth, 2, BREADTH, sums); break;                    \
-                    case 3: float32(from, w, depth, 3, BREADTH, sums); break;                    \
-                    case 4: float32(from, w, depth, 4, BREADTH, sums); break;                    \
-                    case 5: float32(from, w, depth, 5, BREADTH, sums); break;                    \
-                    default: float32(from, w, depth, ROWS, BREADTH, sums);                       \
-                    }                                                                            \
-                    for (int64_t i = 0; i < BREADTH; i++)                                        \
-                        finish_float32(ending, sums + i * BLOCK, BREADTH * BLOCK, r, some,       \
-                                       b + i);                                                   \
-                }                                                                                \
-            }                                                                                    \
-        }                                                                                        \
-    }
-
+/* The same in float32. CPUs with AVX-512 have the larger caches, and multiply so fast that reading
+ * weights from beyond them holds them up. */
 #if LANES == 16
-WALK_FLOAT32(by_float32, 4) /* 24 of 32 registers are sums */
+#define BREADTH 4            /* 24 of 32 registers are sums */
+#define NEAR_BYTES (1 << 20) /* of rows that stay in the cache while all weights are read */
+#define DEEP 512             /* inputs at a time: their weights, and the next, stay in the cache too */
+#define KEPT MOST            /* rows whose sums over the inputs so far are kept */
 #else
-WALK_FLOAT32(by_float32, 1)
+#define BREADTH 1
+#define NEAR_BYTES (1 << 17)
+#define DEEP INT64_MAX
+#define KEPT ROWS
 #endif
+#define NEAR 60  /* rows that are taken together even if they are larger */
+#define MOST 252 /* and how many at most; whole tiles */
+
+/* So many rows or fewer are two tiles of about the same size: one row, and two in wide vectors, have
+ * too few sums to hide the latency of additions. */
+#define TWO_TILES (LANES > 4 ? ROWS + 2 : ROWS + 1)
+
+/* Rows that are computed together: shares of about the same size, in whole tiles. */
+static int64_t rows_together(int64_t rows, int64_t depth) {
+    const int64_t fit = 4 * depth * MOST <= NEAR_BYTES ? MOST : NEAR_BYTES / (4 * depth);
+    const int64_t most = fit < NEAR ? NEAR : fit;
+    const int64_t shares = (rows - 1) / most + 1;
+    return padded((rows + shares - 1) / shares, ROWS);
+}
+
+static void by_float32(const Ending *ending, const float *x, int64_t rows, int64_t first,
+                       int64_t last) {
+    const Weight *weight = ending->weight;
+    const int64_t depth = weight->inputs, together = rows_together(rows, depth);
+    float sums[KEPT * BREADTH * BLOCK];
+    for (int64_t start = 0; start < rows; start += together) {
+        const int64_t stop = rows - start < together ? rows : start + together;
+        for (int64_t b = first; b < last; b += BREADTH)
+            for (int64_t from = 0, some; from < depth; from += some) {
+                some = depth - from < DEEP ? depth - from : DEEP;
+                const int ends = from + some == depth;
+                const float *w = weight->numbers + (b * depth + from) * BLOCK;
+                /* A block of the next weights is fetched with each of the first tiles. */
+                const float *next = ends ? weight->numbers + (b + BREADTH) * depth * BLOCK
+                                         : w + some * BLOCK;
+                int64_t fetched = ends && b + BREADTH >= last ? BREADTH : 0;
+                float *sum = sums;
+                for (int64_t r = start, tile; r < stop; r += tile, fetched++) {
+                    const int64_t left = stop - r;
+                    const float *fetch = fetched < BREADTH ? next + fetched * BLOCK * depth : w;
+                    tile = left <= ROWS ? left : left <= TWO_TILES ? left / 2 : ROWS;
+#define TILE_OF(rows) \
+    float32(x + r * depth + from, w, fetch, depth, some, from > 0, rows, BREADTH, sum)
+                    switch (tile) {
+                    case 1: TILE_OF(1); break;
+                    case 2: TILE_OF(2); break;
+                    case 3: TILE_OF(3); break;
+                    case 4: TILE_OF(4); break;
+                    case 5: TILE_OF(5); break;
+                    default: TILE_OF(ROWS);
+                    }
+                    for (int64_t i = 0; ends && i < BREADTH; i++)
+                        finish_float32(ending, sum + i * BLOCK, BREADTH * BLOCK, r, tile, b + i);
+                    if (depth > DEEP) sum += tile * BREADTH * BLOCK;
+                }
+            }
+    }
+}
 
 /* A single row needs many accumulators to hide the latency of its additions. */
 static void by_float32_of_one(const Ending *ending, const float *x, int64_t first, int64_t last) {
     const int64_t depth = ending->weight->inputs;
     float sums[BLOCKS * BLOCK];
     for (int64_t b = first; b < last; b += BLOCKS) {
-        float32(x, ending->weight->numbers + b * BLOCK * depth, depth, 1, BLOCKS, sums);
+        const float *w = ending->weight->numbers + b * BLOCK * depth;
+        float32(x, w, w, depth, depth, 0, 1, BLOCKS, sums);
         for (int64_t i = 0; i < BLOCKS; i++)
             finish_float32(ending, sums + i * BLOCK, BLOCK, 0, 1, b + i);
     }

@@ -150,11 +150,11 @@ class WebPage {
     let slow;
     try {
       await this.ready;
+      const waited = () => { if (turn === this.turn) this.how.textContent = "Running …"; };
+      slow = setTimeout(waited, this.about.audio || this.seconds >= FAST ? 0 : PAUSE);
       await this.running;
       await this.engine.loaded; // again, after a stop
       if (turn !== this.turn) return;
-      const waited = () => { if (turn === this.turn) this.how.textContent = "Running …"; };
-      slow = setTimeout(waited, this.about.audio || this.seconds >= FAST ? 0 : PAUSE);
       const answer = this.engine.ask("look", { source, options: this.options() });
       this.running = answer.catch(() => {});
       const found = await answer;
