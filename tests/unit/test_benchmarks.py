@@ -230,6 +230,12 @@ QUICK: dict[str, Quick] = {
         ("soundfile",),
         slow=False,
     ),
+    "steps_in_c.py": Quick(
+        "model --input source --rows 3 --rounds 1 --json out.json",
+        holds=("greedy", "one by one", '"same_texts": 3'),
+        world=("model", "text"),
+        slow=False,
+    ),
     "store_reading.py": Quick(
         "--pairs 2000 --latency 0 --out out.json",
         holds=("pool 65,536, cache a tenth", "requests_per_1000_pairs", "bytes_per_pair"),
