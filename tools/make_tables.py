@@ -471,8 +471,8 @@ def inflected(size: str) -> list[str]:
         "those with *": [one for one in measured if one in CHOSEN_BY],
         "all": measured,
     }
-    if on_a_core[1:]:
-        last = columns[on_a_core[-1]]
+    last = columns[on_a_core[-1]] if on_a_core else {}
+    if on_a_core[1:] and not set(measured) <= set(last):
         groups["those of the newest column"] = [one for one in measured if one in last]
     for name, group in groups.items():
         forms = sum(there[one]["forms"] for one in group)
