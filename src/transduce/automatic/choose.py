@@ -500,8 +500,8 @@ def _fit(plan: Plan, tokens: float, row: float, machine: Machine, minutes: float
 # Who reads the features was measured for a recurrent network alone (benchmarks/words.py, 700 forms;
 # table of docs/guides/words.md): with tag_attention 50.0 % in place of 42.5 of Hungarian are right,
 # 71.0 in place of 60.2 of Turkish, 32.9 in place of 28.9 of Georgian, 34.9 with split_tags too. So
-# it is no worse than a Conformer, which takes a core some 30 times as long: 51.9, 49.8 and 34.9 %
-# of Old English, Hungarian and Georgian, the Conformer 50.6, 44.1 and 38.8.
+# it is no worse in the mean than a Conformer, which takes a core far longer:
+# 51.9, 49.8 and 34.9 % of Old English, Hungarian and Georgian, the Conformer 50.6, 44.1 and 38.8.
 
 
 def _plan(
