@@ -478,6 +478,15 @@ def _sizes(choice: Choice, found: Found) -> list[Lengths]:
     return sizes
 
 
+def _seconds(plan: Plan, share: float, machine: Machine) -> float:
+    """Of an update with this share of the largest batch."""
+    if machine.device == "cpu":
+        products = plan.seconds["cpu"] - plan.overhead
+        return plan.overhead + products * share / machine.speed
+    # On a GPU a smaller batch saves less than its share.
+    return plan.seconds[machine.device] * (0.3 + 0.7 * share) / machine.speed
+
+
 def _fit(plan: Plan, tokens: float, row: float, machine: Machine, minutes: float) -> Timed:
     """A plan for a training set of so many tokens, in rows of `row` tokens each."""
     smallest, largest = plan.batch
@@ -489,9 +498,7 @@ def _fit(plan: Plan, tokens: float, row: float, machine: Machine, minutes: float
     # A set that is much larger than those of the recipes is seen a few times, if there is time.
     enough = max(enough, round(LEAST_PASSES * tokens / batch))
     updates = round(min(max(fewest, plan.passes * tokens / batch), enough), -1)
-    # On a GPU a smaller batch saves less than its share.
-    share = batch / largest if machine.device == "cpu" else 0.3 + 0.7 * batch / largest
-    seconds = plan.seconds[machine.device] * share / machine.speed
+    seconds = _seconds(plan, batch / largest, machine)
     possible = max(int((SPENT * 60 * minutes - START_UP[machine.device]) / seconds), 1)
     expected = max(min(updates, possible), 1)
     return Timed(plan, batch, int(updates), possible, expected * batch / max(tokens, 1))

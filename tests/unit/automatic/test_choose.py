@@ -705,6 +705,17 @@ def test_a_small_batch_saves_less_time_on_a_gpu() -> None:
     assert choose(it, GPU, 0.2).expected == int((0.85 * 12 - 8) / seconds)
 
 
+def test_many_small_operations_take_their_time_on_a_fast_cpu() -> None:
+    it = found(rows=300, source=side("words"), target=side("phones"))
+    plan = PLANS["words"][0]
+    for speed in (1, 4):
+        products = (plan.seconds["cpu"] - plan.overhead) * 192 / 512 / speed
+        updates = 0.85 * 12 / (plan.overhead + products)
+        expected = choose(it, Machine("cpu", speed), 0.2).expected
+        assert expected == pytest.approx(updates, abs=1)
+        assert expected < 0.85 * 12 / plan.overhead < 800
+
+
 def test_more_pairs_than_the_time_allows_have_a_smaller_network_not_the_smallest() -> None:
     it = found(rows=1_000_000)
     assert choose(it, GPU, 600).get("model.preset") == "transformer-base"
