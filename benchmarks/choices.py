@@ -47,7 +47,7 @@ HELD_OUT = (
 )  # fmt: skip
 RATES, DROPOUTS, WIDTHS = (0.5, 2.0), (0.1, 0.3, 0.5), (0.5, 2.0)
 COARSE = 10.0  # per cent of whole outputs that are right: with fewer, wrong phones are compared
-HARDLY = 0.02  # of its updates that a plan of the search must get in the time
+HARDLY = 0.1  # of its updates that a plan of the search must get in the time
 Parts = dict[str, list[str]]
 """Lines of the files train, valid and test."""
 
@@ -345,7 +345,8 @@ def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[st
     def chosen(**asked: Any) -> Choice:
         choice = choose(found, machine, minutes, **asked)
         choice.set("data.folder", str(found.folder))
-        choice.set("validation.limit", None)
+        if "limit" in choice.values["validation"]:  # running text is always read whole
+            choice.set("validation.limit", None)
         return choice
 
     recipes = {"chosen": chosen().values}
@@ -354,7 +355,7 @@ def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[st
         choice = chosen(plan=plan)
         as_it_is = choice.values
         hardly = choice.expected < HARDLY * as_it_is["train"]["steps"]
-        if plan.rows >= 10 * size or hardly:
+        if plan.rows >= 10 * size or (hardly and len(recipes) > 1):  # the smallest is tried
             continue
         recipes[plan.name] = as_it_is
         rate = as_it_is["train"]["lr"]
