@@ -534,7 +534,8 @@ def searched(rows: dict[str, dict[str, Any]], settings: dict[str, int]) -> dict[
         if coarse:
             first = {name: row["finer"] for name, row in first.items()}
         sign = 1 if first["chosen"]["higher_is_better"] else -1
-        best = max(first.keys() - {"chosen"}, key=lambda name: (sign * first[name]["valid"], name))
+        # Of equals the first, which is a plan as it is rather than with another rate.
+        best = max(sorted(first.keys() - {"chosen"}), key=lambda name: sign * first[name]["valid"])
         chosen, of_best = (
             {seed: (row["finer"] if coarse else row)["test"] for seed, row in of[name].items()}
             for name in ("chosen", best)
