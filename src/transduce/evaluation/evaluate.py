@@ -217,7 +217,7 @@ def evaluate_folder(
     if others := len(with_folders or ensemble or ()):
         metadata["models"] = 1 + others
         split += "-by-tag" if members.by_tag else f"-{metadata['models']}-models"
-        of |= {"with": [str(other.resolve()) for other in with_folders]} if with_folders else {}
+        of["with"] = [str(other.resolve()) for other in with_folders]
     split = entry_name(folder, split, of)
     evaluation = replace(
         evaluate(model, items, names, normalize=steps, **asked),
