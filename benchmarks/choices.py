@@ -466,10 +466,10 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
                     rows[waiting[done]] = done.result()
                 except Exception as error:  # one that fails must not cost the others
                     print(f"{waiting[done]}: {error}", flush=True)
-                for cut, name in same.items():
-                    for seed in range(1, arguments.seeds + 1):
-                        if row := rows.get(f"{cut} | chosen | {seed}"):
-                            rows[f"{cut} | {name} | {seed}"] = row
+                for cut_name, plan in same.items():
+                    for one in range(1, arguments.seeds + 1):
+                        if row := rows.get(f"{cut_name} | chosen | {one}"):
+                            rows[f"{cut_name} | {plan} | {one}"] = row
                 write(arguments.out, {**facts, "rows": rows})
             if time.monotonic() > end:
                 for left in waiting:
@@ -575,17 +575,18 @@ def table(rows: dict[str, dict[str, Any]], settings: dict[str, int]) -> list[str
         of = [one for cut, one in found.items() if (cut.rpartition("-")[0] in HELD_OUT) == held]
         if not of:
             continue
-        summary = f"{name}: {_mean_and_largest([one.loss() for one in of], 'loss')}"
-        if more := [loss for one in of if (loss := one.loss(first=False)) is not None]:
-            summary += f"; once more: {_mean_and_largest(more, 'loss')}"
-        if apart := [apart for one in of if (apart := one.between_seeds) is not None]:
-            summary += f"; between seeds: {_mean_and_largest(apart, 'difference')}"
-        lines.append(summary)
+        parts = [
+            _mean_and_largest("mean loss", [one.loss() for one in of]),
+            _mean_and_largest("once more: mean loss", [one.loss(first=False) for one in of]),
+            _mean_and_largest("between seeds: mean difference", [one.between_seeds for one in of]),
+        ]
+        lines.append(f"{name}: {'; '.join(filter(None, parts))}")
     return lines
 
 
-def _mean_and_largest(of: Sequence[float], what: str) -> str:
-    return f"mean {what} {mean(of):.1f} %, largest {max(of):.1f} %"
+def _mean_and_largest(what: str, values: Iterable[float | None]) -> str:
+    of = [value for value in values if value is not None]
+    return f"{what} {mean(of):.1f} %, largest {max(of):.1f} %" if of else ""
 
 
 def _is_coarse(rows: Iterable[dict[str, Any]]) -> bool:
