@@ -510,7 +510,7 @@ class Searched:
         if not seeds:
             return None
         ours, theirs = (mean(of[seed] for seed in seeds) for of in (self.chosen, self.of_best))
-        return 100 * self.sign * (theirs - ours) / max(abs(theirs), 1e-9)
+        return 100 * (self.sign * theirs - self.sign * ours) / max(abs(theirs), 1e-9)
 
     @property
     def between_seeds(self) -> float | None:
