@@ -175,7 +175,7 @@ class WhisperModel(SpeechModel):
             windows = Windows(self, options, times, previous_text, again, observer, asked)
             with inference(self):
                 windows.run(sorted(progress, key=lambda one: one.number))
-        return [self._joined(recording) for recording in recordings]
+        return [self._joined(recording, times) for recording in recordings]
 
     def decode_windows(
         self, segments: Sequence[str], call: Call, encoder: EncoderCache | None = None, **asked: Any
@@ -318,8 +318,8 @@ class WhisperModel(SpeechModel):
                 )
         return recordings
 
-    def _joined(self, recording: SegmentedRecording) -> Output:
-        output = join_segments(recording, self.calibration)
+    def _joined(self, recording: SegmentedRecording, times: bool) -> Output:
+        output = join_segments(recording, self.calibration, times)
         first = next((one for one in recording.outputs if one.language), None)
         if first is None:
             return output
