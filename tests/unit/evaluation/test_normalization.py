@@ -48,8 +48,8 @@ def test_cardinals_are_those_of_counting() -> None:
 def spoken(year: int) -> list[str]:
     """The ways to say a year from 1000 to 2099 by its two halves."""
     words = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty"
-    ones = "one two three four five six seven eight nine".split()
-    tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    ones = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    tens = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
     century, rest = words.split()[year // 100 - 10], year % 100
     if rest == 0:
         return [f"{century} hundred", f"{century.capitalize()} Hundred"]
