@@ -73,14 +73,7 @@ def _prompted(context: CallContext) -> PromptContext:
 
 
 class WhisperInput(AudioInput):
-    """Recordings that are not cut beforehand, and whose tags are languages."""
-
-    def tags_of(self, tags: Sequence[str]) -> tuple[str, ...]:
-        assert isinstance(self.model, WhisperModel)
-        for tag in tags:
-            if tag.strip("|") not in self.model.prompt_tokens.languages:
-                raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
-        return tuple(tags)
+    """Recordings that are not cut beforehand."""
 
     def cut_at_silences(self, recording: SegmentedRecording, *_: Any) -> None:
         """Timestamps say where the next window begins."""
@@ -329,6 +322,13 @@ class WhisperModel(SpeechModel):
 
     def diagonal(self, sources: Encoded, maximum: int = 0) -> float | None:
         return None
+
+    def tags_of(self, tags: Sequence[str]) -> list[str]:
+        """Tags are languages. Raises ModelError."""
+        for tag in tags:
+            if tag.strip("|") not in self.prompt_tokens.languages:
+                raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
+        return list(tags)
 
     @cached_property
     def prompt_tokens(self) -> PromptTokens:
