@@ -105,15 +105,22 @@ def measured(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
     found = latency(model, settings, given)
     metric = main_metric(model.recipe)
     parameters = sum(weight.numel() for weight in model.network.parameters())
+    scores = {
+        "file": latency_of_files(model, given, **kind.settings)["scores"],
+        "live": found["scores"],
+    }
     return {
         "kind": name,
         "seed": seed,
         "metric": metric,
+        **{how: by_metric[metric]["value"] for how, by_metric in scores.items()},
         "parameters": parameters,
         "recordings": len(given),
         "seconds": sum(len(wave) for wave, _ in given) / model.recordings.settings.sample_rate,
-        "file": latency_of_files(model, given, **kind.settings)["scores"][metric]["value"],
-        "live": found["scores"][metric]["value"],
+        "scores": {
+            how: {name: one["value"] for name, one in by_metric.items()}
+            for how, by_metric in scores.items()
+        },
         "first": found["first"].get("p50"),
         "final": found["final"].get("p50"),
         "revisions": found["revisions"],

@@ -1,6 +1,6 @@
 """Trains and scores recipes: several experiments at once, each with several seeds.
 
-    python benchmarks/recipes.py NAME... [--jobs 4] [--minutes 9] [--list]
+    python benchmarks/recipes.py NAME... [--jobs 4] [--minutes 9] [--seeds 1 2] [--list]
 
 NAMEs are experiments, or patterns of them ('multi30k-*'), from benchmarks/experiments/*.yaml; each
 of these files is a group, and its results are benchmarks/results/recipes_GROUP.json. There:
@@ -20,9 +20,10 @@ of these files is a group, and its results are benchmarks/results/recipes_GROUP.
 Each seed is a process of its own with one thread for torch (`--jobs` at a time); each is trained
 into runs/benchmarks/NAME/SEED, scored, and written down as soon as it is done. What the results
 hold already is not done again, unless the experiment's recipe has changed; a run that was stopped
-goes on. After `--minutes` whatever still runs is stopped, and kept. `--override KEY=VALUE` is of
-all experiments, for trials. On a GPU, `--share` lets small kernels of several processes run side by
-side (NVIDIA's MPS daemon, where it is installed).
+goes on. After `--minutes` whatever still runs is stopped, and kept. `--seeds` does no others of an
+experiment's seeds, and no ensemble. `--override KEY=VALUE` is of all experiments, for trials. On a
+GPU, `--share` lets small kernels of several processes run side by side (NVIDIA's MPS daemon, where
+it is installed).
 
 Corpora must be there before (`transduce corpus get NAME`), in $TRANSDUCE_DATA where that is set.
 Choose by validation: an experiment without `splits` never sees a test set.
@@ -115,13 +116,21 @@ def read_experiments() -> dict[str, Experiment]:
     return found
 
 
-def chosen(patterns: Sequence[str], overrides: Sequence[str]) -> list[Experiment]:
+def chosen(
+    patterns: Sequence[str], overrides: Sequence[str], seeds: Sequence[int] | None = None
+) -> list[Experiment]:
+    """The experiments of these names; with `seeds`, no others of theirs, and no ensemble."""
     known = read_experiments()
     names = [name for pattern in patterns for name in known if fnmatch.fnmatchcase(name, pattern)]
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             sys.exit(f"there is no experiment {pattern}; there are {', '.join(known)}")
     several = [known[name] for name in dict.fromkeys(names)]
+    if seeds is not None:
+        several = [
+            replace(one, seeds=[seed for seed in one.seeds if seed in seeds], ensemble=False)
+            for one in several
+        ]
     return [
         replace(one, overrides=[*one.overrides, *overrides], added=tuple(overrides))
         for one in several
@@ -416,6 +425,7 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", help="share a GPU through MPS")
     parser.add_argument("--list", action="store_true", help="print the experiments and end")
     parser.add_argument("--table", action="store_true", help="print what is known and end")
+    parser.add_argument("--seeds", type=int, nargs="+", help="only these of the experiments' seeds")
     parser.add_argument("--override", action="append", default=[], help="of all; for trials")
     parser.add_argument("--work", type=Path, default=WORK, help="where models are trained")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where figures go")
@@ -425,7 +435,7 @@ def main() -> None:
         for experiment in read_experiments().values():
             print(f"{experiment.group:16} {experiment.name:32} {' '.join(experiment.overrides)}")
         return
-    experiments, results = chosen(asked.names, asked.override), Results(asked.results)
+    experiments, results = chosen(asked.names, asked.override, asked.seeds), Results(asked.results)
     if asked.unit is not None:
         do_unit(experiments[0], asked.unit, asked.work)
         return

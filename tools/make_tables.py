@@ -573,21 +573,31 @@ def hotwords(corpus: str, metric: str) -> list[str]:
     return table(head, rows)
 
 
-def live_kinds() -> list[str]:
-    """Kinds of recognisers in live use."""
-    found = read("live_kinds_cpu")
+def live_kinds(name: str) -> list[str]:
+    """Kinds of recognisers in live use; with further error rates where they were kept."""
+    found = read(name)
     if found is None:
         return []
+    errors = {
+        f"{metric.upper()} {words}, %": (how, metric)
+        for metric in sorted(
+            found["rows"][0].get("scores", {"file": ["wer"]})["file"], reverse=True
+        )
+        for how, words in (("file", "of files"), ("live", "live"))
+    }
     columns = {
-        "file": "WER of files, %",
-        "live": "WER live, %",
         "first": "first word, s",
         "final": "final, s",
         "revisions": "revisions a word",
         "real_time_factor": "real-time factor",
     }
-    rows = [[row["kind"], *(f"{row[name]:.2f}" for name in columns)] for row in found["rows"]]
-    return table(["", *columns.values()], rows)
+    rows = []
+    for row in found["rows"]:
+        scores = row.get("scores", {how: {"wer": row[how]} for how in ("file", "live")})
+        values = [scores[how][metric] for how, metric in errors.values()]
+        values += [row[column] for column in columns]
+        rows.append([row["kind"], *(f"{value:.2f}" for value in values)])
+    return table(["", *errors, *columns.values()], rows)
 
 
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
@@ -615,7 +625,8 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "records": ("reference/speedrun.md", records),
     "hotwords": ("guides/decoding.md", lambda: hotwords("asterisk", "WER")),
     "hotwords as phones": ("guides/decoding.md", lambda: hotwords("udhr", "PER")),
-    "live_kinds": ("guides/live-speech.md", live_kinds),
+    "live_kinds": ("guides/live-speech.md", partial(live_kinds, "live_kinds_cpu")),
+    "live_kinds, digits": ("guides/live-speech.md", partial(live_kinds, "live_kinds_digits_cpu")),
 }
 
 

@@ -711,6 +711,22 @@ def test_the_twin_of_hugging_face_says_the_same() -> None:
         torch.testing.assert_close(ours_BTV, logits_BTV.log_softmax(dim=-1), rtol=0, atol=1e-4)
 
 
+# --------------------------------------------------------------------------------- recipes.py
+
+
+@pytest.mark.usefixtures("scripts")
+def test_some_seeds_of_an_experiment() -> None:
+    import recipes
+
+    (whole,), (some,) = (
+        recipes.chosen(["mboshi-conformer"], []),
+        recipes.chosen(["mboshi-conformer"], [], [3, 1, 7]),
+    )
+    assert whole.units == ["1", "2", "3", "ensemble"]
+    assert some.units == ["1", "3"]
+    assert some.fingerprint == whole.fingerprint  # one table takes both
+
+
 # ------------------------------------------------------------------------------ to_quality.py
 
 

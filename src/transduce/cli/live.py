@@ -83,8 +83,15 @@ def run_live(
                 broken = error
             for transcript in session.finish():
                 printer.show(transcript)
+            seconds = session.seconds
     if broken is not None:
         raise broken
+    if not seconds and not stopped.is_set():
+        raise DataError(
+            f"{'standard input' if sources == [STANDARD_INPUT] else sources[0]} is empty"
+        )
+    if not printer.lines:
+        say(f"no speech was recognised in {seconds:.1f} s of audio")
 
 
 @contextmanager
@@ -151,6 +158,8 @@ def _wav_header(stream: BinaryIO) -> tuple[int, int, float]:
     come. Raises DataError."""
     advice = "pipe a WAV of 16 bits, or raw samples of 16 bits with --rate"
     start = stream.read(12)
+    if not start:
+        raise DataError("standard input is empty")
     if start[:4] not in (b"RIFF", b"RF64") or start[8:] != b"WAVE":
         raise DataError(f"standard input has no WAV header; {advice}")
     found: tuple[int, int, int, int] | None = None
@@ -249,6 +258,7 @@ class Printer:
 
     def __init__(self, kind: str, times: bool) -> None:
         self.kind, self.times = kind, times
+        self.lines = 0
         self._live: Any = None
 
     def __enter__(self) -> Printer:
@@ -271,6 +281,7 @@ class Printer:
             self._live.stop()
 
     def show(self, transcript: Transcript) -> None:
+        self.lines += transcript.final and bool(transcript.text)
         if self.kind == "json":
             if transcript.final:
                 print(json.dumps(transcript.to_json(), ensure_ascii=False), flush=True)

@@ -57,6 +57,9 @@ class Output:
     """For audio: the transcript of each segment between silences."""
     words: list[TimedWord] = field(default_factory=list)
     """For audio with times=True: word (or phone) timestamps."""
+    listed: tuple[str, ...] = ()
+    """Which of `segments` and `words` were asked for: `to_json` has them also where there are none,
+    as of a silent recording."""
     reached_max_length: bool = False
     """Whether the maximum length ended the text, and not the model."""
     failed: bool = False
@@ -83,7 +86,7 @@ class Output:
         if self.parts:
             values["parts"] = {name: round(value, 4) for name, value in self.parts.items()}
         for name, timed in (("segments", self.segments), ("words", self.words)):
-            if timed:
+            if timed or name in self.listed:
                 values[name] = [one.to_json() for one in timed]
         if self.language:
             values["language"] = self.language

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from unicodedata import category
 
-from transduce.data.text.numbers import numbers_in_words
+from transduce.data.text.numbers import numbers_in_words, one_reading
 from transduce.errors import RecipeError
 from transduce.recipe import nearest
 
@@ -52,7 +52,7 @@ def without_punctuation(text: str) -> str:
 
 
 STEPS: dict[str, Normalize] = {
-    "numbers": numbers_in_words,
+    "numbers": lambda text: one_reading(numbers_in_words(text)),
     "lower": str.lower,
     "punctuation": without_punctuation,
 }

@@ -28,15 +28,18 @@ def with_times(output: Output, start: float, end: float) -> Output:
     return replace(output, words=words, segments=segments, confidence=confidence)
 
 
-def join_segments(recording: SegmentedRecording, calibration: Calibration | None) -> Output:
-    """The output of a recording: those of its segments, concatenated."""
+def join_segments(
+    recording: SegmentedRecording, calibration: Calibration | None, times: bool
+) -> Output:
+    """The output of a recording: those of its segments, concatenated; times: with words."""
     if recording.error:
         return Output("", float("-inf"), warning=recording.error, failed=True)
     output = _join(recording.outputs)
     warnings = [*recording.remarks, *(one.warning for one in recording.outputs if one.warning)]
     if calibration is not None:
         warnings += [f"{recording.source}: {one}" for one in _low_confidence(output, calibration)]
-    return replace(output, warning="; ".join(dict.fromkeys(warnings)))
+    listed = ("segments", "words") if times else ("segments",)
+    return replace(output, warning="; ".join(dict.fromkeys(warnings)), listed=listed)
 
 
 def _join(outputs: list[Output]) -> Output:

@@ -138,7 +138,7 @@ class SpeechModel(Transducer):
         number_of = {id(recording): number for number, recording in enumerate(recordings)}
         for group, readable in self.recordings.read(recordings):
             self._transcribe(group, readable, times, asked, observer, number_of)
-        return [join_segments(recording, self.calibration) for recording in recordings]
+        return [join_segments(recording, self.calibration, times) for recording in recordings]
 
     def _transcribe(
         self,

@@ -73,14 +73,7 @@ def _prompted(context: CallContext) -> PromptContext:
 
 
 class WhisperInput(AudioInput):
-    """Recordings that are not cut beforehand, and whose tags are languages."""
-
-    def tags_of(self, tags: Sequence[str]) -> tuple[str, ...]:
-        assert isinstance(self.model, WhisperModel)
-        for tag in tags:
-            if tag.strip("|") not in self.model.prompt_tokens.languages:
-                raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
-        return tuple(tags)
+    """Recordings that are not cut beforehand."""
 
     def cut_at_silences(self, recording: SegmentedRecording, *_: Any) -> None:
         """Timestamps say where the next window begins."""
@@ -175,7 +168,7 @@ class WhisperModel(SpeechModel):
             windows = Windows(self, options, times, previous_text, again, observer, asked)
             with inference(self):
                 windows.run(sorted(progress, key=lambda one: one.number))
-        return [self._joined(recording) for recording in recordings]
+        return [self._joined(recording, times) for recording in recordings]
 
     def decode_windows(
         self, segments: Sequence[str], call: Call, encoder: EncoderCache | None = None, **asked: Any
@@ -318,8 +311,8 @@ class WhisperModel(SpeechModel):
                 )
         return recordings
 
-    def _joined(self, recording: SegmentedRecording) -> Output:
-        output = join_segments(recording, self.calibration)
+    def _joined(self, recording: SegmentedRecording, times: bool) -> Output:
+        output = join_segments(recording, self.calibration, times)
         first = next((one for one in recording.outputs if one.language), None)
         if first is None:
             return output
@@ -329,6 +322,13 @@ class WhisperModel(SpeechModel):
 
     def diagonal(self, sources: Encoded, maximum: int = 0) -> float | None:
         return None
+
+    def tags_of(self, tags: Sequence[str]) -> list[str]:
+        """Tags are languages. Raises ModelError."""
+        for tag in tags:
+            if tag.strip("|") not in self.prompt_tokens.languages:
+                raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
+        return list(tags)
 
     @cached_property
     def prompt_tokens(self) -> PromptTokens:

@@ -77,14 +77,17 @@ def test_standard_input_is_recognised_as_it_comes(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     start = time.monotonic()
     live.run_live(model, ["-"], "text", True, SETTINGS, RATE if form == "raw" else None)
-    assert lines(capsys) == expected
+    captured = capsys.readouterr()
+    assert (captured.out.splitlines(), captured.err) == (expected, "")
     assert time.monotonic() - start < 2.0  # as it comes, not in real time
 
 
 @pytest.mark.parametrize(
     ("data", "rate", "words"),
     [
-        (b"", None, "no WAV header"),
+        (b"", None, "standard input is empty"),
+        (b"", RATE, "standard input is empty"),
+        (b"RIFF", None, "no WAV header"),
         (
             b"\0" * 9000,
             None,
@@ -100,6 +103,16 @@ def test_standard_input_of_another_kind(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     with pytest.raises(DataError, match=words):
         live.run_live(model, ["-"], "text", False, SETTINGS, rate)
+
+
+def test_audio_without_speech_is_told_with_its_seconds(
+    model: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a wrong rate is noticed."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(3 * RATE))))
+    live.run_live(model, ["-"], "text", False, SETTINGS, RATE)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("no speech was recognised in 1.5 s")) == ("", 1)
 
 
 def test_ctrl_c_ends_the_utterance(

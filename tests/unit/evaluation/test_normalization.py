@@ -45,6 +45,68 @@ def test_cardinals_are_those_of_counting() -> None:
     assert words[1999] == "one thousand nine hundred ninety nine"
 
 
+def spoken(year: int) -> list[str]:
+    """The ways to say a year from 1000 to 2099 by its two halves."""
+    words = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty"
+    ones = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    tens = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+    century, rest = words.split()[year // 100 - 10], year % 100
+    if rest == 0:
+        return [f"{century} hundred", f"{century.capitalize()} Hundred"]
+    if rest < 10:
+        one = ones[rest - 1]
+        return [f"{century} {zero} {one}" for zero in ("oh", "o", "zero", "hundred", "hundred and")]
+    if rest < 20:
+        last = words.split()[rest - 10]
+    else:
+        last = " ".join([tens[rest // 10 - 2], *ones[rest % 10 - 1 : rest % 10]])
+    return [f"{century} {last}", f"{century}-{last.replace(' ', '-')}", f"{century} hundred {last}"]
+
+
+def test_years_said_by_halves_are_those_in_digits() -> None:
+    numbers = normalizer(["numbers"])
+    for year in range(1000, 2100):
+        written = numbers(str(year))
+        assert [numbers(said) for said in spoken(year)] == [written] * len(spoken(year))
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("105 men", "one hundred and five men"),
+        ("2005", "two thousand and five"),
+        ("1,000,017", "one million and seventeen"),
+        ("the 1980s", "the nineteen eighties"),
+        ("the 1980's", "the nineteen-eighties"),
+        ("the 1900s", "the nineteen hundreds"),
+        ("in the 80s", "in the eighties"),
+        ("the 19th", "the nineteenth"),
+        ("on May 21st", "on May twenty-first"),
+        ("21", "twenty-one"),
+    ],
+)
+def test_other_ways_to_say_a_number(written: str, said: str) -> None:
+    numbers = normalizer(["numbers"])
+    assert numbers(written) == numbers(said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one and two",
+        "five hundred and six hundred",
+        "nineteen eighty thousand",
+        "twenty one",
+        "one thousand nineteen",
+        "nineteen, eighty",
+        "fifty five twelve",
+        "a thousand and no more",
+    ],
+)
+def test_what_is_no_year_stays(text: str) -> None:
+    assert normalizer(["numbers"])(text) == text
+
+
 def test_the_words_that_are_confused() -> None:
     references = [["the cat sat"], ["the cat sat on a mat"], ["one two", "a b c"]]
     predicted = ["the hat sat too", "a hat sat on mat", "a b"]

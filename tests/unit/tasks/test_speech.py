@@ -108,6 +108,13 @@ def test_silence_is_empty_and_no_failure(model: SpeechModel, tmp_path: Path) -> 
     assert (short.text, short.failed) == (long.text, long.failed) == ("", False)
     assert "is silent" in short.warning
     assert "only silence or noise" in long.warning
+    found = short.to_json()
+    assert found["segments"] == []
+    assert "words" not in found
+    (timed,) = model.run([str(tmp_path / "silent.wav")], times=True)
+    assert (timed.to_json()["segments"], timed.to_json()["words"]) == ([], [])
+    (missing,) = model.run([str(tmp_path / "missing.wav")], times=True)
+    assert "segments" not in missing.to_json()
 
 
 @pytest.fixture

@@ -447,7 +447,8 @@ def test_without_speech_vad_writes_nothing(model: WhisperModel) -> None:
     t = np.arange(5 * RATE) / RATE
     draw = np.random.default_rng(3)
     sounds = [0 * t, 0.1 * draw.standard_normal(len(t)), 0.3 * np.sin(2 * np.pi * 330 * t)]
-    outputs = run(model, [sound.astype(np.float32) for sound in sounds], vad=True)
+    outputs = run(model, [sound.astype(np.float32) for sound in sounds], vad=True, times=True)
     assert [output.text for output in outputs] == ["", "", ""]
     assert all("contains no speech" in output.warning for output in outputs[1:])
+    assert outputs[1].to_json()["words"] == []
     assert not any(output.failed for output in outputs)

@@ -31,6 +31,11 @@ FORMATS = (
     "aac ac3 aiff amr amrnb amrwb asf au avi caf dv flac flv gsm loas matroska mov mp3 mpeg mpegts "
     "ogg rm tta w64 wav webm wv"
 )
+# What ffmpeg says with the words of its own options, in other words.
+PLAINLY = {
+    "matches no streams": "it has no sound",
+    "moov atom not found": "its table of contents is missing, as where a recording was cut off",
+}
 Key = tuple[int, str, int, int, bool]
 
 
@@ -136,6 +141,8 @@ def _run(
         # sentence around it names.
         last = re.sub(r"^\[[^]]*\] ", "", lines[-1]) if lines else "there is no audio"
         why = last.replace(f"file:{path.resolve()}: ", "").replace(f"file:{path.resolve()}", "it")
+        said = "\n".join(lines)
+        why = next((plainly for words, plainly in PLAINLY.items() if words in said), why)
         if nothing:
             raise Unreadable(why[:200])
         raise DataError(

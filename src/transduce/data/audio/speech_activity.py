@@ -3,8 +3,8 @@
 Silero's network (silero.py) tells, where the package silero-vad is installed. Otherwise three
 properties of sound that need no training: speech is not much quieter than the loudest of the
 recording; its spectrum changes within a tenth of a second (that of hiss and hum stays); and its
-partials move (those of music stay in place while a note lasts). Singing, drums and the talk of a
-crowd are told apart by Silero's network alone.
+partials move (those of music stay in place while a note lasts). So a voice that holds a note is no
+speech. Drums and the talk of a crowd are told apart by Silero's network alone.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Numbers in digits as English words."""
+"""English numbers: digits as words, and one reading of each number in words."""
 
 from __future__ import annotations
 
 import re
 
 NUMBER = re.compile(
-    r"(?<![\w.,])(?P<whole>\d{1,3}(?:,\d{3})+|\d+)(?:\.(?P<part>\d+)|(?P<ordinal>st|nd|rd|th)\b)?"
+    r"(?<![\w.,])(?P<whole>\d{1,3}(?:,\d{3})+|\d+)"
+    r"(?:\.(?P<part>\d+)|(?P<ordinal>st|nd|rd|th)\b|(?P<plural>['’]?s)\b)?"
     r"(?![\w])",
     re.ASCII,
 )
@@ -28,10 +29,43 @@ ORDINALS = {
     "twelve": "twelfth",
 }
 
+GAP = r"(?:\s+|-)"
+ONES = "|".join(SMALL[1:10])
+BELOW_HUNDRED = rf"(?:(?:{'|'.join(TENS)})(?:{GAP}(?:{ONES}))?|{'|'.join(SMALL[10:])})"
+SCALES = "hundred|" + "|".join(THOUSANDS[1:])
+JOINED = re.compile(rf"\b({'|'.join(TENS)})-(?={ONES}|first|second|third)", re.I)
+ADDED = re.compile(
+    rf"\b({SCALES}){GAP}and{GAP}(?=(?:{'|'.join([*SMALL, *TENS])})\b(?!{GAP}(?:{SCALES})\b))", re.I
+)
+YEAR = re.compile(
+    rf"\b(?P<century>{'|'.join(SMALL[10:])}|twenty){GAP}"
+    rf"(?:hundred\b(?:{GAP}(?P<after>{BELOW_HUNDRED}|{ONES})\b)?|(?P<hundreds>hundreds)\b"
+    rf"|(?:oh|o|zero){GAP}(?P<one>{ONES})\b"
+    rf"|(?P<decade>{'|'.join(ten[:-1] + 'ies' for ten in TENS)})\b|(?P<rest>{BELOW_HUNDRED})\b)"
+    rf"(?!{GAP}(?:{SCALES})\b)",
+    re.I,
+)
+
 
 def numbers_in_words(text: str) -> str:
-    """Digits as English words: 21 is twenty one, 3.5 three point five, 3rd third."""
+    """Digits as English words: 21 is twenty one, 3.5 three point five, 3rd third, 80s eighties."""
     return NUMBER.sub(_in_words, text)
+
+
+def one_reading(text: str) -> str:
+    """English numbers in words, read as they are counted: nineteen eighty four is one thousand
+    nine hundred eighty four, one hundred and five one hundred five, twenty-one twenty one."""
+    return YEAR.sub(_counted, ADDED.sub(r"\1 ", JOINED.sub(r"\1 ", text)))
+
+
+def _counted(year: re.Match[str]) -> str:
+    """From ten hundred to twenty ninety nine."""
+    century = year["century"].lower()
+    words = _cardinal(100 * (20 if century == "twenty" else SMALL.index(century)))
+    rest = year["after"] or year["one"] or year["decade"] or year["rest"]
+    if year["hundreds"]:
+        words[-1] += "s"
+    return " ".join([*words, *(re.split(GAP, rest) if rest else [])])
 
 
 def _in_words(found: re.Match[str]) -> str:
@@ -44,6 +78,8 @@ def _in_words(found: re.Match[str]) -> str:
         words += ["point", *(SMALL[int(digit)] for digit in found["part"])]
     if found["ordinal"]:
         words[-1] = _ordinal(words[-1])
+    if found["plural"]:
+        words[-1] = f"{words[-1][:-1]}ies" if words[-1].endswith("y") else f"{words[-1]}s"
     return " ".join(words)
 
 

@@ -85,6 +85,20 @@ def test_a_truncated_file_of_another_format(tmp_path: Path) -> None:
     assert "is truncated or damaged" in found.remarks[0]
 
 
+@needs_ffmpeg
+def test_why_there_is_no_audio(tmp_path: Path) -> None:
+    """In plain words: a video without sound, and a file that was cut off before its index."""
+    picture = ["ffmpeg", "-loglevel", "error", "-f", "lavfi", "-i", "color=c=black:s=16x16:d=0.2"]
+    subprocess.run([*picture, str(tmp_path / "mute.mp4")], check=True)
+    with pytest.raises(DataError, match=r"mute\.mp4 .*by ffmpeg neither: it has no sound\)"):
+        read_audio(tmp_path / "mute.mp4")
+    source, path = tone(tmp_path / "a.wav"), tmp_path / "talk.m4a"
+    subprocess.run(["ffmpeg", "-loglevel", "error", "-i", str(source), str(path)], check=True)
+    path.write_bytes(path.read_bytes()[:2_000])
+    with pytest.raises(DataError, match=r"table of contents is missing, as where a recording was"):
+        read_audio(path)
+
+
 def test_without_ffmpeg_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DataError, match=r"install ffmpeg, which reads most others$"):
@@ -135,7 +149,7 @@ def test_time_and_size_are_limited(
 def test_what_it_cannot_read(tmp_path: Path, fake: Callable[[str], Path]) -> None:
     path = other(tmp_path)
     fake('echo "[mov @ 0x1] moov atom not found" >&2; exit 1')
-    with pytest.raises(DataError, match=r"by ffmpeg neither: moov atom not found\)"):
+    with pytest.raises(DataError, match=r"neither: its table of contents is missing, .* cut off\)"):
         read_audio(path)
     fake("exit 0")  # a video without sound
     with pytest.raises(DataError, match="there is no audio"):

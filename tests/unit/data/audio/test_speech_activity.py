@@ -72,6 +72,33 @@ def speech(length: float, seed: int = 3) -> Samples:
     return (0.1 * found / np.sqrt(np.mean(found**2))).astype(np.float32)
 
 
+VOWELS = {"a": (800, 1200, 2500), "i": (300, 2300, 3000), "u": (320, 800, 2300)}
+
+
+def song(length: float, note: float) -> Samples:
+    """Vowels sung on the notes of a scale, so many seconds each, with a consonant before each."""
+    draw, parts, t = np.random.default_rng(4), [], seconds(note)
+    for number in range(int(length / note)):
+        pitch = 220 * 2 ** (number % 8 / 6)
+        formants = VOWELS["aiu"[number % 3]]
+        harmonics = pitch * np.arange(1, int(4000 / pitch))
+        heights = sum(1 / (1 + ((harmonics - one) / 100) ** 2) for one in formants)
+        sung = (heights[:, None] * np.sin(2 * np.pi * harmonics[:, None] * t)).sum(axis=0)
+        sung *= np.minimum(1, np.minimum(t, note - t) / 0.03) / np.abs(sung).max()
+        parts += [0.02 * np.diff(draw.standard_normal(round(0.07 * RATE))), 0.3 * sung]
+    return np.concatenate(parts).astype(np.float32)
+
+
+@pytest.mark.parametrize(("note", "least", "most"), [(0.3, 0.9, 1.0), (1.0, 0.0, 0.1)])
+def test_short_sung_notes_pass_for_speech_and_held_ones_for_music(
+    note: float, least: float, most: float
+) -> None:
+    """As docs/guides/whisper.md says."""
+    sound = song(6.0, note)
+    found = sum(span.end - span.start for span in speech_spans(sound))
+    assert least <= found / (len(sound) / RATE) <= most
+
+
 @pytest.mark.parametrize("sound", [hiss, hum, chords, lambda length: 0 * hiss(length)])
 def test_no_speech_is_found_where_there_is_none(sound: object) -> None:
     assert callable(sound)
