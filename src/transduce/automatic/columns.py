@@ -23,8 +23,8 @@ _SOUND = ".wav .flac .mp3 .ogg .opus .m4a .aac .aif .aiff .sph .webm .wma"
 _SPLITS = "train training valid validation val dev devel development test eval"
 # Names of columns, as whole words; the first that fits is taken.
 _SOURCES = (
-    "source src input lemma grapheme graphemes spelling word words question query prompt document "
-    "article review sentence text title"
+    "source src instruction input lemma grapheme graphemes spelling word words question query "
+    "prompt document article review sentence text body content comment tweet message title"
 )
 _TARGETS = (
     "target tgt trg output label labels class category sentiment intent form inflected phoneme "
@@ -77,7 +77,8 @@ class Column:
 
 
 def _words(name: str | None) -> list[str]:
-    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name or "").lower()
+    own = (name or "").rpartition(".")[2]  # of translation.en, the language
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", own).lower()
     return re.findall(r"[^\W\d_]+", spaced)
 
 
@@ -260,7 +261,10 @@ def left_out(columns: Sequence[Column], roles: Roles) -> list[str]:
     rest = [one for one in columns if one not in used]
     if not rest:
         return []
-    key = rest[-1].key
+    # The last that may be meant.
+    order = ("text", "label", "tags")
+    likely = [one for kind in order for one in rest if one.kind == kind] or rest[::-1]
+    key = likely[0].key
     return [f"Not used: {_listed(rest)} (to use one: data.train.target={key})."]
 
 

@@ -24,6 +24,7 @@ from transduce.automatic.columns import (
 )
 from transduce.automatic.found import Found
 from transduce.automatic.pairs import pairs_found
+from transduce.automatic.rewrite import PREFIX
 from transduce.automatic.sample import Table, sample_table
 from transduce.automatic.siblings import TRAIN, Parts, parts_of
 from transduce.automatic.sound import sounds_found
@@ -31,7 +32,7 @@ from transduce.data.text.columns import FORMATS
 from transduce.errors import DataError
 from transduce.storage import write_text
 
-LIST = "transduce-list.tsv"
+LIST = f"{PREFIX}list.tsv"
 """The table that is written into a folder without one; it is made anew each time."""
 TEXT_ENDINGS = (".txt", ".lab", ".trn", ".transcript")
 MAX_FILES = 200_000
@@ -82,7 +83,7 @@ def _files(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
     except OSError as error:
         raise DataError(f"{folder} cannot be read: {error.strerror or error}") from None
     for entry in entries:
-        if entry.name.startswith(".") or entry.name == LIST:
+        if entry.name.startswith((".", PREFIX)):
             continue
         if entry.is_dir():
             if depth and not entry.is_symlink():
