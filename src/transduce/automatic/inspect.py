@@ -24,13 +24,14 @@ from transduce.automatic.columns import (
     roles_of,
     run_name,
 )
+from transduce.automatic.elsewhere import with_paths
 from transduce.automatic.folders import inspect_folder
 from transduce.automatic.found import Found, Side, Task, count_of
 from transduce.automatic.manifests import inspect_manifest
 from transduce.automatic.pairs import FEWEST, pairs_found
 from transduce.automatic.rewrite import rewritten
 from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
-from transduce.automatic.siblings import parts_of, siblings
+from transduce.automatic.siblings import languages_beside, parts_of, siblings
 from transduce.automatic.sound import recordings
 from transduce.data.text.columns import LOOKED_AT, separator_of
 from transduce.data.text.conll import COLUMNS, Sentence, read_conll, read_sentences
@@ -193,6 +194,12 @@ def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
             f"give a table with a source and a target in each row, or running text in a file "
             f"whose name ends in .txt"
         )
+    if (listed := with_paths(path, table)) is not None:
+        names = {name: f"text{name}" for name in range(table.width)} if table.names is None else {}
+        known = {key: names.get(hint, hint) for key, hint in hints.items() if key != "audio"}
+        found = _inspect_file(listed, {**known, "header": True})
+        seen = f"{path.name}: its recordings are elsewhere; with their paths it is {listed.name}."
+        return replace(found, name=run_name(path), seen=[seen, *found.seen])
     # Of different rows: texts of rows that are there several times are no labels.
     different = table.different()
     columns = [
@@ -492,6 +499,13 @@ def _running_text(path: Path) -> Found:
     side = Side.of([line for line in sample.lines if line.strip()] or [""])
     counts = [count_of(number, sample.whole) for number in (characters, sample.total)]
     corpus = {"text": path.name}
+    warnings = []
+    if both := languages_beside(path):
+        warnings.append(
+            f"{', '.join(one.name for one in both[1:])} beside it may be the same in another "
+            f"language; to learn to translate, give both, that of the sources first: transduce "
+            f"train {both[0].name} {both[1].name}"
+        )
     return Found(
         "language model",
         run_name(path),
@@ -504,8 +518,9 @@ def _running_text(path: Path) -> Found:
         target=side,
         seen=[
             f"{path.name}: running text, no columns: a language model.",
-            f"{counts[0].capitalize()} characters in {counts[1]} lines, in {side.script}.",
+            f"{counts[0].capitalize()} characters in {counts[1]} lines, {side.in_script}.",
         ],
+        warnings=warnings,
     )
 
 

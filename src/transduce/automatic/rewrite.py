@@ -91,7 +91,7 @@ def _written(path: Path, form: _Form) -> Path:
     return place
 
 
-def _line(cells: Iterable[str]) -> str:
+def line_of(cells: Iterable[str]) -> str:
     """A line of TSV, whose cells have neither tabs nor line breaks."""
     return "\t".join(" ".join(cell.split()) for cell in cells)
 
@@ -135,7 +135,7 @@ BARS = " ||| "
 def _between_bars(path: Path) -> Iterator[str]:
     """As fast_align and Moses have it."""
     for line in read_lines(path.name, str(path.parent), table=True):
-        yield _line(line.split(BARS))
+        yield line_of(line.split(BARS))
 
 
 def _beginning(path: Path) -> bytes:
@@ -186,9 +186,9 @@ def _translation_memory(path: Path, ending: str) -> _Form:
             f"{path.name} has {units:,} translation units"
             f"{f' in {names[0]} alone' if names else ''}; give one with texts in two languages"
         )
-    rows = (_line(unit.get(name, "") for name in names) for unit in read(path))
+    rows = (line_of(unit.get(name, "") for name in names) for unit in read(path))
     title = f"{'TMX' if ending == 'tmx' else 'XLIFF'} with {units:,} units in {' and '.join(names)}"
-    return _Form(title, chain([_line(names)], rows))
+    return _Form(title, chain([line_of(names)], rows))
 
 
 def _tmx_units(path: Path) -> Iterator[dict[str, str]]:
@@ -291,7 +291,7 @@ def _sheet(path: Path) -> _Form:
         ) from None
     width = max(map(len, rows), default=0)
     lines = [
-        _line([*row, *[""] * (width - len(row))])
+        line_of([*row, *[""] * (width - len(row))])
         for row in rows
         if any(cell.strip() for cell in row)
     ]
@@ -377,7 +377,7 @@ def _fasttext(path: Path, sample: Sequence[str]) -> _Form:
             words = line.split()
             labels = [word for word in words if word.startswith(LABEL)]
             texts = [word for word in words if not word.startswith(LABEL)]
-            yield _line([" ".join(texts), labels[0].removeprefix(LABEL) if labels else ""])
+            yield line_of([" ".join(texts), labels[0].removeprefix(LABEL) if labels else ""])
 
     return _Form("fastText's form, labels and texts", lines())
 
@@ -392,7 +392,7 @@ def _recordings(path: Path) -> _Form:
         yield "path\ttext"
         for line in read_lines(path.name, str(path.parent), table=True):
             name, _, text = line.strip().partition(" ")
-            yield _line([name, text])
+            yield line_of([name, text])
 
     return _Form("a recording and its text in each line", lines())
 
@@ -444,7 +444,7 @@ def _lexicon(path: Path, filled: Sequence[str]) -> _Form | None:
             entry = _entry(line)
             if entry is not None and not _is_mark(entry[0]):
                 known.add(entry[0])
-                yield _line([_base(entry[0], known), " ".join(entry[1][weighted:])])
+                yield line_of([_base(entry[0], known), " ".join(entry[1][weighted:])])
 
     return _Form("a lexicon, a word and its phones in each line", lines(), about=about)
 

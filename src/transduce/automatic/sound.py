@@ -133,6 +133,13 @@ def sounds_found(
         )
     headers = _headers(folder, there[:: max(1, len(there) // OPENED)])
     rate = Counter(one.rate for one in headers.values()).most_common(1)[0][0]
+    rates = Counter(one.rate for one in headers.values())
+    mixed = ", ".join(
+        f"{each / 1000:g} kHz {100 * count / len(headers):.0f} %"
+        for each, count in rates.most_common(4)
+    )
+    if len(rates) > 1:
+        seen = [*seen, f"Sampling rates: {mixed}; all are resampled to {rate / 1000:g} kHz."]
     texts = dict(both)
     timed = [(one.seconds, texts[name]) for name, one in headers.items()]
     if spans is not None:
@@ -149,7 +156,7 @@ def sounds_found(
             f"{path.name}: every recording has the label {both[0][1]}, so there is nothing to "
             f"learn; give recordings of at least two labels"
         )
-    what = f"{labels} labels" if labels else f"text in {target.script}"
+    what = f"{labels} labels" if labels else f"text {target.in_script}"
     sizes = (
         f"{count_of(total, whole)} recordings, {_duration(minutes)}, of "
         f"{lengths.median / 100:.1f} s in the median, {rate / 1000:g} kHz; {what}."

@@ -239,14 +239,15 @@ def test_a_table_that_names_recordings_without_their_ending(header: bool, tmp_pa
     write(tmp_path, "transcripts.tsv", [*names, *rows])
     it = found(tmp_path)
     assert it.task == "audio to text"
-    assert it.rows == 40  # of 60 that there are, a third is of the test set
+    assert it.rows == 60  # of 90, a third is of the test set
     corpus = it.corpora["train"]
-    assert (corpus["file"], corpus["audio"]) == ("transduce-list.tsv", "path")
+    assert (corpus["file"], corpus["audio"]) == ("transduce-transcripts.tsv", "path")
     assert corpus["target"] == ("sentence" if header else "text2")
     assert corpus["where"]["value"] == "train"
-    lines = (tmp_path / "transduce-list.tsv").read_text("utf-8").splitlines()
+    lines = (tmp_path / "transduce-transcripts.tsv").read_text("utf-8").splitlines()
     assert lines[1] == f"clips/utt-0.wav\ttest\t{sentence(0)}"
-    assert len(lines) == 61
+    assert lines[90] == f"utt-89.wav\ttrain\t{sentence(89)}"
+    assert "of 60 audio files are missing, such as" in it.warnings[-1]  # no row is lost silently
 
 
 def test_utterances_of_long_recordings_and_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -775,7 +776,7 @@ def test_columns_of_lists_are_left_out(tmp_path: Path) -> None:
         corpus = it.corpora["train"]
         assert (corpus["source"], corpus["target"]) == ("word", "phones")
         assert it.warnings == ["not used, as it is no text: parts (lists of texts)"]
-        assert it.seen[1] == "Not used: n.a: numbers or dates (to use one: data.train.target=n.a)."
+        assert it.seen[1] == "Not used: n.a: numbers or dates."
     only = [{"parts": [a, b], "word": a} for a, b in PAIRS]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(only), tmp_path / "y.parquet")
     with pytest.raises(DataError, match="parts holds lists of texts, not text; write source and"):
@@ -942,3 +943,42 @@ def test_empty_rows_are_said(tmp_path: Path) -> None:
     rows = [[source, target if n % 5 else ""] for n, (source, target) in enumerate(PAIRS)]
     it = found(write(tmp_path, "some.tsv", rows))
     assert any("20.0 % of the rows have an empty source or target" in line for line in it.seen)
+
+
+def test_one_of_two_languages_alone(tmp_path: Path) -> None:
+    for language in ("en", "de", "txt"):
+        text = "".join(f"{sentence(n)}\n" for n in range(99))
+        (tmp_path / f"corpus.{language}").write_text(text, "utf-8")
+    (warning,) = found(tmp_path / "corpus.de").warnings
+    assert "transduce train corpus.de corpus.en" in warning
+    with pytest.raises(DataError, match=r"has corpus.de and corpus.en; to learn to translate"):
+        found(tmp_path)
+    (tmp_path / "corpus.en").unlink()
+    assert found(tmp_path / "corpus.de").warnings == []
+
+
+def test_the_parts_of_conll_2003(tmp_path: Path) -> None:
+    words = [word(n) + str(n) for n in range(99)]
+    text = "-DOCSTART- O\n\n" + "".join(f"the O\n{one} B-PER\n\n" for one in words)
+    for part in ("train", "testa", "testb"):
+        (tmp_path / f"eng.{part}").write_text(text, "utf-8")
+    it = found(tmp_path / "eng.train")
+    assert {part: one["file"] for part, one in it.corpora.items()} == {
+        "train": "eng.train", "valid": "eng.testa", "test": "eng.testb"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("turned", "warned"), [(0, False), (1, False), (2, True), (50, True)])
+def test_sides_that_are_exchanged_are_warned_of(tmp_path: Path, turned: int, warned: bool) -> None:
+    rows = [[sentence(n), "слово " * (n % 5 + 1) + str(n)] for n in range(150)]
+    rows[:turned] = [row[::-1] for row in rows[:turned]]
+    warnings = found(write(tmp_path, "x.tsv", rows)).warnings
+    assert any("source and target are exchanged in" in one for one in warnings) == warned
+    if warned:
+        assert "go from Latin to Cyrillic, but not 'слово 0'" in warnings[-1]
+
+
+def test_a_language_that_is_the_same_in_every_row_is_no_tag(tmp_path: Path) -> None:
+    rows = [["lang", "word", "phones"], *(["eng", *row] for row in PAIRS)]
+    it = found(write(tmp_path, "x.tsv", rows))
+    assert it.corpora["train"] == {"file": "x.tsv", "source": "word", "target": "phones"}

@@ -462,7 +462,8 @@ def csv_records(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str
             raise problem
         yield from (f"{line}\n" for line in rest)
 
-    reader = csv.reader(ended(), strict=True, delimiter=separator)
+    quoting: Any = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL  # as LJSpeech has it
+    reader = csv.reader(ended(), strict=True, delimiter=separator, quoting=quoting)
     width = 0
     while True:
         line = reader.line_num + 1
@@ -488,7 +489,10 @@ def separator_of(lines: Sequence[str]) -> str:
     cells by another sign, as programs write it where the comma is in numbers."""
     for sign in SEPARATORS:
         widths = set[int]()
-        reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=sign)
+        quoting: Any = csv.QUOTE_NONE if sign == "|" else csv.QUOTE_MINIMAL
+        reader = csv.reader(
+            (f"{line}\n" for line in lines), strict=True, delimiter=sign, quoting=quoting
+        )
         try:
             widths |= {len(cells) for cells in reader if cells}
         except csv.Error:
