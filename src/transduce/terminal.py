@@ -88,7 +88,8 @@ def say(sentence: str) -> None:
 
 
 class Waiting:
-    """Says every few seconds what goes on, while a command has nothing else to print."""
+    """Says after some seconds what goes on, while a command has nothing else to print: what is new
+    after each of them, the same more and more rarely."""
 
     SECONDS = 10.0
 
@@ -102,9 +103,13 @@ class Waiting:
         self._what = what
 
     def _say(self) -> None:
+        said, turns, rest = "", 1, 0
         while not self._ended.wait(self.SECONDS):
-            if self._what:
+            turns = 1 if self._what != said else turns
+            rest = 0 if self._what != said else rest - 1
+            if self._what and rest <= 0:
                 say(self._what)
+                said, turns, rest = self._what, 2 * turns, 2 * turns
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -87,7 +87,11 @@ def test_what_goes_on_is_said_while_nothing_else_is(
         waiting.set("reading")
         while printed.count("\n") < 2:
             printed += capsys.readouterr().err
-    assert set(printed.splitlines()) == {"transduce: reading"}
+        waiting.set("counting")
+        while printed.count("\n") < 3:
+            printed += capsys.readouterr().err
+        said = ["transduce: reading", "transduce: reading", "transduce: counting"]
+        assert printed.splitlines()[:3] == said
     capsys.readouterr()
     time.sleep(0.05)
     assert capsys.readouterr().err == ""  # it ends

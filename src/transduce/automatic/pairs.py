@@ -70,7 +70,7 @@ def pairs_found(
     elif task == "words to tags":
         labels = Counter(tag for _, target, _ in both for tag in target.split())
     unseen = Unseen.of([(source, target) for source, target, _ in both], target.is_symbols)
-    tags_of_rows = {tuple(split_tags(tags)) for _, _, tags in both}
+    tags_of_rows = {tuple(split_tags(tags)) for tags in {tags for _, _, tags in both}}
     return Found(
         task,
         name or run_name(path),

@@ -17,20 +17,21 @@ def run_command(place: str | Path, recipe: Recipe, tags: str | None = None) -> s
     """
     if recipe.audio is not None:
         return f"transduce run {place} recording.wav"
-    tags = tags if tags is not None else _first_tags(recipe)
+    tags = tags if tags is not None else _first_tags(Path(place), recipe)
     return f'transduce run {place} "..."' + (f" --tag {shlex.quote(tags)}" if tags else "")
 
 
-def _first_tags(recipe: Recipe) -> str:
-    """The tags of the first training source; empty where it has none, or is not on this machine."""
+def _first_tags(folder: Path, recipe: Recipe) -> str:
+    """The tags of the first training source; empty where it has none, or may not be read: a model
+    of somebody else names its data, too."""
     from transduce.data.text.pairs import read_pairs
+    from transduce.data.text.trust import check_reads
     from transduce.errors import TransduceError
-    from transduce.recipe import Hub
 
-    if isinstance(recipe.data.train, Hub):
-        return ""
+    data = recipe.data
     try:
-        first = next(iter(read_pairs(recipe.data.train, recipe.data.folder)), None)
+        check_reads(folder, data, data, data.train)
+        first = next(iter(read_pairs(data.train, data.folder)), None)
     except TransduceError:  # the corpus may be gone by now
         return ""
     return ";".join(first.tags) if first is not None else ""

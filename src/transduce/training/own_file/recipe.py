@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RECIPES = (".yaml", ".yml")
 LOOKED_AT = 1 << 16  # bytes of a file in which a recipe has its key `data`
 MAX_CHECKED = 20_000  # pairs of each part that the data checks read before training
-THOROUGHLY = 200_000  # the same of `transduce check`
+THOROUGHLY = 100_000  # the same of `transduce check`
 SHOWN = 4  # warnings
 CHOSEN = "chosen.yaml"
 """The commented recipe in the run directory."""

@@ -15,10 +15,12 @@ from command_line import TINY, Transduce, sentence
 from transduce.automatic import Machine
 from transduce.cli.try_model import run_command
 from transduce.data.doctor import check
+from transduce.data.text.trust import record_training_data
+from transduce.data.tokens.sides import train_tokens
 from transduce.errors import DataError, HardwareError
 from transduce.recipe import load_recipe, read_recipe
 from transduce.tasks.folder import WEIGHTS
-from transduce.tasks.transduce import load
+from transduce.tasks.transduce import Transducer, load
 from transduce.training import loop
 from transduce.training import train as transduce_train
 from transduce.training.own_file import plan, time_left
@@ -225,9 +227,26 @@ def test_the_command_to_try_has_tags_where_sources_need_them(pairs: Path) -> Non
     tagged: dict[str, Any] = {"file": "forms.tsv", "source": 0, "target": 1, "tags": 2}
     for train, said in ((tagged, " --tag 'V;PST'"), ({"file": "pairs.tsv"}, "")):
         recipe = read_recipe({"data": {"train": train, "valid": train}, "model": {"width": 16}})
+        record_training_data(recipe, print)
         assert run_command("runs/x", recipe) == f'transduce run runs/x "..."{said}'
         Path(train["file"]).unlink()
         assert run_command("runs/x", recipe) == 'transduce run runs/x "..."'
+
+
+def test_after_an_export_the_command_to_try_has_tags(transduce: Transduce, pairs: Path) -> None:
+    lines = [f"{a}{b}\t{b}{a}\tV;PST\n" for a in "bdfgkl" for b in ("ana", "eri")]
+    Path("forms.tsv").write_text("".join(lines), "utf-8")
+    corpus = {"file": "forms.tsv", "source": 0, "target": 1, "tags": 2}
+    data = {"train": corpus, "valid": corpus, "folder": str(Path.cwd())}
+    recipe = read_recipe({"data": data, "model": {"width": 16}})
+    Transducer.create(recipe, *train_tokens(recipe.data)).save(Path("forms"))
+    assert run_command("forms", recipe) == 'transduce run forms "..."'  # it is of somebody else
+    record_training_data(recipe, print)
+    ended = transduce("export", "forms", "--to", "native", "--quantize", "int8", "--allow-mismatch")
+    assert ended.status == 0, ended.err
+    command = ended.lines[-1].split()
+    assert command == ["transduce", "run", "forms/int8", '"..."', "--tag", "'V;PST'"]
+    assert transduce("run", command[2], "bana", "--tag", "V;PST").status == 0
 
 
 @pytest.mark.slow  # half a minute: seven trainings each
