@@ -4,7 +4,6 @@ Voice, LJSpeech, or moved to this machine. A table with their paths is written b
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -21,6 +20,7 @@ MAX_FILES = 200_000
 DEEPEST = 4  # folders within each other
 TABLES = ("tsv", "csv", "jsonl", "parquet")
 LOOKED_FOR = 50  # recordings of a table, to see whether its paths are right
+LONGEST_NAME = 60  # characters: a file's name has 255 bytes at most
 # Folders of recordings beside a table.
 FOLDERS = ("wavs", "wav", "clips", "audio", "recordings", "flac", "mp3", "sounds")
 
@@ -43,8 +43,7 @@ def files_below(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
 
 def with_paths(path: Path, table: Table) -> Path | None:
     """The table with the paths of its recordings, where it has not got them, but they are below its
-    folder, or the one above; it and those of the other parts are written. None: it has them, or
-    names none."""
+    folder; it and those of the other parts are written. None: it has them, or names none."""
     if path.name.startswith(PREFIX):
         return None
     folder = path.parent
@@ -52,13 +51,8 @@ def with_paths(path: Path, table: Table) -> Path | None:
     if place is None:
         return None
     cells = [cell for cell in table.column(place)[:SHOWN] if cell]
-    for start in (folder, folder.parent):
-        if start == start.parent or start == Path.home():
-            continue
-        known = Places(start, folder)
-        if 2 * sum(known.of(cell) is not None for cell in cells) > len(cells):
-            break
-    else:
+    known = Places(folder)
+    if 2 * sum(known.of(cell) is not None for cell in cells) <= len(cells):
         return None
     written = _written(path, table, place, known)
     for name in {one["file"] for one in siblings(path, {"file": path.name}).values()}:
@@ -80,7 +74,7 @@ def _column_of_recordings(folder: Path, table: Table) -> int | None:
             return place if away else None
     for place in range(table.width):
         cells = [cell.strip() for cell in table.column(place)[:LOOKED_FOR]]
-        if any(" " in cell or not cell for cell in cells[:4]):
+        if any(" " in cell or not cell or len(cell) > LONGEST_NAME for cell in cells[:4]):
             continue
         if any(
             (one / f"{cells[0]}{ending}").is_file() for one in beside for ending in SOUND_ENDINGS
@@ -93,33 +87,32 @@ class Places:
     """Where the recordings below a folder are, by the ends of their paths, with and without their
     ending: a/b.wav, b.wav, b."""
 
-    def __init__(self, start: Path, folder: Path) -> None:
-        """folder: that of the table, at which the paths start."""
-        # Above the table, names alone may be those of other data.
-        self._least = 1 if start == folder else 2
+    def __init__(self, folder: Path) -> None:
         self._places: dict[str, str | None] = {}
-        for sound in islice(files_below(start), MAX_FILES):
+        for sound in islice(files_below(folder), MAX_FILES):
             if sound.suffix.lower() not in SOUND_ENDINGS:
                 continue
-            place = os.path.relpath(sound, folder)
-            for path in (sound.relative_to(start), sound.relative_to(start).with_suffix("")):
-                for end in self._ends(path.parts):
+            path = sound.relative_to(folder)
+            place = path.as_posix()
+            for name in (path, path.with_suffix("")):
+                for end in _ends(name.parts):
                     # Of two recordings with one name, it says nothing.
                     self._places[end] = None if self._places.get(end, place) != place else place
-
-    def _ends(self, parts: Sequence[str]) -> Iterator[str]:
-        """The ends of a path, the longest first."""
-        for first in range(len(parts) - self._least + 1):
-            yield "/".join(parts[first:])
 
     def of(self, cell: str) -> str | None:
         """The path of a recording; None where there is none, or several may be meant."""
         path = PurePosixPath(cell.strip().replace("\\", "/"))
         for name in (path, path.with_suffix("")) if path.name else ():
-            for end in self._ends(name.parts):
+            for end in _ends(name.parts):
                 if (place := self._places.get(end)) is not None:
                     return place
         return None
+
+
+def _ends(parts: Sequence[str]) -> Iterator[str]:
+    """The ends of a path, the longest first."""
+    for first in range(len(parts)):
+        yield "/".join(parts[first:])
 
 
 def _written(path: Path, table: Table, place: int, known: Places) -> Path:

@@ -103,6 +103,14 @@ def _form_of(path: Path) -> _Form | None:
     if ending == "xlsx":
         return _sheet(path)
     beginning = _beginning(path)
+    if beginning.startswith(b"version https://git-lfs"):
+        raise DataError(
+            f"{path.name} only says where Git keeps the file; fetch the file itself: git lfs pull"
+        )
+    if re.match(rb"\s*<(!doctype html|html)\b", beginning, re.IGNORECASE):
+        raise DataError(
+            f"{path.name} is a web page, perhaps of a download that failed; download the file again"
+        )
     if beginning.startswith(UTF16) and ending != "parquet":
         return _Form("text in UTF-16", _utf16(path), None, f".{ending}" if ending else "")
     if b"\r" in beginning and b"\n" not in beginning and ending in (*TABLES, "csv"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +182,12 @@ def sounds_found(
 
 
 def _mended(folder: Path, name: str) -> str:
-    """How to correct a path: where a folder beside the table has the file, by its name."""
-    place = next((one.parent.name for one in folder.glob(f"*/{Path(name).name}")), None)
+    """How to correct a path: where a folder beside the table has the file, by its name, or one
+    beside the folder of the table."""
+    place = next((one.parent.name for one in folder.glob(f"*/{escape(Path(name).name)}")), None)
+    if place is None and not Path(name).is_absolute():
+        for one in folder.parent.glob(f"*/{escape(name)}"):
+            place = f"../{one.relative_to(folder.parent).parts[0]}"
     return "correct them" if place is None else f"it is in {place}, so write {place}/ before each"
 
 

@@ -54,7 +54,7 @@ def paths(it: Found, part: str = "train") -> list[str]:
         ("list.tsv", "clips", "u{}.wav"),  # Common Voice
         ("list.tsv", "clips", "/home/ann/corpus/clips/u{}.wav"),  # from another machine
         ("list.tsv", "clips", r"C:\data\u{}.wav"),
-        ("lists/list.tsv", "data/wavs", "wavs/u{}.wav"),  # below the folder above
+        ("list.tsv", "data/wavs", "wavs/u{}.wav"),
     ],
 )
 def test_recordings_that_are_elsewhere_are_found(
@@ -118,11 +118,20 @@ def test_names_that_several_recordings_have_say_nothing(tmp_path: Path) -> None:
         found(path)
 
 
-def test_other_data_beside_the_folder_is_not_taken(tmp_path: Path) -> None:
+def test_a_long_text_without_spaces_is_no_name_of_a_recording(tmp_path: Path) -> None:
+    sounds(tmp_path / "audio", 1)
+    rows = [["字" * 100 + str(n), text] for n, text in enumerate(TEXTS)]
+    assert found(write(tmp_path / "list.tsv", rows)).task == "text to text"
+
+
+def test_data_beside_the_folder_is_said_and_not_taken(tmp_path: Path) -> None:
+    """It may be other data with the same names."""
     sounds(tmp_path / "other" / "wavs")
-    rows = [[f"u{n}.wav", text] for n, text in enumerate(TEXTS)]
+    rows = [[f"wavs/u{n}.wav", text] for n, text in enumerate(TEXTS)]
     path = write(tmp_path / "mine" / "list.tsv", rows)
-    with pytest.raises(DataError, match="60 of 60 audio files are missing"):
+    with pytest.raises(
+        DataError, match=r"are missing.* it is in \.\./other, so write \.\./other/ "
+    ):
         found(path)
 
 

@@ -577,6 +577,8 @@ BAD = {
     "Windows-1252": (
         "x.tsv", "gruen\tgr\udcfcn\n" * 50, "if 'grün' is right there, it is Windows-1252: `iconv",
     ),
+    "a pointer of Git": ("x.tsv", "version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    "a web page": ("x.tsv", "<!DOCTYPE html>\n<p>404\n", "a web page, perhaps of a download that"),
     "no UTF-16": ("x.tsv", "\udcff\udcfea", "begins as UTF-16, but is none"),
     "zero bytes": ("x.tsv", "\0\udcff\n", "it is a file of another kind"),
     "a spreadsheet": ("x.xls", "PK", r"file of another program \(.xls\); save it as text there"),
