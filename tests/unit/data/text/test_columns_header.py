@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from transduce.batch_inference.inputs import read_table
 from transduce.cli.input import read_lines_of, read_requests
-from transduce.data.text.columns import IdWatch, first_line
+from transduce.data.text.columns import IdWatch, first_line, read_columns
+from transduce.data.text.files import Span
 from transduce.data.text.pairs import ReadingCounts, read_pairs
 from transduce.errors import DataError, TransduceWarning
 from transduce.recipe import Columns, Recordings
+from transduce.storage.positions import version_of
 
 PAIRS = [["one", "un"], ["two", "deux"], ["three", "trois"]]
 
@@ -211,3 +213,17 @@ def test_many_repeated_headers_are_said_in_few_sentences(tmp_path: Path) -> None
     said = counts.sentences()
     assert [note.split(" ")[0] for note in said[-4:-1]] == [f"joined.tsv:{n}:" for n in (3, 5, 7)]
     assert said[-1] == "joined.tsv: further lines repeat the header, and are left out"
+
+
+def test_a_repeated_header_is_left_out_of_a_block(tmp_path: Path) -> None:
+    """As streamed corpora are read, by position."""
+    lines = ["word\tphones", *(f"w{n}\tp" for n in range(5)), "word\tphones", "last\tp"]
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    start = sum(len(line) + 1 for line in lines[:3])
+    span = Span(start, path.stat().st_size, 4, len(lines) - 3, version_of(path))
+    said: list[str] = []
+    corpus = Columns(file="a.tsv", source="word", target="phones")
+    rows = list(read_columns("a.tsv", str(tmp_path), corpus, said.append, span))
+    assert rows == [(4, ["w2", "p"]), (5, ["w3", "p"]), (6, ["w4", "p"]), (8, ["last", "p"])]
+    assert said == ["a.tsv:7: the line repeats the header (line 1), and is left out"]
