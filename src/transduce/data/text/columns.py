@@ -330,8 +330,8 @@ def text_of_value(value: Any, numbers: bool, labels: bool) -> str | None:
     """A value of JSON or Parquet as a cell: what is missing is empty, a list of words has a space
     between them. None: it is no text.
 
-    numbers: whether numbers are allowed. labels: whether truth values are, too; then 1.0 is 1, as
-    integers with gaps become floats in a data frame.
+    numbers: whether numbers are allowed; 1.0 is 1, as integers with gaps become floats in a data
+    frame. labels: whether truth values are, too.
     """
     if isinstance(value, str):
         return value
@@ -343,7 +343,7 @@ def text_of_value(value: Any, numbers: bool, labels: bool) -> str | None:
     if isinstance(value, bool):
         return str(value).lower() if labels else None
     if isinstance(value, int | float) and (numbers or labels):
-        whole = labels and isinstance(value, float) and value.is_integer()
+        whole = isinstance(value, float) and value.is_integer()
         return str(int(value) if whole else value)
     return None
 
