@@ -212,6 +212,14 @@ def test_what_is_no_lexicon(tmp_path: Path, text: str) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "x.txt"]
 
 
+def test_what_one_entry_alone_has_stays(tmp_path: Path) -> None:
+    """A number that is no probability, and a bracket that is no alternative."""
+    odd = ["ODD(2) K AE", "HALF 0.5 K"]
+    (tmp_path / "x.txt").write_text(LEXICONS["kaldi"] + "\n".join(odd), "utf-8")
+    rows = table(found(tmp_path / "x.txt"))
+    assert rows[-2:] == [["ODD(2)", "K AE"], ["HALF", "0.5 K"]]
+
+
 def test_a_person_may_say_that_a_lexicon_is_text(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text(LEXICONS["kaldi"] * 9, "utf-8")
     assert found(tmp_path / "x.txt", format="text").task == "language model"
