@@ -9,10 +9,11 @@ ten times as large and those that the time gives hardly an update, and each with
 dropouts and widths, for the same time: on a GPU by the wall clock, on a CPU by the time for which
 the processor worked, one thread each, so that what else the machine does decides nothing. The best
 of the search is that of the best validation score; both are compared on the test set. A recipe of
-the search that is the chosen one is not trained again. Trainings run side by side, each in a
-process. Results are added to FILE as they come: a run that was stopped goes on, and several
-machines may share the work (--share 1/2). HELD_OUT corpora are reported apart: nothing was tuned on
-them.
+the search that is the chosen one is not trained again. Chance makes one of ten recipes look good,
+its validation and its test score alike: with --seeds 2 the chosen recipe and the best are trained
+once more, and the loss of these is shown too. Trainings run side by side, each in a process.
+Results are added to FILE as they come: a run that was stopped goes on, and several machines may
+share the work (--share 1/2). HELD_OUT corpora are reported apart: nothing was tuned on them.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from statistics import mean
@@ -39,10 +41,13 @@ from typing import Any
 ROWS = (100, 1000, 10_000, 10**9)
 ALL = "all"
 MAX_HELD_OUT = 500  # rows of valid and of test
-HELD_OUT = ("g2p-hun", "g2p-jpn", "inflection-hun", "multi30k-de-fr", "languages-short", "letters")
+HELD_OUT = (
+    "g2p-gre", "g2p-jpn", "g2p-vie", "inflection-got", "inflection-vep", "multi30k-de-fr",
+    "languages-clauses", "languages-short", "ratings", "ewt-xpos", "reviews", "letters",
+)  # fmt: skip
 RATES, DROPOUTS, WIDTHS = (0.5, 2.0), (0.1, 0.3, 0.5), (0.5, 2.0)
 COARSE = 10.0  # per cent of whole outputs that are right: with fewer, wrong phones are compared
-HARDLY = 0.02  # of its updates that a plan of the search must get in the time
+HARDLY = 0.1  # of its updates that a plan of the search must get in the time
 Parts = dict[str, list[str]]
 """Lines of the files train, valid and test."""
 
@@ -113,12 +118,15 @@ def multi30k(source: str, target: str, folder: Path) -> Parts:
     return {part: list(map("\t".join, zip(*both, strict=True))) for part, both in sides.items()}
 
 
-def imdb(folder: Path) -> Parts:
-    """The label and the review; a part of the training set is the validation set."""
+def imdb(folder: Path, label: int = 0) -> Parts:
+    """The review and a label; a part of the training set is the validation set.
+
+    label: the column of the corpus, 0 positive or negative, 2 the rating.
+    """
     sets = {}
     for name in ("train", "test"):
         rows = (line.split("\t") for line in lines_of(folder / "imdb" / f"{name}.tsv.xz"))
-        sets[name] = by_hash(f"{row[3]}\t{row[0]}" for row in rows)
+        sets[name] = by_hash(f"{row[3]}\t{row[label]}" for row in rows)
     return {
         "train": sets["train"][MAX_HELD_OUT:],
         "valid": sets["train"][:MAX_HELD_OUT],
@@ -126,12 +134,22 @@ def imdb(folder: Path) -> Parts:
     }
 
 
-def languages(folder: Path, words: int | None = None) -> Parts:
+def reviews(folder: Path) -> Parts:
+    """Running text: the first of the film reviews."""
+    most = {"train": 4000, "valid": 100, "test": 100}
+    return {
+        part: [row.split("\t")[0] for row in of[: most[part]]] for part, of in imdb(folder).items()
+    }
+
+
+def languages(folder: Path, first: int = 0, words: int | None = None) -> Parts:
     """Paragraphs of the Declaration of Human Rights and their language: of twenty languages.
-    words: so many of each; of other languages, so that it can be held out."""
+
+    first: of these twenty, in their order by hash. words: so many of each paragraph.
+    """
     rows = [line.split("\t") for line in lines_of(folder / "udhr_text" / "paragraphs.tsv.xz")[1:]]
     ordered = by_hash({row[0] for row in rows})
-    chosen = ordered[:20] if words is None else ordered[20:40]
+    chosen = ordered[first : first + 20]
     texts = [(" ".join(row[2].split()[:words]), row[0]) for row in rows if row[0] in chosen]
     kept = by_hash({f"{text}\t{language}" for text, language in texts if text})
     third = min(len(kept) // 4, MAX_HELD_OUT)
@@ -142,23 +160,23 @@ def languages(folder: Path, words: int | None = None) -> Parts:
     }
 
 
-def ewt(folder: Path) -> Parts:
-    """A sentence and its tags in each line."""
+def ewt(folder: Path, column: int = 3) -> Parts:
+    """A sentence and its tags in each line. column: of the universal tags, or of others."""
     names = {"train": "train", "valid": "dev", "test": "test"}
     found: Parts = {}
     for part, name in names.items():
         found[part] = list(
-            _sentences(lines_of(folder / "ud_english_ewt" / f"en_ewt-ud-{name}.conllu.xz"))
+            _sentences(lines_of(folder / "ud_english_ewt" / f"en_ewt-ud-{name}.conllu.xz"), column)
         )
     return found
 
 
-def _sentences(lines: Iterable[str]) -> Iterator[str]:
+def _sentences(lines: Iterable[str], column: int) -> Iterator[str]:
     words: list[list[str]] = []
     for line in lines:
         cells = line.split("\t")
         if len(cells) == 10 and cells[0].isdecimal():
-            words.append([cells[1].replace(" ", "_"), cells[3]])
+            words.append([cells[1].replace(" ", "_"), cells[column]])
         elif not line and words:
             yield "\t".join(" ".join(word[side] for word in words) for side in (0, 1))
             words = []
@@ -237,25 +255,29 @@ def write_sounds(rows: Iterable[str], data: Path, place: Path) -> None:
 
 CORPORA: dict[str, Callable[[Path], Parts]] = {
     "cmudict": cmudict,
-    "g2p-ady": lambda folder: g2p("ady", folder),
-    "g2p-kor": lambda folder: g2p("kor", folder),
-    "g2p-fre": lambda folder: g2p("fre", folder),
-    "g2p-hun": lambda folder: g2p("hun", folder),
-    "g2p-jpn": lambda folder: g2p("jpn", folder),
-    "inflection-kat": lambda folder: inflection("kat", "large", folder),
-    "inflection-ang": lambda folder: inflection("ang", "large", folder),
-    "inflection-hun": lambda folder: inflection("hun", "large", folder),
-    "multi30k-en-de": lambda folder: multi30k("en", "de", folder),
-    "multi30k-de-fr": lambda folder: multi30k("de", "fr", folder),
+    **{
+        f"g2p-{language}": partial(g2p, language)
+        for language in ("ady", "kor", "fre", "hun", "gre", "jpn", "vie")
+    },
+    **{
+        f"inflection-{language}": partial(inflection, language, "large")
+        for language in ("ang", "hun", "kat", "got", "vep")
+    },
+    "multi30k-en-de": partial(multi30k, "en", "de"),
+    "multi30k-de-fr": partial(multi30k, "de", "fr"),
     "imdb": imdb,
+    "ratings": partial(imdb, label=2),
     "languages": languages,
-    "languages-short": lambda folder: languages(folder, words=4),
+    "languages-short": partial(languages, first=20, words=4),
+    "languages-clauses": partial(languages, first=40, words=12),
     "ewt": ewt,
+    "ewt-xpos": partial(ewt, column=4),
     "shakespeare": shakespeare,
-    "digits": lambda folder: spoken(DIGITS, folder),
-    "letters": lambda folder: spoken(LETTERS, folder),
+    "reviews": reviews,
+    "digits": partial(spoken, DIGITS),
+    "letters": partial(spoken, LETTERS),
 }
-TEXTS, SOUNDS = ("shakespeare",), ("digits", "letters")
+TEXTS, SOUNDS = ("shakespeare", "reviews"), ("digits", "letters")
 
 
 def prepare(data: Path, out: Path) -> None:
@@ -323,7 +345,8 @@ def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[st
     def chosen(**asked: Any) -> Choice:
         choice = choose(found, machine, minutes, **asked)
         choice.set("data.folder", str(found.folder))
-        choice.set("validation.limit", None)
+        if "limit" in choice.values["validation"]:  # running text is always read whole
+            choice.set("validation.limit", None)
         return choice
 
     recipes = {"chosen": chosen().values}
@@ -332,7 +355,7 @@ def settings_of(folder: Path, machine: Any, seconds: float) -> dict[str, dict[st
         choice = chosen(plan=plan)
         as_it_is = choice.values
         hardly = choice.expected < HARDLY * as_it_is["train"]["steps"]
-        if plan.rows >= 10 * size or hardly:
+        if plan.rows >= 10 * size or (hardly and len(recipes) > 1):  # the smallest is tried
             continue
         recipes[plan.name] = as_it_is
         rate = as_it_is["train"]["lr"]
@@ -399,21 +422,24 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     kept = json.loads(arguments.out.read_text("utf-8")) if arguments.out.exists() else {}
     rows = kept.get("rows", {})
     whole = kept.get("settings", {})
-    jobs, same = [], {}
+    recipes, same = {}, {}
     for cut in sorted(place for place in folder.iterdir() if any(place.glob("train.*"))):
         if arguments.only and not any(fnmatch(cut.name, one) for one in arguments.only):
             continue
         settings = settings_of(cut, machine, arguments.seconds)
         whole[cut.name] = len(settings)
         for name, recipe in settings.items():
-            for seed in range(1, arguments.seeds + 1):
-                key = f"{cut.name} | {name} | {seed}"
-                if name != "chosen" and recipe == settings["chosen"]:
-                    same[key] = f"{cut.name} | chosen | {seed}"
-                elif key not in rows and any(fnmatch(name, one) for one in arguments.settings):
-                    jobs.append((key, recipe, seed))
+            if name != "chosen" and recipe == settings["chosen"]:
+                same[cut.name] = name
+            elif any(fnmatch(name, one) for one in arguments.settings):
+                recipes[f"{cut.name} | {name}"] = recipe
     part, of = map(int, arguments.share.split("/"))
-    jobs = jobs[part - 1 :: of][: arguments.most]
+
+    def mine(keys: Iterable[str]) -> list[str]:
+        left = [key for key in keys if key.rpartition(" | ")[0] in recipes and key not in rows]
+        return left[part - 1 :: of][: arguments.most]
+
+    jobs = mine(f"{name} | 1" for name in recipes)
     print(f"{len(jobs)} trainings, {len(rows)} are there already", flush=True)
     speed = "" if arguments.speed is None else f" --speed {arguments.speed:g}"
     facts = {
@@ -427,22 +453,32 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
     }
     context = multiprocessing.get_context("spawn")
     end = time.monotonic() + 60 * arguments.minutes
-    with ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
-        waiting = {
-            pool.submit(train_one, recipe, seed, arguments.seconds, machine.device): key
-            for key, recipe, seed in jobs
-        }
+
+    def train(pool: ProcessPoolExecutor, jobs: Sequence[str]) -> None:
+        waiting = {}
+        for key in jobs:
+            name, _, seed = key.rpartition(" | ")
+            given = recipes[name], int(seed), arguments.seconds, machine.device
+            waiting[pool.submit(train_one, *given)] = key
         for done in as_completed(waiting):
             if not done.cancelled():
                 try:
                     rows[waiting[done]] = done.result()
                 except Exception as error:  # one that fails must not cost the others
                     print(f"{waiting[done]}: {error}", flush=True)
-                rows |= {key: rows[of] for key, of in same.items() if of in rows}
+                for cut_name, plan in same.items():
+                    for one in range(1, arguments.seeds + 1):
+                        if row := rows.get(f"{cut_name} | chosen | {one}"):
+                            rows[f"{cut_name} | {plan} | {one}"] = row
                 write(arguments.out, {**facts, "rows": rows})
             if time.monotonic() > end:
                 for left in waiting:
                     left.cancel()
+
+    with ProcessPoolExecutor(arguments.jobs, mp_context=context) as pool:
+        train(pool, jobs)
+        if time.monotonic() < end:
+            train(pool, mine(again(rows, whole, arguments.seeds)))
     for line in table(rows, whole):
         print(line)
 
@@ -456,43 +492,106 @@ def write(path: Path, values: dict[str, Any]) -> None:
 # -------------------------------------------------------------------------------------- the table
 
 
-def table(rows: dict[str, dict[str, Any]], settings: dict[str, int]) -> list[str]:
-    """Corpus and size: the chosen recipe, the best of the search, and what is lost.
+@dataclass(frozen=True)
+class Searched:
+    """A cut whose search is whole: the test scores of the chosen recipe and of the best of the
+    search, by seed, in one metric. The search has the first seed only."""
 
-    settings: how many of each corpus there are; one whose search was cut off is left out.
-    """
-    cuts: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for key, row in rows.items():
-        cut, name, _ = key.split(" | ")
-        cuts.setdefault(cut, {}).setdefault(name, []).append(row)
-    lines = ["| corpus | metric | chosen | best by hand | which | loss |", "| --- " * 6 + "|"]
-    losses: dict[bool, list[float]] = {True: [], False: []}
-    for cut, found in sorted(cuts.items()):
-        chosen = found.get("chosen")
-        if chosen is None or len(found) < max(settings.get(cut, 2), 2):
+    metric: str
+    sign: int
+    """1 where more is better, else -1."""
+    best: str
+    chosen: dict[str, float]
+    of_best: dict[str, float]
+
+    def loss(self, first: bool = True) -> float | None:
+        """Per cent, of the first seed or in the mean of the others."""
+        seeds = [seed for seed in self.chosen if seed in self.of_best and (seed == "1") == first]
+        if not seeds:
+            return None
+        ours, theirs = (mean(of[seed] for seed in seeds) for of in (self.chosen, self.of_best))
+        return 100 * (self.sign * theirs - self.sign * ours) / max(abs(theirs), 1e-9)
+
+    @property
+    def between_seeds(self) -> float | None:
+        """Per cent by which the chosen recipe's scores differ."""
+        of = list(self.chosen.values())
+        return 100 * (max(of) - min(of)) / max(abs(mean(of)), 1e-9) if len(of) > 1 else None
+
+
+def searched(rows: dict[str, dict[str, Any]], settings: dict[str, int]) -> dict[str, Searched]:
+    """By cut. settings: how many of each there are; one whose search was cut off is left out."""
+    cuts: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for key, row in sorted(rows.items()):
+        cut, name, seed = key.split(" | ")
+        cuts.setdefault(cut, {}).setdefault(name, {})[seed] = row
+    found = {}
+    for cut, of in cuts.items():
+        first = {name: seeds["1"] for name, seeds in of.items() if "1" in seeds}
+        if "chosen" not in first or len(first) < max(settings.get(cut, 2), 2):
             continue
-        if _is_coarse(found):
-            found = {name: [row["finer"] for row in of] for name, of in found.items()}
-            chosen = found["chosen"]
-        sign = 1 if chosen[0]["higher_is_better"] else -1
-        searched = {name: of for name, of in found.items() if name != "chosen"}
-        best = max(searched, key=lambda name: sign * mean(row["valid"] for row in searched[name]))
-        ours, theirs = (mean(row["test"] for row in of) for of in (chosen, searched[best]))
-        loss = 100 * sign * (theirs - ours) / max(abs(theirs), 1e-9)
-        losses[cut.rpartition("-")[0] in HELD_OUT].append(loss)
-        lines.append(
-            f"| {cut} | {chosen[0]['metric']} | {ours:.2f} | {theirs:.2f} | {best} | {loss:.1f} % |"
+        coarse = _is_coarse(first.values())
+        if coarse:
+            first = {name: row["finer"] for name, row in first.items()}
+        sign = 1 if first["chosen"]["higher_is_better"] else -1
+        # Of equals the first, which is a plan as it is rather than with another rate.
+        best = max(sorted(first.keys() - {"chosen"}), key=lambda name: sign * first[name]["valid"])
+        chosen, of_best = (
+            {seed: (row["finer"] if coarse else row)["test"] for seed, row in of[name].items()}
+            for name in ("chosen", best)
         )
-    for held, of in losses.items():
-        if of:
-            name = "held out" if held else "tuned on"
-            lines.append(f"{name}: mean loss {mean(of):.1f} %, largest {max(of):.1f} %")
+        found[cut] = Searched(first["chosen"]["metric"], sign, best, chosen, of_best)
+    return found
+
+
+def again(rows: dict[str, dict[str, Any]], settings: dict[str, int], seeds: int) -> list[str]:
+    """Keys of what is to be trained with further seeds: the chosen recipes, and the best of the
+    searches where these are others."""
+    keys = []
+    for cut, one in searched(rows, settings).items():
+        names = ["chosen"]
+        if rows[f"{cut} | {one.best} | 1"] != rows[f"{cut} | chosen | 1"]:
+            names.append(one.best)
+        keys += [f"{cut} | {name} | {seed}" for seed in range(2, seeds + 1) for name in names]
+    return keys
+
+
+def table(rows: dict[str, dict[str, Any]], settings: dict[str, int]) -> list[str]:
+    """Corpus and size: the chosen recipe, the best of the search, and what is lost; the same with
+    other seeds of these two, and how far apart seeds of the chosen recipe are."""
+    lines = [
+        "| corpus | metric | chosen | best by hand | which | loss | once more | seeds |",
+        "| --- " * 8 + "|",
+    ]
+    found = searched(rows, settings)
+    for cut, one in sorted(found.items()):
+        cells = [
+            f"{value:.1f} %" if value is not None else ""
+            for value in (one.loss(), one.loss(first=False), one.between_seeds)
+        ]
+        scores = f"{one.chosen['1']:.2f} | {one.of_best['1']:.2f}"
+        lines.append(f"| {cut} | {one.metric} | {scores} | {one.best} | {' | '.join(cells)} |")
+    for held, name in ((False, "tuned on"), (True, "held out")):
+        of = [one for cut, one in found.items() if (cut.rpartition("-")[0] in HELD_OUT) == held]
+        if not of:
+            continue
+        parts = [
+            _mean_and_largest("mean loss", [one.loss() for one in of]),
+            _mean_and_largest("once more: mean loss", [one.loss(first=False) for one in of]),
+            _mean_and_largest("between seeds: mean difference", [one.between_seeds for one in of]),
+        ]
+        lines.append(f"{name}: {'; '.join(filter(None, parts))}")
     return lines
 
 
-def _is_coarse(found: dict[str, list[dict[str, Any]]]) -> bool:
+def _mean_and_largest(what: str, values: Iterable[float | None]) -> str:
+    of = [value for value in values if value is not None]
+    return f"{what} {mean(of):.1f} %, largest {max(of):.1f} %" if of else ""
+
+
+def _is_coarse(rows: Iterable[dict[str, Any]]) -> bool:
     """Whether so few whole outputs are right that chance decides how many."""
-    rows = [row for of in found.values() for row in of]
+    rows = list(rows)
     few = max(row["valid"] for row in rows) < COARSE
     return few and all(row["metric"] == "exact" and "finer" in row for row in rows)
 
@@ -506,7 +605,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small corpus, two updates each")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each training")
     parser.add_argument("--minutes", type=float, default=1e9, help="start nothing after these")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="of the chosen recipe and of the best of its search"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     parser.add_argument("--share", default="1/1", help="the first of two machines: 1/2")
     parser.add_argument("--most", type=int, help="at most so many trainings")

@@ -6,12 +6,12 @@ each, in the order in which a recipe has them; each value comes with its reason.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transduce.automatic.found import MAX_LETTERS, Found, Lengths, Side
 from transduce.automatic.machine import Machine
-from transduce.automatic.plans import BATCHES, DROPOUT, PLANS, RECURRENT, Plan
+from transduce.automatic.plans import BAG, BATCHES, DROPOUT, PLANS, RECURRENT, Plan
 from transduce.data.text.pairs import PLACES, in_part, place_in_corpus
 from transduce.terminal import duration
 
@@ -434,6 +434,11 @@ class Timed:
     def expected(self) -> int:
         return max(min(self.updates, self.possible), 1)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the time allows fewer updates than pay."""
+        return self.expected < self.plan.updates[0]
+
 
 def _audio_rate(choice: Choice, found: Found) -> None:
     if found.sound is None:
@@ -478,6 +483,15 @@ def _sizes(choice: Choice, found: Found) -> list[Lengths]:
     return sizes
 
 
+def _seconds(plan: Plan, share: float, machine: Machine) -> float:
+    """Of an update with this share of the largest batch."""
+    if machine.device == "cpu":
+        products = plan.seconds["cpu"] - plan.overhead
+        return plan.overhead + products * share / machine.speed
+    # On a GPU a smaller batch saves less than its share.
+    return plan.seconds[machine.device] * (0.3 + 0.7 * share) / machine.speed
+
+
 def _fit(plan: Plan, tokens: float, row: float, machine: Machine, minutes: float) -> Timed:
     """A plan for a training set of so many tokens, in rows of `row` tokens each."""
     smallest, largest = plan.batch
@@ -489,12 +503,62 @@ def _fit(plan: Plan, tokens: float, row: float, machine: Machine, minutes: float
     # A set that is much larger than those of the recipes is seen a few times, if there is time.
     enough = max(enough, round(LEAST_PASSES * tokens / batch))
     updates = round(min(max(fewest, plan.passes * tokens / batch), enough), -1)
-    # On a GPU a smaller batch saves less than its share.
-    share = batch / largest if machine.device == "cpu" else 0.3 + 0.7 * batch / largest
-    seconds = plan.seconds[machine.device] * share / machine.speed
+    seconds = _seconds(plan, batch / largest, machine)
     possible = max(int((SPENT * 60 * minutes - START_UP[machine.device]) / seconds), 1)
     expected = max(min(updates, possible), 1)
     return Timed(plan, batch, int(updates), possible, expected * batch / max(tokens, 1))
+
+
+# Of 100 film reviews 63.4 % are right with a table for twice as many n-grams as there are, 61.3 %
+# with one of 500,000 rows, and an update takes a quarter of the time: all rows are updated (two
+# seeds, 200 updates). Of 100 paragraphs in twenty languages as many are right, in a tenth.
+ROOM = 2
+# Of 1,000 film reviews, after 12 seconds of a core, 85.6 % are right with 30,000 rows and 584
+# updates, 83.8 % with 100,000 and 402, 75.0 % with 460,000 and 117 (one seed).
+ON_TABLE = 0.5  # of the time on a CPU, at most, for updates of the table
+
+
+def _with_table(plan: Plan, choice: Choice, found: Found, machine: Machine, minutes: float) -> Plan:
+    """With a table for as many n-grams as the training set can have, and as can be updated often
+    enough in the time; the plan's own table if that is smaller."""
+    if "ngrams" not in plan.model:
+        return plan
+    most: int = plan.model["ngrams"]["size"]
+    rows = _possible_ngrams(choice, found, plan)
+    if machine.device == "cpu":
+        each = ON_TABLE * SPENT * 60 * minutes / plan.updates[0]
+        rows = min(rows, each / plan.overhead * most)
+    size = min(max(-(-int(rows) // 1000) * 1000, 1000), most)
+    saved = plan.overhead * (1 - size / most)
+    return replace(
+        plan,
+        model=plan.model | {"ngrams": {"max_n": _longest(choice, plan), "size": size}},
+        seconds=plan.seconds | {"cpu": plan.seconds["cpu"] - saved},
+        overhead=plan.overhead - saved,
+    )
+
+
+def _longest(choice: Choice, plan: Plan) -> int:
+    """The most tokens of an n-gram: more of letters."""
+    letters = choice.get("data.tokens.source.level") == "character"
+    longest: int = 5 if letters else plan.model["ngrams"]["max_n"]
+    return longest
+
+
+def _possible_ngrams(choice: Choice, found: Found, plan: Plan) -> float:
+    return ROOM * (_longest(choice, plan) - 1) * training_tokens(choice, found)
+
+
+def _why_ngrams(choice: Choice, found: Found, plan: Plan) -> str:
+    letters = choice.get("data.tokens.source.level") == "character"
+    size = plan.model["ngrams"]["size"]
+    if size == BAG.model["ngrams"]["size"]:
+        many = plan.like
+    elif size < _possible_ngrams(choice, found, plan):
+        many = "as many as can be updated often enough in the time"
+    else:
+        many = "as many as such a set can have"
+    return f"{'of letters' if letters else 'pairs of words'}; {many}"
 
 
 # Who reads the features was measured for a recurrent network alone (benchmarks/words.py, 700 forms;
@@ -511,10 +575,15 @@ def _plan(
     tokens = training_tokens(choice, found)
     row = max((one.median for one in _sizes(choice, found)), default=0) if found.source else 0
     if asked is not None:
+        asked = _with_table(asked, choice, found, machine, minutes)
         return _fit(asked, tokens, row, machine, minutes)
     family = family_of(found)
     size = found.sound.minutes if found.sound is not None else found.rows
-    fitting = [plan for plan in PLANS[family] if plan.rows <= size]
+    fitting = [
+        _with_table(plan, choice, found, machine, minutes)
+        for plan in PLANS[family]
+        if plan.rows <= size
+    ]
     if found.features and machine.device == "cpu" and _writes_letters(choice, found):
         fitting = [RECURRENT]  # more minutes are for further seeds
     for plan in reversed(fitting):
@@ -600,10 +669,9 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
     for number, (key, value) in enumerate(plan.model.items()):
         why = f"{plan.name} ({plan.evidence})" if number == 0 else plan.like
         choice.set(f"model.{key}", value, why)
-    if plan.dropout is None:
-        choice.set("model.dropout", _dropout(timed), _passes(timed.passes))
-    else:
-        choice.set("model.dropout", plan.dropout, plan.like)
+    dropout = _dropout(timed)
+    why = plan.like if dropout == plan.dropout else _passes(timed.passes)
+    choice.set("model.dropout", dropout, why)
     if found.task in ("text to text", "audio to text"):
         both = choice.get("data.tokens.both") is not None and found.sound is None
         tied = "all" if both else "target" if family_of(found) == "sentences" else "none"
@@ -626,7 +694,7 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
                 why = "the place of a letter does not depend on the number of tags"
                 choice.set("model.encoder", {**encoder, "tag_positions": "zero"}, why)
     if found.task == "text to label":
-        choice.set("model.ngrams", *_ngrams(choice, found, plan))
+        choice.set("model.ngrams", plan.model["ngrams"], _why_ngrams(choice, found, plan))
     if found.task == "words to tags" and found.source is not None:
         words = max(found.source.repeated, 10)
         choice.set(
@@ -646,35 +714,13 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         choice.set("audio.mel_bands", 40, "8 kHz has no higher bands")
 
 
-# Of 100 film reviews 63.4 % are right with a table for twice as many n-grams as there are, 61.3 %
-# with one of 500,000 rows, and an update takes a quarter of the time: all rows are updated (two
-# seeds, 200 updates). Of 100 paragraphs in twenty languages as many are right, in a tenth.
-ROOM = 2
-
-
-def _ngrams(choice: Choice, found: Found, plan: Plan) -> tuple[dict[str, int], str]:
-    """A table for as many n-grams as the training set can have, if that is a smaller one."""
-    letters = choice.get("data.tokens.source.level") == "character"
-    longest = 5 if letters else plan.model["ngrams"]["max_n"]
-    most = ROOM * (longest - 1) * training_tokens(choice, found)
-    size = plan.model["ngrams"]["size"]
-    fitted = max(-(-int(most) // 1000) * 1000, 1000)
-    what = "of letters" if letters else "pairs of words"
-    why = f"{what}, {plan.like}" if fitted >= size else f"{what}; as many as such a set can have"
-    return {"max_n": longest, "size": min(fitted, size)}, why
-
-
-# Of a recurrent network on 1,000 words that has 280 to 350 updates: with dropout 0.1 in place of
-# 0.3, 60.0 % of the words are right in place of 52.4 of Korean, 61.3 in place of 51.1 of French.
-# With 1,090 updates it makes no difference (Korean: 62.7 and 63.6; validation 68.7 both). One seed.
-OF_FEW_UPDATES = 0.1
-
-
 def _dropout(timed: Timed) -> float:
     """By the passes over the training set, with no more than a little where updates are few."""
-    dropout = next(value for passes, value in DROPOUT if timed.passes < passes)
-    short = timed.plan is RECURRENT and timed.expected < timed.plan.updates[0]
-    return min(dropout, OF_FEW_UPDATES) if short else dropout
+    plan = timed.plan
+    dropout = plan.dropout
+    if dropout is None:
+        dropout = next(value for passes, value in DROPOUT if timed.passes < passes)
+    return min(dropout, plan.short_dropout) if timed.is_short else dropout
 
 
 def _passes(number: float) -> str:
@@ -687,12 +733,14 @@ def _passes(number: float) -> str:
 # phones wrong in place of 42.0 of Korean, 46.9 in place of 49.8 of Adyghe (one seed; on the
 # validation sets 41.3 and 41.4, 48.6 and 49.2). Of other networks it was not measured.
 def _rate(timed: Timed) -> float:
-    """The rate of a batch that is smaller than the one that the plan's was chosen with: as the
-    square root of its size (Malladi et al. 2022)."""
+    """Of a batch that is smaller than the one that the plan's was chosen with, a lower one: as the
+    square root of its size (Malladi et al. 2022). Of few updates, a higher one."""
     rate: float = timed.plan.train["lr"]
-    if timed.plan is not RECURRENT:
-        return rate
-    return float(f"{rate * min(timed.batch / timed.plan.batch[1], 1) ** 0.5:.2g}")
+    if timed.is_short:
+        rate *= timed.plan.short_rate
+    if timed.plan is RECURRENT:
+        rate *= min(timed.batch / timed.plan.batch[1], 1) ** 0.5
+    return float(f"{rate:.2g}")
 
 
 def _train(choice: Choice, found: Found, timed: Timed, minutes: float) -> None:
@@ -707,7 +755,12 @@ def _train(choice: Choice, found: Found, timed: Timed, minutes: float) -> None:
     for key, value in timed.plan.train.items():
         choice.set(f"train.{key}", value, timed.plan.like)
     if (rate := _rate(timed)) != timed.plan.train["lr"]:
-        choice.set("train.lr", rate, f"{timed.plan.like}, less as batches are smaller")
+        why = (
+            "less as batches are smaller"
+            if rate < timed.plan.train["lr"]
+            else "more as updates are few"
+        )
+        choice.set("train.lr", rate, f"{timed.plan.like}, {why}")
     choice.set("train.log_every", min(max(timed.expected // 40, 1), 100), "about forty lines")
     if found.rows > STREAMED and found.sound is None and found.task != "language model":
         choice.set("data.streaming", True, "more rows than should be kept on disk twice")

@@ -386,6 +386,22 @@ def test_few_updates_have_little_dropout() -> None:
     assert choose(sentences, CPU, 3.0).expected < 1000
 
 
+@pytest.mark.parametrize(
+    ("task", "rows", "rates", "dropouts"),
+    [
+        ("text to label", 10_000, (0.01, 0.005), (0.0, 0.0)),
+        ("words to tags", 1000, (0.008, 0.004), (0.1, 0.4)),
+    ],
+)
+def test_few_updates_of_labels_and_tags_have_a_higher_rate(
+    task: str, rows: int, rates: tuple[float, float], dropouts: tuple[float, float]
+) -> None:
+    for minutes, rate, dropout in zip((0.2, 2.0), rates, dropouts, strict=True):
+        choice = choose(found(task, rows), CPU, minutes, PLANS[task][0])
+        assert (choice.get("train.lr"), choice.get("model.dropout")) == (rate, dropout)
+        assert ("more as updates are few" in choice.reasons["train.lr"]) == (rate == rates[0])
+
+
 def test_the_rate_is_lower_for_smaller_batches() -> None:
     words = {"source": side("words"), "target": side("phones")}
     for rows, batch, rate in ((100, 192, 0.0024), (100_000, 512, 0.004)):
@@ -419,6 +435,26 @@ def test_the_table_of_n_grams_is_as_large_as_the_training_set_can_fill() -> None
     assert choose(words, CPU).get("model.ngrams.max_n") == 5
     letters = 100 * side("words").characters.mean
     assert choose(words, CPU).get("model.ngrams.size") > 4 * letters
+
+
+def test_the_table_of_n_grams_is_updated_often_enough_on_a_cpu() -> None:
+    """All its rows are at each update, which takes most of the time of a large one."""
+    it, plan = found("text to label", 10**4), PLANS["text to label"][0]
+    for minutes in (0.2, 1.0):
+        choice = choose(it, CPU, minutes)
+        size = choice.get("model.ngrams.size")
+        each = plan.overhead * size / plan.model["ngrams"]["size"]
+        assert each * plan.updates[0] == pytest.approx(0.5 * 0.85 * 60 * minutes, rel=0.05)
+        assert "updated often enough" in choice.reasons["model.ngrams"]
+        share = choice.get("train.batch_tokens") / plan.batch[1]
+        products = (plan.seconds["cpu"] - plan.overhead) * share
+        updates = 0.85 * 60 * minutes / (products + each)
+        assert choice.expected == pytest.approx(min(updates, 1200), rel=0.01)
+        assert choose(it, CPU, minutes, plan).values == choice.values
+    for machine, minutes in ((CPU, 10.0), (GPU, 0.2)):
+        choice = choose(found("text to label", 10**6), machine, minutes)
+        assert choice.get("model.ngrams.size") == 500_000
+        assert choice.reasons["model.ngrams"] == "pairs of words; as in imdb-pairs"
 
 
 def test_a_sample_of_the_rows_is_said_to_be_one() -> None:
@@ -703,6 +739,17 @@ def test_a_small_batch_saves_less_time_on_a_gpu() -> None:
     it = found(rows=300, source=side("words"), target=side("phones"))
     seconds = 0.012 * (0.3 + 0.7 * 192 / 512)
     assert choose(it, GPU, 0.2).expected == int((0.85 * 12 - 8) / seconds)
+
+
+def test_many_small_operations_take_their_time_on_a_fast_cpu() -> None:
+    it = found(rows=300, source=side("words"), target=side("phones"))
+    plan = PLANS["words"][0]
+    for speed in (1, 4):
+        products = (plan.seconds["cpu"] - plan.overhead) * 192 / 512 / speed
+        updates = 0.85 * 12 / (plan.overhead + products)
+        expected = choose(it, Machine("cpu", speed), 0.2).expected
+        assert expected == pytest.approx(updates, abs=1)
+        assert expected < 0.85 * 12 / plan.overhead < 800
 
 
 def test_more_pairs_than_the_time_allows_have_a_smaller_network_not_the_smallest() -> None:
