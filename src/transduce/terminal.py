@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOBase, TextIOWrapper
-from typing import TYPE_CHECKING, Any, TextIO
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,6 +85,39 @@ def guarded() -> Iterator[None]:
 def say(sentence: str) -> None:
     """Tell the user something on standard error, after the name of the program."""
     print(f"transduce: {sentence}", file=sys.stderr, flush=True)
+
+
+class Waiting:
+    """Says after some seconds what goes on, while a command has nothing else to print: what is new
+    after each of them, the same more and more rarely."""
+
+    SECONDS = 10.0
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._ended = Event()
+        self._thread = Thread(target=self._say, daemon=True)
+
+    def set(self, what: str) -> None:
+        """What goes on from now on, in words."""
+        self._what = what
+
+    def _say(self) -> None:
+        said, turns, rest = "", 1, 0
+        while not self._ended.wait(self.SECONDS):
+            turns = 1 if self._what != said else turns
+            rest = 0 if self._what != said else rest - 1
+            if self._what and rest <= 0:
+                say(self._what)
+                said, turns, rest = self._what, 2 * turns, 2 * turns
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | Sequence[bool] = 1) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 
 import pytest
 
-from transduce.terminal import Filtered, console, duration, guarded, plain
+from transduce.terminal import Filtered, Waiting, console, duration, guarded, plain
 
 HOSTILE = "a\x1b]0;title\x07b\x9b2Jc\rd\u2028e\ud800f\x7fg"
 SHOWN = "a\\x1b]0;title\\x07b\\x9b2Jc\\x0dd\\u2028e\\ud800f\\x7fg"
@@ -75,3 +76,22 @@ def test_rich_keeps_its_own_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_durations_in_words(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_what_goes_on_is_said_while_nothing_else_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Waiting, "SECONDS", 0.01)
+    printed = ""
+    with Waiting() as waiting:
+        waiting.set("reading")
+        while printed.count("\n") < 2:
+            printed += capsys.readouterr().err
+        waiting.set("counting")
+        while printed.count("\n") < 3:
+            printed += capsys.readouterr().err
+        said = ["transduce: reading", "transduce: reading", "transduce: counting"]
+        assert printed.splitlines()[:3] == said
+    capsys.readouterr()
+    time.sleep(0.05)
+    assert capsys.readouterr().err == ""  # it ends

@@ -31,6 +31,8 @@ LEAST_READ = 50_000  # rows of a sample
 ROWS_OF_BATCH = 24
 LEAST_PASSES = 3  # over the training set, whatever the plan's most updates
 HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
+# Of running text. A core reads some 8,000 a second, and validation comes eight times.
+HELD_OUT_CHARACTERS = 50_000
 FEWEST_HELD_OUT = 5
 # Of fewer sources one part is held out, which also chooses the checkpoint: two would take too many
 # from training. The score of so few means little, and that is said.
@@ -177,7 +179,7 @@ def _share(found: Found, parts: int) -> float:
     """Per cent of each part that is held out: much of a small set, little of a large one."""
     count = found.sources
     if found.task == "language model":
-        return 10.0 if count < 2_000_000 else 5.0 if count < 20_000_000 else 1.0
+        return min(max(float(f"{100 * HELD_OUT_CHARACTERS / count:.1g}"), 0.02), 10.0)
     share = 15.0 if count < 300 else 10.0 if count < 5000 else 5.0
     if count * share / 100 > HELD_OUT:
         share = max(float(f"{100 * HELD_OUT / count:.1g}"), 0.02)
@@ -811,7 +813,8 @@ def _validation(
     metrics = _metrics(choice, found)
     # On a CPU decoding takes as long as many updates: less of it where there is little time.
     slow = machine.device == "cpu" and found.task in ("text to text", "audio to text")
-    times = 4 if slow and minutes < SHORT else 8
+    reads = machine.device == "cpu" and found.task == "language model"
+    times = 4 if (slow or reads) and minutes < SHORT else 8
     every = max(-(-timed.expected // times), 10)  # rounded up: the last is at the end, not before
     choice.set("validation.every", every, f"about {times} times")
     if found.task != "language model":

@@ -23,8 +23,8 @@ _SOUND = ".wav .flac .mp3 .ogg .opus .m4a .aac .aif .aiff .sph .webm .wma"
 _SPLITS = "train training valid validation val dev devel development test eval"
 # Names of columns, as whole words; the first that fits is taken.
 _SOURCES = (
-    "source src input lemma grapheme graphemes spelling word words question query prompt document "
-    "article review sentence text title"
+    "source src instruction input lemma grapheme graphemes spelling word words question query "
+    "prompt document article review sentence text body content comment tweet message title"
 )
 _TARGETS = (
     "target tgt trg output label labels class category sentiment intent form inflected phoneme "
@@ -48,7 +48,9 @@ LANGUAGES = frozenset(("language", "lang", "locale", "dialect"))
 # 2024-01-31, 31.1.24, 12:30, 2024-01-31T12:30:00Z
 _DATE = re.compile(r"\d{1,4}([-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\S+)?|:\d{2}(:\d{2})?([.,]\d+)?)")
 
-Kind = Literal["empty", "audio", "split", "id", "tags", "number", "label", "text"]
+Kind = Literal[
+    "empty", "constant", "audio", "split", "id", "tags", "number", "label", "text"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Column:
 
 
 def _words(name: str | None) -> list[str]:
-    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name or "").lower()
+    own = (name or "").rpartition(".")[2]  # of translation.en, the language
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", own).lower()
     return re.findall(r"[^\W\d_]+", spaced)
 
 
@@ -113,7 +116,7 @@ def _kind(name: str | None, values: Sequence[str], distinct: int) -> Kind:
         if 2 * several >= len(shown) and 2 * len(parts) <= len(found):
             return "tags"
         if (TAGS | LANGUAGES) & set(words) and 2 * distinct <= count:
-            return "tags"
+            return "tags" if distinct > 1 else "constant"
     if all(map(_DATE.fullmatch, shown)):
         return "number"
     length = sum(map(len, shown)) / len(shown)
@@ -147,7 +150,8 @@ def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) ->
         if hints.get(role) is not None
     }
     taken = list(given.values())
-    free = [one for one in columns if one not in taken and one.kind not in ("empty", "id", "split")]
+    unfit = ("empty", "constant", "id", "split")
+    free = [one for one in columns if one not in taken and one.kind not in unfit]
     parts = next((one for one in columns if one.kind == "split" and one not in taken), None)
     tags = given.get("tags") or next((one for one in free if one.kind == "tags"), None)
     if tags is not None and "tags" not in given and _is_needed(tags, free, given):
@@ -240,6 +244,7 @@ def _transcript(columns: Sequence[Column]) -> Column | None:
 
 MEANING = {
     "empty": "empty",
+    "constant": "the same in every row",
     "audio": "audio files",
     "split": "parts",
     "id": "ids",
@@ -260,8 +265,9 @@ def left_out(columns: Sequence[Column], roles: Roles) -> list[str]:
     rest = [one for one in columns if one not in used]
     if not rest:
         return []
-    key = rest[-1].key
-    return [f"Not used: {_listed(rest)} (to use one: data.train.target={key})."]
+    likely = [one for kind in ("text", "label", "tags") for one in rest if one.kind == kind]
+    how = f" (to use one: data.train.target={likely[0].key})" if likely else ""
+    return [f"Not used: {_listed(rest)}{how}."]
 
 
 def format_by_name(path: Path) -> str:

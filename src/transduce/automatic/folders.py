@@ -9,33 +9,31 @@ recipe can name it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from transduce.automatic.columns import (
-    SHOWN,
     SOUND_ENDINGS,
     SPLITS,
     column_of,
-    format_by_name,
     run_name,
 )
+from transduce.automatic.elsewhere import MAX_FILES, files_below
 from transduce.automatic.found import Found
 from transduce.automatic.pairs import pairs_found
-from transduce.automatic.sample import Table, sample_table
-from transduce.automatic.siblings import TRAIN, Parts, parts_of
+from transduce.automatic.rewrite import PREFIX
+from transduce.automatic.sample import Table
+from transduce.automatic.siblings import TRAIN, Parts, languages_beside, parts_of
 from transduce.automatic.sound import sounds_found
 from transduce.data.text.columns import FORMATS
 from transduce.errors import DataError
 from transduce.storage import write_text
 
-LIST = "transduce-list.tsv"
+LIST = f"{PREFIX}list.tsv"
 """The table that is written into a folder without one; it is made anew each time."""
 TEXT_ENDINGS = (".txt", ".lab", ".trn", ".transcript")
-MAX_FILES = 200_000
-DEEPEST = 4  # folders within each other
 LONGEST_TEXT = 1 << 20  # bytes of a file that is the text of a row
 
 
@@ -44,7 +42,7 @@ def inspect_folder(folder: Path, asked: str | None = None) -> Found | Path:
 
     asked: the task, where the person has said it.
     """
-    files = list(islice(_files(folder), MAX_FILES))
+    files = list(islice(files_below(folder), MAX_FILES))
     sounds = [file for file in files if file.suffix.lower() in SOUND_ENDINGS]
     tables = [file for file in files if file.parent == folder and _is_table(file)]
     training = _training(tables or [file for file in files if file.parent == folder])
@@ -53,42 +51,39 @@ def inspect_folder(folder: Path, asked: str | None = None) -> Found | Path:
     if not sounds:
         return _texts(folder, files)
     if len(tables) == 1:
-        return _with_paths(folder, tables[0], sounds) or tables[0]
+        return tables[0]
+    validated = [table for table in tables if table.name == "validated.tsv"]  # of Common Voice
+    if validated:
+        return validated[0]
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables[:5])
         raise DataError(f"{folder} has several tables ({names}); give the one that is meant")
-    texts = _texts_beside(sounds)
-    if 2 * len(texts) >= len(sounds):
-        rows = [(str(sound.relative_to(folder)), text) for sound, text in texts.items()]
-        parts = _parts(folder, list(texts), 1)
-        without = len(sounds) - len(texts)
-        return _listed(folder, rows, parts, "a text beside each file", "text", without, asked)
+    for texts, how in (
+        (_texts_beside(sounds), "a text beside each file"),
+        (_in_transcripts(files, sounds), "their texts in files of transcripts"),
+    ):
+        if 2 * len(texts) >= len(sounds):
+            rows = [(str(sound.relative_to(folder)), text) for sound, text in texts.items()]
+            parts = _parts(folder, list(texts), 1)
+            without = len(sounds) - len(texts)
+            return _listed(folder, rows, parts, how, "text", without, asked)
     labels = {sound: sound.relative_to(folder).parts[:-1] for sound in sounds}
+    # As Speech Commands has _background_noise_.
+    others = sorted({parts[-1] for parts in labels.values() if parts and parts[-1][0] == "_"})
+    labels = {sound: parts for sound, parts in labels.items() if not {*parts[-1:]} & {*others}}
     if all(labels.values()) and len({parts[-1] for parts in labels.values()}) > 1:
         rows = [(str(sound.relative_to(folder)), names[-1]) for sound, names in labels.items()]
-        parts = _parts(folder, list(labels), 2)
-        return _listed(folder, rows, parts, "a folder for each label", "label", 0, asked)
+        parts = _parts(folder, list(labels), 2) or _listed_parts(folder, list(labels))
+        how = "a folder for each label"
+        how += f" ({', '.join(others)} left out)" if others else ""
+        return _listed(folder, rows, parts, how, "label", 0, asked)
+    times = next((file for file in files if file.suffix.lower() in (".textgrid", ".eaf")), None)
+    known = "nothing" if times is None else f"nothing that is read ({times.suffix} is not)"
     raise DataError(
-        f"{folder} has {len(sounds):,} recordings and nothing that says what is in them; put a "
+        f"{folder} has {len(sounds):,} recordings and {known} that says what is in them; put a "
         f"table with the columns path and text there, a .txt with the same name beside each, or "
         f"each label's recordings in a folder of its own"
     )
-
-
-def _files(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
-    """The files below a folder, in the same order everywhere; hidden ones are left out."""
-    try:
-        entries = sorted(folder.iterdir(), key=lambda path: path.name)
-    except OSError as error:
-        raise DataError(f"{folder} cannot be read: {error.strerror or error}") from None
-    for entry in entries:
-        if entry.name.startswith(".") or entry.name == LIST:
-            continue
-        if entry.is_dir():
-            if depth and not entry.is_symlink():
-                yield from _files(entry, depth - 1)
-        elif entry.is_file():
-            yield entry
 
 
 def _is_table(file: Path) -> bool:
@@ -107,36 +102,6 @@ def _is_training(file: Path) -> bool:
     return bool(set(re.split(r"[._\-]", file.name.lower())) & set(TRAIN))
 
 
-def _with_paths(folder: Path, file: Path, sounds: list[Path]) -> Path | None:
-    """The table with a column of paths, where it names recordings without their folder or ending,
-    as in `utt-7`; None: it has paths, or names none."""
-    places: dict[str, str] = {}
-    for sound in sounds:
-        path = sound.relative_to(folder)
-        places |= {str(path.with_suffix("")): str(path), sound.name: str(path)}
-        places.setdefault(sound.stem, str(path))
-    kind = format_by_name(file)
-    if kind not in ("tsv", "csv", "jsonl", "parquet"):
-        return None
-    table = sample_table(file, kind)
-    for place in range(table.width):
-        cells = [cell.strip() for cell in table.column(place)]
-        if 2 * sum((folder / cell).is_file() for cell in cells[:SHOWN]) > len(cells[:SHOWN]):
-            return None
-        if 2 * sum(cell in places for cell in cells) <= len(cells):
-            continue
-        others = [other for other in range(table.width) if other != place]
-        named = table.names or [f"text{number}" for number in range(table.width)]
-        rows = [
-            (places[cell], *(" ".join(row[other].split()) for other in others))
-            for cell, row in zip(cells, table.rows, strict=True)
-            if cell in places
-        ]
-        _write_list(folder, ["path", *(named[other] for other in others)], rows)
-        return folder / LIST
-    return None
-
-
 def _texts_beside(sounds: list[Path]) -> dict[Path, str]:
     found = {}
     for sound in sounds:
@@ -146,6 +111,46 @@ def _texts_beside(sounds: list[Path]) -> dict[Path, str]:
                 found[sound] = _one_line(beside)
                 break
     return found
+
+
+MAX_TRANSCRIPTS = 1 << 26  # bytes of a file of transcripts
+
+
+def _in_transcripts(files: Sequence[Path], sounds: Sequence[Path]) -> dict[Path, str]:
+    """The texts by files of which each line has the name of a recording and its text, as
+    LibriSpeech's 19-198.trans.txt has them beside the recordings."""
+    beside = {(sound.parent, sound.stem): sound for sound in sounds}
+    by_name = {sound.stem: sound for sound in sounds}
+    by_name = {} if len(by_name) < len(sounds) else by_name  # names that repeat say nothing
+    found: dict[Path, str] = {}
+    for file in files:
+        if file.suffix.lower() not in (*TEXT_ENDINGS, "") or file.stat().st_size > MAX_TRANSCRIPTS:
+            continue
+        try:
+            lines = file.read_text("utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            continue
+        for line in lines:
+            name, *rest = line.split(None, 1)[:2] or [""]
+            stem = name.removesuffix(".wav").removesuffix(".flac")
+            sound = beside.get((file.parent, stem)) or by_name.get(stem)
+            if sound is not None and rest:
+                found[sound] = " ".join(rest[0].split())
+    return dict(sorted(found.items()))
+
+
+def _listed_parts(folder: Path, files: list[Path]) -> list[str]:
+    """The part of each file by lists of those of validation and test, as Speech Commands has them;
+    empty: there are none."""
+    lists = {"valid": folder / "validation_list.txt", "test": folder / "testing_list.txt"}
+    if not all(file.is_file() for file in lists.values()):
+        return []
+    parts = {
+        name.strip(): part
+        for part, file in lists.items()
+        for name in file.read_text("utf-8", "replace").splitlines()
+    }
+    return [parts.get(file.relative_to(folder).as_posix(), "train") for file in files]
 
 
 def _one_line(file: Path) -> str:
@@ -162,9 +167,11 @@ def _parts(folder: Path, files: list[Path], within: int) -> list[str]:
     """The part of each file, where the first of at least `within` folders says it of all of them:
     train/yes/1.wav. Empty: there are no such folders."""
     folders = [file.relative_to(folder).parts[:-1] for file in files]
-    if not all(len(names) >= within and names[0].lower() in SPLITS for names in folders):
+    if not all(len(names) >= within for names in folders):
         return []
-    return [names[0] for names in folders]
+    # train, or train-clean-100 of LibriSpeech
+    parts = [re.split(r"[._\-]", names[0].lower())[0] for names in folders]
+    return parts if set(parts) <= SPLITS else []
 
 
 def _write(
@@ -225,6 +232,11 @@ def _texts(folder: Path, files: list[Path]) -> Found:
                 f"one that is meant, or two of which line n of one belongs to line n of the other"
             )
         names = ", ".join(file.name for file in files[:5]) or "nothing"
+        if both := languages_beside(files[0]) if files else []:
+            raise DataError(
+                f"{folder} has {' and '.join(one.name for one in both)}; to learn to translate, "
+                f"give two of them, that of the sources first: transduce train {both[0]} {both[1]}"
+            )
         raise DataError(
             f"{folder} is a folder without a run in it, and neither recordings nor a training set "
             f"(there is: {names}); give a file of data, a recipe file or a run directory"

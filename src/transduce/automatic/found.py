@@ -118,8 +118,9 @@ class Side:
         )
 
     @property
-    def script(self) -> str:
-        return " and ".join(self.scripts[:2]) or "no letters"
+    def in_script(self) -> str:
+        """In words: in Latin."""
+        return f"in {' and '.join(self.scripts[:2])}" if self.scripts else "without letters"
 
 
 def _scripts(letters: Counter[str]) -> tuple[str, ...]:
@@ -129,6 +130,12 @@ def _scripts(letters: Counter[str]) -> tuple[str, ...]:
             counts[name] += count
     whole = sum(counts.values())
     return tuple(name for name, count in counts.most_common() if 10 * count >= whole)
+
+
+def main_script(text: str) -> str:
+    """The script of most letters of a text; empty where it has none."""
+    counts = Counter(filter(None, map(script_of, text)))
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 @cache

@@ -24,23 +24,29 @@ from transduce.automatic.columns import (
     roles_of,
     run_name,
 )
+from transduce.automatic.elsewhere import with_paths
 from transduce.automatic.folders import inspect_folder
 from transduce.automatic.found import Found, Side, Task, count_of
 from transduce.automatic.manifests import inspect_manifest
 from transduce.automatic.pairs import FEWEST, pairs_found
+from transduce.automatic.rewrite import rewritten
 from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
-from transduce.automatic.siblings import parts_of, siblings
+from transduce.automatic.siblings import languages_beside, parts_of, siblings
 from transduce.automatic.sound import recordings
+from transduce.data.text.columns import LOOKED_AT, separator_of
 from transduce.data.text.conll import COLUMNS, Sentence, read_conll, read_sentences
 from transduce.errors import DataError
 from transduce.recipe.tasks import TASK_ALIASES
 
 TABLES = ("tsv", "csv", "jsonl", "parquet")
 _OTHERS = (
-    "xlsx xls ods numbers docx doc odt pdf rtf zip tar tgz 7z rar db sqlite sqlite3 pkl npy npz "
-    "tmx xlf xliff sdlxliff tbx xml html htm sgm po srt vtt textgrid eaf"
+    "xls ods numbers docx doc odt pdf rtf db sqlite sqlite3 pkl npy npz "
+    "tbx xml html htm sgm po srt vtt"
 )
 OTHER_PROGRAMS = frozenset(_OTHERS.split())
+ARCHIVES = {"zip": "unzip", "tar": "tar xf", "tgz": "tar xf", "7z": "7z x", "rar": "unrar x"}
+PACKED = {"zst": "zstd -d", "bz2": "bunzip2", "lz4": "lz4 -d", "z": "uncompress"}
+ANNOTATIONS = {"textgrid": "Praat", "eaf": "ELAN"}
 SENTENCE = 4  # words of a source, in the median: one word for it may be a label
 LIKE_LABEL = 20  # characters of a target, in the mean: more without a space are a clause
 
@@ -76,6 +82,10 @@ def inspect(paths: Sequence[Path], hints: Mapping[str, Any] | None = None) -> Fo
 
 def _inspect_file(path: Path, hints: Mapping[str, Any]) -> Found:
     """What one file is."""
+    if (table := rewritten(path, hints)) is not None:
+        known = hints if table.header is None else {**hints, "header": table.header}
+        found = _inspect_file(table.path, known)
+        return replace(found, name=run_name(path), seen=[*table.seen, *found.seen])
     kind = str(hints.get("format") or format_of(path))
     if kind in TABLES:
         return _table(path, kind, hints)
@@ -101,6 +111,21 @@ def format_of(path: Path) -> str:
             f"{path.name} is one recording; give the folder that it is in, or a table that lists "
             f"recordings and their transcripts"
         )
+    if ending in ARCHIVES or path.name.endswith(".tar.gz"):
+        raise DataError(
+            f"{path.name} is an archive; unpack it, and give the file or the folder that is meant: "
+            f"{ARCHIVES.get(ending, 'tar xf')} {path.name}"
+        )
+    if ending in PACKED:
+        raise DataError(
+            f"{path.name} is compressed in a way that is not read; decompress it "
+            f"(`{PACKED[ending]} {path.name}`), or compress it by gzip or xz"
+        )
+    if ending in ANNOTATIONS:
+        raise DataError(
+            f"{path.name} has the times of a recording, of {ANNOTATIONS[ending]}; write a table "
+            f"with the columns path, start, end (in seconds) and text, a row for each utterance"
+        )
     if ending in OTHER_PROGRAMS:
         raise DataError(
             f"{path.name} is a file of another program (.{ending}); save it as text there: a table "
@@ -123,14 +148,9 @@ def format_of(path: Path) -> str:
 
 
 def _check_commas(path: Path, lines: Sequence[str]) -> None:
-    """Raise DataError for CSV of another separator, as some programs write it."""
-    first = [line for line in lines if line.strip()][:100]
-    for sign, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-        if first and all(sign in line for line in first) and not all("," in one for one in first):
-            raise DataError(
-                f"{path.name} is separated by {name}, not by commas; save it with commas, or with "
-                f"tabs as {path.stem}.tsv"
-            )
+    """Raise DataError for CSV with lines of another separator."""
+    if separator_of(lines[:LOOKED_AT]) != ",":
+        return
     filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     quoted = any('"' in line for line in lines)  # a cell in quotes may have lines without a comma
     without = [(number, line) for number, line in filled if "," not in line]
@@ -174,6 +194,12 @@ def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
             f"give a table with a source and a target in each row, or running text in a file "
             f"whose name ends in .txt"
         )
+    if (listed := with_paths(path, table)) is not None:
+        names = {name: f"text{name}" for name in range(table.width)} if table.names is None else {}
+        known = {key: names.get(hint, hint) for key, hint in hints.items() if key != "audio"}
+        found = _inspect_file(listed, {**known, "header": True})
+        seen = f"{path.name}: its recordings are elsewhere; with their paths it is {listed.name}."
+        return replace(found, name=run_name(path), seen=[seen, *found.seen])
     # Of different rows: texts of rows that are there several times are no labels.
     different = table.different()
     columns = [
@@ -461,12 +487,6 @@ MIN_TEXT = 2000  # characters
 def _running_text(path: Path) -> Found:
     """Text for a language model."""
     sample = sample_lines(path)
-    labelled = sum(line.startswith("__label__") for line in sample.lines[:1000])
-    if 2 * labelled > len(sample.lines[:1000]):
-        raise DataError(
-            f"{path.name} is in fastText's form (__label__X text); write a table instead: "
-            f"sed 's/^__label__\\([^ ]*\\) /\\1\\t/' {path.name} > {path.stem}.tsv"
-        )
     _check_separated(path, sample)
     size = sum(map(len, sample.lines)) + len(sample.lines)
     if sample.whole and size < MIN_TEXT:
@@ -479,6 +499,13 @@ def _running_text(path: Path) -> Found:
     side = Side.of([line for line in sample.lines if line.strip()] or [""])
     counts = [count_of(number, sample.whole) for number in (characters, sample.total)]
     corpus = {"text": path.name}
+    warnings = []
+    if both := languages_beside(path):
+        warnings.append(
+            f"{', '.join(one.name for one in both[1:])} beside it may be the same in another "
+            f"language; to learn to translate, give both, that of the sources first: transduce "
+            f"train {both[0].name} {both[1].name}"
+        )
     return Found(
         "language model",
         run_name(path),
@@ -491,8 +518,9 @@ def _running_text(path: Path) -> Found:
         target=side,
         seen=[
             f"{path.name}: running text, no columns: a language model.",
-            f"{counts[0].capitalize()} characters in {counts[1]} lines, in {side.script}.",
+            f"{counts[0].capitalize()} characters in {counts[1]} lines, {side.in_script}.",
         ],
+        warnings=warnings,
     )
 
 
@@ -513,17 +541,6 @@ def _check_separated(path: Path, sample: Lines) -> None:
             f"{path.name}: there are {other} in every line; if they separate columns, write tabs "
             f"instead, and name it {path.stem}.tsv"
         )
-    first = [line.split(None, 1)[0].lower() for line in filled]
-    if 10 * sum(name.endswith(SOUND_ENDINGS) for name in first) >= 8 * len(first):
-        raise DataError(
-            f"{path.name} has a recording at the beginning of each line; write a tab after it, and "
-            f"its text or label: sed 's/  */\\t/' {path.name} > {path.stem}.tsv"
-        )
-    if _is_lexicon(filled):
-        raise DataError(
-            f"{path.name} has a word and its phones in each line, such as {filled[0].strip()!r}; "
-            f"write a tab after the word: sed 's/  */\\t/' {path.name} > {path.stem}.tsv"
-        )
 
 
 SEPARATORS = {" ||| ": "|||", "|": "bars", ";": "semicolons", "  ": "two spaces", ",": "commas"}
@@ -539,16 +556,3 @@ def _other_separator(lines: Sequence[str], *also: str) -> str:
         if usual and len(filled) >= FEWEST and len(counts) == 1 and 0 not in counts:
             return f"{name} ({counts.pop()} each)"
     return ""
-
-
-def _is_lexicon(lines: Sequence[str]) -> bool:
-    """Whether each line is a word and its phones, all separated by spaces."""
-    split = [line.split() for line in lines]
-    words = {pieces[0] for pieces in split}
-    phones = Side.of([" ".join(pieces[1:]) for pieces in split])
-    return (
-        len(lines) >= FEWEST
-        and 10 * len(words) >= 9 * len(lines)
-        and min(map(len, split)) > 1
-        and phones.is_symbols
-    )

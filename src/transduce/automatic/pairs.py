@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.automatic.columns import SHOWN, run_name
-from transduce.automatic.found import Found, Side, Task, Unseen, count_of
+from transduce.automatic.found import Found, Side, Task, Unseen, count_of, main_script
 from transduce.automatic.siblings import siblings
 from transduce.data.text.tags import parts_of, split_tags
 from transduce.errors import DataError
@@ -58,6 +58,7 @@ def pairs_found(
             f"source and target are the same in {100 * copies // len(different)} % of the rows; "
             f"is a column the wrong one? Name others with data.train.target=NAME"
         )
+    warnings += _other_scripts([(source, target) for source, target, _ in both], task)
     factor = total / max(len(rows), 1)
     source = Side.of([source for source, _, _ in both])
     target = Side.of([target for _, target, _ in both])
@@ -69,7 +70,7 @@ def pairs_found(
     elif task == "words to tags":
         labels = Counter(tag for _, target, _ in both for tag in target.split())
     unseen = Unseen.of([(source, target) for source, target, _ in both], target.is_symbols)
-    tags_of_rows = {tuple(split_tags(tags)) for _, _, tags in both}
+    tags_of_rows = {tuple(split_tags(tags)) for tags in {tags for _, _, tags in both}}
     return Found(
         task,
         name or run_name(path),
@@ -99,6 +100,27 @@ def pairs_found(
         ],
         warnings=warnings,
     )
+
+
+TURNED = 0.01  # share of the rows with the scripts of both sides exchanged, from which it is said
+
+
+def _other_scripts(both: Sequence[tuple[str, str]], task: Task) -> list[str]:
+    """A warning where source and target are exchanged in some rows, as their scripts show."""
+    if task != "text to text":
+        return []
+    rows = [(main_script(source), main_script(target)) for source, target in both[:SHOWN]]
+    counts = Counter((one, other) for one, other in rows if one and other and one != other)
+    for (one, other), count in counts.most_common(1):
+        turned = counts[other, one]
+        if turned >= max(2, TURNED * len(rows)) and count >= 2 * turned:
+            shown = _short(both[rows.index((other, one))][0])
+            return [
+                f"source and target are exchanged in {_percent(turned / len(rows))} of the rows: "
+                f"most go from {one} to {other}, but not {shown!r}; turn these rows round, if it "
+                f"is not meant"
+            ]
+    return []
 
 
 def _check_filled(path: Path, rows: Sequence[Any], both: Sequence[Any]) -> None:
@@ -137,7 +159,7 @@ def _about(
     whole: bool,
 ) -> list[str]:
     """Sizes, scripts, lengths and repetitions, in a line or two."""
-    sizes = f"{count_of(total, whole)} rows; source in {source.script}, {_length(source)}"
+    sizes = f"{count_of(total, whole)} rows; source {source.in_script}, {_length(source)}"
     if task == "text to label":
         shares = ", ".join(
             f"{label} {100 * n / len(both):.0f} %" for label, n in labels.most_common(4)
@@ -146,7 +168,7 @@ def _about(
     elif task == "words to tags":
         sizes += f"; {len(labels)} tags"
     else:
-        sizes += f"; target in {target.script}, {_length(target)}"
+        sizes += f"; target {target.in_script}, {_length(target)}"
     repeated = len(both) - len(different)
     found = [f"{sizes}."]
     if empty:

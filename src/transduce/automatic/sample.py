@@ -9,13 +9,20 @@ import gzip
 import json
 import lzma
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from transduce.data.text.columns import csv_records, without_header
+from transduce.data.text.columns import (
+    KEY_WITHIN,
+    csv_records,
+    text_of_value,
+    value_of,
+    without_header,
+)
 from transduce.data.text.files import read_lines
 from transduce.data.text.parquet import load_pyarrow, opened_parquet, reason_of
 from transduce.errors import DataError
@@ -160,8 +167,8 @@ def sample_table(path: Path, kind: str, header: bool | None = None) -> Table:
         raise DataError(f"{path.name} has a header and no rows; give a file with rows")
     total = sample.total - (names is not None)
     whole = sample.whole and len(rows) < MAX_ROWS
-    if kind == "csv" and sample.whole:
-        total = max(total if not whole else len(rows), len(rows))
+    if sample.whole:  # of lines, some may be empty or go over several
+        total = len(rows) if whole else max(total, len(rows))
     # That a header was recognised is seen by the names of the columns.
     return Table(kind, names, rows, total, whole, notes if names is None else [])
 
@@ -229,9 +236,9 @@ def _jsonl(path: Path, sample: Lines) -> Table:
         rows.append(value)
         if len(rows) == MAX_ROWS:
             break
-    every = list(dict.fromkeys(key for row in rows[:1000] for key in row))
-    names, notes = _texts(path, every, rows, jq=True)
-    cells = [[_text(row.get(name)) for name in names] for row in rows]
+    every = list(dict.fromkeys(key for row in rows[:KEY_WITHIN] for key in row))
+    names, notes = _texts(path, every, rows)
+    cells = [[_text(value_of(row, name)) for name in names] for row in rows]
     whole = sample.whole and len(rows) < MAX_ROWS
     return Table("jsonl", names, cells, sample.total, whole, notes)
 
@@ -244,39 +251,55 @@ def _is_array(path: Path) -> DataError:
 
 
 def _texts(
-    path: Path, names: Sequence[str], rows: Sequence[Mapping[str, Any]], jq: bool
+    path: Path, every: Sequence[str], rows: Sequence[dict[str, Any]]
 ) -> tuple[list[str], list[str]]:
-    """The columns that hold no lists and objects, and a note on the others. Raises DataError where
-    fewer than two are left. jq: whether that program can mend it."""
-    nested: dict[str, Any] = {}
-    for name in names:
-        values = (row.get(name) for row in rows)
-        found = next((value for value in values if isinstance(value, dict | list)), None)
-        nested |= {} if found is None else {name: found}
-    kept = [name for name in names if name not in nested]
-    if not nested:
-        return kept, []
-    listed = ", ".join(nested)
-    if len(kept) >= 2:
-        return kept, [f"{listed}: not used, as the values are lists or objects, not text"]
-    name = next(iter(nested))
-    if isinstance(nested[name], dict):
-        how = "write its fields as columns"
-        how += f", for example with `jq -c .{name} {path.name}`" if jq else ""
-        raise DataError(f"{path.name}: {name} holds an object, not text; {how}")
-    if any(isinstance(one, dict) for value in nested.values() for one in value):
-        raise DataError(
-            f"{path.name}: {name} holds a list of objects, not text; write source and target as "
-            f"two texts in each row"
-        )
-    joined = " | ".join(f'.{one} |= join(" ")' for one in nested)
-    how = "write a text with a space between the words"
-    how += f", for example with `jq -c '{joined}' {path.name}`" if jq else ""
-    raise DataError(f"{path.name}: {name} holds a list, not text; {how}")
+    """The columns that hold texts, numbers or words, and the fields of objects that do, such as
+    translation.en; and a note on the others. Raises DataError where fewer than two are left."""
+    names: list[str] = []
+    for name in every:
+        objects = [value for row in rows if isinstance(value := row.get(name), dict)]
+        fields = dict.fromkeys(key for value in objects[:KEY_WITHIN] for key in value)
+        names += [f"{name}.{field}" for field in fields] if objects else [name]
+    others = {name: kind for name in names if (kind := _other_kind(rows, name))}
+    for name, kind in others.items():
+        if kind == "bytes" and f"{name.rpartition('.')[0]}.path" in names:
+            raise DataError(
+                f"{path.name}: {name} holds recordings or pictures inside of the table; write each "
+                f"recording into a file, and a table with their paths and texts"
+            )
+    kept = [name for name in names if name not in others]
+    if len(kept) >= 2 or not others:
+        what = [f"{name} ({kind})" for name, kind in others.items()]
+        return kept, [f"not used, as it is no text: {', '.join(what)}"] if what else []
+    name, kind = next(iter(others.items()))
+    raise DataError(
+        f"{path.name}: {name} holds {kind}, not text; write source and target as two texts in "
+        f"each row"
+    )
+
+
+def _other_kind(rows: Sequence[dict[str, Any]], name: str) -> str:
+    """What a column holds that is neither text nor a number nor a list of words; else empty."""
+    for row in rows:
+        value = value_of(row, name)
+        if isinstance(value, list):
+            if any(isinstance(one, dict) for one in value):
+                return "lists of objects"
+            if any(isinstance(one, list) for one in value):
+                return "lists of lists"
+            if any(isinstance(one, float) for one in value):
+                return "lists of numbers"
+            if any(isinstance(one, str) and len(one.split()) > 1 for one in value):
+                return "lists of texts"
+        elif isinstance(value, dict):
+            return "objects in objects"
+        elif not isinstance(value, str | int | float | None):
+            return "dates" if isinstance(value, date) else type(value).__name__
+    return ""
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text_of_value(value, numbers=True, labels=True) or ""
 
 
 def _parquet(path: Path) -> Table:
@@ -300,6 +323,6 @@ def _parquet(path: Path) -> Table:
             ) from None
     if not rows:
         raise DataError(f"{path.name} is empty; give a file with at least one row")
-    names, notes = _texts(path, every, rows, jq=False)
-    cells = [[_text(row[name]) for name in names] for row in rows[:MAX_ROWS]]
+    names, notes = _texts(path, every, rows)
+    cells = [[_text(value_of(row, name)) for name in names] for row in rows[:MAX_ROWS]]
     return Table("parquet", names, cells, total, len(rows) >= total, notes)

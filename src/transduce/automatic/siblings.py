@@ -17,11 +17,31 @@ from transduce.automatic.sample import Table
 
 TRAIN = ("train", "training", "trn")
 OTHERS = {
-    "valid": ("valid", "validation", "val", "dev", "devel", "development"),
+    "valid": ("valid", "validation", "val", "dev", "devel", "development", "testa"),
     # gold: the answers, where a file called test has none
-    "test": ("gold", "test", "tst", "eval", "evaluation"),
+    "test": ("gold", "test", "tst", "eval", "evaluation", "testb"),
 }
+LANGUAGE = re.compile(r"\.[a-z]{2,3}([_\-][A-Za-z]{2,4})?")
 FILES = ("file", "source", "target", "text")
+
+
+def languages_beside(path: Path) -> list[Path]:
+    """A file such as corpus.en, and those beside it that are called the same in other languages,
+    such as corpus.de; empty: there are none."""
+    ending = path.suffix if path.suffix not in (".gz", ".xz") else "".join(path.suffixes[-2:])
+    packed = ending[len(ending.removesuffix(".gz").removesuffix(".xz")) :]
+    if not LANGUAGE.fullmatch(ending.removesuffix(packed)):
+        return []
+    stem = path.name.removesuffix(ending)
+    others = [
+        other
+        for other in sorted(path.parent.iterdir())
+        if other.name.startswith(f"{stem}.")
+        and other.name.endswith(packed)
+        and LANGUAGE.fullmatch(other.name.removeprefix(stem).removesuffix(packed))
+        and other.suffix not in (".txt", ".tsv", ".csv", ".md", ".wav")
+    ]
+    return [path, *(other for other in others if other != path)] if len(others) > 1 else []
 
 
 def siblings(path: Path, corpus: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,13 @@ def sounds_found(
         )
     headers = _headers(folder, there[:: max(1, len(there) // OPENED)])
     rate = Counter(one.rate for one in headers.values()).most_common(1)[0][0]
+    rates = Counter(one.rate for one in headers.values())
+    mixed = ", ".join(
+        f"{each / 1000:g} kHz {100 * count / len(headers):.0f} %"
+        for each, count in rates.most_common(4)
+    )
+    if len(rates) > 1:
+        seen = [*seen, f"Sampling rates: {mixed}; all are resampled to {rate / 1000:g} kHz."]
     texts = dict(both)
     timed = [(one.seconds, texts[name]) for name, one in headers.items()]
     if spans is not None:
@@ -149,7 +157,7 @@ def sounds_found(
             f"{path.name}: every recording has the label {both[0][1]}, so there is nothing to "
             f"learn; give recordings of at least two labels"
         )
-    what = f"{labels} labels" if labels else f"text in {target.script}"
+    what = f"{labels} labels" if labels else f"text {target.in_script}"
     sizes = (
         f"{count_of(total, whole)} recordings, {_duration(minutes)}, of "
         f"{lengths.median / 100:.1f} s in the median, {rate / 1000:g} kHz; {what}."
@@ -174,8 +182,12 @@ def sounds_found(
 
 
 def _mended(folder: Path, name: str) -> str:
-    """How to correct a path: where a folder beside the table has the file, by its name."""
-    place = next((one.parent.name for one in folder.glob(f"*/{Path(name).name}")), None)
+    """How to correct a path: where a folder beside the table has the file, by its name, or one
+    beside the folder of the table."""
+    place = next((one.parent.name for one in folder.glob(f"*/{escape(Path(name).name)}")), None)
+    if place is None and not Path(name).is_absolute():
+        for one in folder.parent.glob(f"*/{escape(name)}"):
+            place = f"../{one.relative_to(folder.parent).parts[0]}"
     return "correct them" if place is None else f"it is in {place}, so write {place}/ before each"
 
 

@@ -23,7 +23,7 @@ def column_names(path: str, source: str) -> tuple[str, ...]:
             if names.count(name) > 1:
                 raise DataError(f"{path}: there are several columns {name}; rename one of them")
         if source in names:
-            check_parquet_column(file, source, path)
+            check_parquet_column(file, source, path, words=False)
         return names
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from transduce.cli.try_model import run_command
 from transduce.terminal import aligned, duration
 
 if TYPE_CHECKING:
@@ -180,8 +181,7 @@ def _print_best(results: Results, limits: Limits, test: list[str]) -> None:
     print(f"The table is {folder / TABLE}, the figure {folder / FIGURE}.")
     if best.finished:
         print(f"The best trial was trained in full; its model is in {place}. Try:")
-        source = "recording.wav" if study.recipe.audio is not None else '"..."'
-        print(f"  transduce run {place} {source}")
+        print(f"  {run_command(place, study.recipe)}")
     else:
         print("The best trial was not trained in full; to train it from where it stands:")
         print(f"  transduce train {place} --resume")

@@ -138,12 +138,13 @@ class Columns(Section):
     source: Column = Field(
         0,
         description="column of the source: a name, which the header of a TSV or CSV file has, or "
-        "for these two and CoNLL a number, from 0; in CoNLL-U: form",
+        "for these two and CoNLL a number, from 0; in JSONL and Parquet also a field of an object, "
+        "such as translation.en, or a list of words; in CoNLL-U: form",
     )
     target: Column = Field(
         1,
-        description="column of the target, as for the source; labels may be integers; in CoNLL-U: "
-        "upos, xpos",
+        description="column of the target, as for the source; labels may be numbers or true and "
+        "false; in CoNLL-U: upos, xpos",
     )
     tags: Column | None = Field(
         None,

@@ -238,8 +238,10 @@ class Progress:
         return self.pace.seconds_left(self.total_steps - step), by_clock
 
     def _step_of_all(self, step: int) -> str:
-        """12/600, or 12/~80 where the time ends the training earlier."""
+        """12/600, or 12/~80 where the time ends the training earlier; 1 where that is not known."""
         seconds, by_clock = self._seconds_left(step)
+        if seconds is None and self.max_seconds is not None and step < self.total_steps:
+            return str(step)  # how many the time is enough for is not known yet
         if seconds is None or by_clock >= ENDS_EARLIER * seconds:
             return f"{step}/{self.total_steps}"
         expected = step + (self.total_steps - step) * by_clock / seconds

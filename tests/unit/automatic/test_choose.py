@@ -626,7 +626,8 @@ def of_sound(rate: int = 16_000, minutes: float = 250.0, longest: int = 900) -> 
 
 
 @pytest.mark.parametrize(
-    ("letters", "train"), [(1_000_000, "0-80%"), (5_000_000, "0-90%"), (50_000_000, "0-98%")]
+    ("letters", "train"),
+    [(300_000, "0-80%"), (1_000_000, "0-90%"), (5_000_000, "0-98%"), (50_000_000, "0-99.8%")],
 )
 def test_of_much_running_text_a_small_part_is_held_out(letters: int, train: str) -> None:
     assert choose(found("language model", letters), GPU).get("data.train.split") == train

@@ -7,6 +7,7 @@ import json
 import re
 import wave
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -238,14 +239,15 @@ def test_a_table_that_names_recordings_without_their_ending(header: bool, tmp_pa
     write(tmp_path, "transcripts.tsv", [*names, *rows])
     it = found(tmp_path)
     assert it.task == "audio to text"
-    assert it.rows == 40  # of 60 that there are, a third is of the test set
+    assert it.rows == 60  # of 90, a third is of the test set
     corpus = it.corpora["train"]
-    assert (corpus["file"], corpus["audio"]) == ("transduce-list.tsv", "path")
+    assert (corpus["file"], corpus["audio"]) == ("transduce-transcripts.tsv", "path")
     assert corpus["target"] == ("sentence" if header else "text2")
     assert corpus["where"]["value"] == "train"
-    lines = (tmp_path / "transduce-list.tsv").read_text("utf-8").splitlines()
+    lines = (tmp_path / "transduce-transcripts.tsv").read_text("utf-8").splitlines()
     assert lines[1] == f"clips/utt-0.wav\ttest\t{sentence(0)}"
-    assert len(lines) == 61
+    assert lines[90] == f"utt-89.wav\ttrain\t{sentence(89)}"
+    assert "of 60 audio files are missing, such as" in it.warnings[-1]  # no row is lost silently
 
 
 def test_utterances_of_long_recordings_and_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -474,7 +476,7 @@ BAD = {
         r"x.tsv:2: the line has 1 column .*50 of 100 have 2; it seems to be separated by commas",
     ),
     "spaces in place of tabs": (
-        "x.tsv", "".join(f"{a}    {b}\n" for a, b in PAIRS),
+        "x.tsv", "".join(f"{a}    {b}\n" for a, b in SENTENCES),
         r"one column \(separated by tabs\), and two spaces \(2 each\) in every line; write tabs",
     ),
     "empty lines": ("x.tsv", "\n \n\n", "has only empty lines"),
@@ -483,7 +485,6 @@ BAD = {
         r"x.csv:1: the line has no comma \(it has ';' instead\), but most have one",
     ),
     "mixed separators of text": ("x.txt", "a\tb\nc d\n" * 50, r"x.txt:2: the line has no tab"),
-    "semicolons": ("x.csv", "a;b\n" * 99, "is separated by semicolons, not by commas; save it"),
     "no text among three": (
         "x.tsv", "\n".join(f"{n}\t{n * 7 % 13}.5\t{n % 3}" for n in range(200)),
         r"no column is a text.*column 0: ids.*give a table",
@@ -544,34 +545,15 @@ BAD = {
     "little text": (
         "x.txt", "a few words\n", r"running text of 12 characters, too little.*by a tab",
     ),
-    "an array of JSON": ("x.json", '[\n{"a": 1}\n]\n', r"is one JSON array.*jq -c"),
-    "an array of JSON in one line": ("x.json", '[{"a": 1}, {"a": 2}]\n', r"one JSON array.*jq -c"),
-    "lists of words": (
-        "x.jsonl", '{"tokens": ["a", "b"], "tags": ["N", "V"]}\n' * 50,
-        r"""tokens holds a list, not text; .*'.tokens \|= join\(" "\) \| .tags \|= join""",
-    ),
+    "an array of numbers": ("x.json", "[\n1, 2\n]\n", "JSON array, but not of objects; write an"),
+    "an array that is cut": ("x.json", '[{"a": 1}, {"a": \n', "is not valid JSON: Expecting"),
     "lists of objects": (
         "x.jsonl", '{"messages": [{"role": "user", "content": "hi"}]}\n' * 50,
-        r"messages holds a list of objects, not text; write source and target as two texts",
-    ),
-    "old line ends": (
-        "x.tsv", "\r".join(f"{a}\t{b}" for a, b in PAIRS), r"old line ends in it \(CR\); convert",
-    ),
-    "an object in each row": (
-        "x.jsonl", '{"id": 7, "translation": {"en": "a", "de": "b"}}\n' * 50,
-        r"translation holds an object, not text; write its fields as columns",
+        r"messages holds lists of objects, not text; write source and target as two texts",
     ),
     "two spaces": (
-        "x.txt", "".join(f"{a}  {b}\n" for a, b in PAIRS),
+        "x.txt", "".join(f"{a}  {b}\n" for a, b in SENTENCES),
         r"there are two spaces \(1 each\) in every line; if they separate columns, write tabs",
-    ),
-    "a word and its phones": (
-        "x.txt", "".join(f"{a} {b}\n" for a, b in PAIRS),
-        r"has a word and its phones in each line, such as .*write a tab after the word: sed",
-    ),
-    "a recording and its text, without a tab": (
-        "x.txt", "".join(f"clips/{n}.wav {sentence(n)}\n" for n in range(60)),
-        "has a recording at the beginning of each line; write a tab after it",
     ),
     "an object in several lines": (
         "x.json", '{\n "a": 1\n}\n' * 9, r"x.json:1: an object is written in several.*jq -c . x",
@@ -579,10 +561,28 @@ BAD = {
     "one sentence of CoNLL": (
         "x.conll", "".join(f"{word(n)} NOUN\n" for n in range(99)), "is one sentence of 99 words",
     ),
-    "a translation memory": ("x.tmx", "<tmx/>", r"file of another program \(.tmx\)"),
+    "no translation memory": ("x.tmx", "<tmx/>", "has 0 translation units; give one with texts"),
+    "a translation memory of one language": (
+        "x.tmx", '<tmx><tu><tuv lang="en"><seg>a</seg></tuv></tu></tmx>',
+        "has 1 translation units in en alone",
+    ),
+    "broken XML": ("x.xlf", "<xliff><file>", r"x.xlf is not valid XML \(no element found"),
+    "an archive": ("x.zip", "PK", "is an archive; unpack it, and give the file.*: unzip x.zip"),
+    "a packed archive": ("x.tar.gz", "PK", "is an archive; unpack it.*: tar xf x.tar.gz"),
+    "another compression": ("x.zst", "(", r"decompress it \(`zstd -d x.zst`\), or compress"),
+    "times of Praat": ("x.TextGrid", "(", "has the times of a recording, of Praat; write a table"),
+    "several labels of fastText": (
+        "x.txt", "__label__a __label__b some text\n" * 50, "with several labels in a line",
+    ),
+    "Windows-1252": (
+        "x.tsv", "gruen\tgr\udcfcn\n" * 50, "if 'grün' is right there, it is Windows-1252: `iconv",
+    ),
+    "a pointer of Git": ("x.tsv", "version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    "a web page": ("x.tsv", "<!DOCTYPE html>\n<p>404\n", "a web page, perhaps of a download that"),
+    "no UTF-16": ("x.tsv", "\udcff\udcfea", "begins as UTF-16, but is none"),
     "zero bytes": ("x.tsv", "\0\udcff\n", "it is a file of another kind"),
-    "a spreadsheet": ("x.xlsx", "PK", r"file of another program \(.xlsx\); save it as text there"),
-    "fastText": ("x.txt", "__label__a some text\n" * 50, "is in fastText's form"),
+    "a spreadsheet": ("x.xls", "PK", r"file of another program \(.xls\); save it as text there"),
+    "a broken spreadsheet": ("x.xlsx", "PK", "not a workbook that can be read .*; save it as CSV"),
     "a recording": ("x.wav", "RIFF", "is one recording; give the folder"),
     "nothing": ("x.txt", "\n\n\n", "only empty lines"),
 }  # fmt: skip
@@ -777,11 +777,69 @@ def test_columns_of_lists_are_left_out(tmp_path: Path) -> None:
         it = found(path)
         corpus = it.corpora["train"]
         assert (corpus["source"], corpus["target"]) == ("word", "phones")
-        assert it.warnings == ["parts, n: not used, as the values are lists or objects, not text"]
+        assert it.warnings == ["not used, as it is no text: parts (lists of texts)"]
+        assert it.seen[1] == "Not used: n.a: numbers or dates."
     only = [{"parts": [a, b], "word": a} for a, b in PAIRS]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(only), tmp_path / "y.parquet")
-    with pytest.raises(DataError, match="parts holds a list, not text; write a text with a space"):
+    with pytest.raises(DataError, match="parts holds lists of texts, not text; write source and"):
         found(tmp_path / "y.parquet")
+    dates = [{"at": date(2024, 1, 1), "word": a, "form": b} for a, b in PAIRS]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(dates), tmp_path / "z.parquet")
+    assert found(tmp_path / "z.parquet").warnings == ["not used, as it is no text: at (dates)"]
+    sounds = [{"audio": {"bytes": b"RIFF", "path": f"{a}.wav"}, "text": b} for a, b in PAIRS]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(sounds), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"audio.bytes holds recordings .* write each recording"):
+        found(tmp_path / "a.parquet")
+
+
+def test_objects_and_lists_of_words_are_read(tmp_path: Path) -> None:
+    """As the data sets of Hugging Face have them."""
+    lines = tmp_path / "x.jsonl"
+    rows: list[dict[str, Any]] = [
+        {"id": str(n), "translation": {"de": a, "en": b}} for n, (a, b) in enumerate(SENTENCES)
+    ]
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    train = found(lines).corpora["train"]
+    assert (train["source"], train["target"]) == ("translation.de", "translation.en")
+    rows = [
+        {"tokens": text.split(), "ner_tags": [len(w) % 3 for w in text.split()]} for text in TAGGED
+    ]
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    it = found(lines)
+    assert (it.task, it.labels) == ("words to tags", 3)
+    assert (it.corpora["train"]["source"], it.corpora["train"]["target"]) == ("tokens", "ner_tags")
+
+
+def test_the_rows_of_a_small_file_are_counted_exactly(tmp_path: Path) -> None:
+    lines = ["en\tde", *("\t".join(row) for row in SENTENCES)]
+    lines[100:100] = ["", "en\tde", ""]  # the header of a second file is no row
+    (tmp_path / "x.tsv").write_text("\n".join(lines), encoding="utf-8")
+    assert found(tmp_path / "x.tsv").rows == 200
+
+
+def test_csv_of_other_separators(tmp_path: Path) -> None:
+    rows = [["Englisch", "Deutsch"], *([f"{a}, b", b] for a, b in SENTENCES)]
+    path = write(tmp_path, "x.csv", rows, ";")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    it = found(path)
+    assert (it.rows, it.corpora["train"]["source"]) == (200, "Englisch")
+
+
+def test_the_text_beside_a_title_is_the_source(tmp_path: Path) -> None:
+    rows = [
+        ["title", "body", "category"],
+        *([word(n), sentence(n), "ab"[n % 2]] for n in range(99)),
+    ]
+    assert found(write(tmp_path, "x.tsv", rows)).corpora["train"]["source"] == "body"
+
+
+def test_the_column_that_is_named_as_another_is_no_id(tmp_path: Path) -> None:
+    names = ["id", "en", "de", "note", "url_id"]
+    rows = [
+        [f"a{n}", sentence(n), sentence(n + 300), sentence(n + 900), f"b{n}"] for n in range(99)
+    ]
+    it = found(write(tmp_path, "x.tsv", [names, *rows]), source="en", target="de")
+    assert it.seen[1].endswith("(to use one: data.train.target=note).")
 
 
 def test_cells_in_quotes_are_warned_of(tmp_path: Path) -> None:
@@ -887,3 +945,44 @@ def test_empty_rows_are_said(tmp_path: Path) -> None:
     rows = [[source, target if n % 5 else ""] for n, (source, target) in enumerate(PAIRS)]
     it = found(write(tmp_path, "some.tsv", rows))
     assert any("20.0 % of the rows have an empty source or target" in line for line in it.seen)
+
+
+def test_one_of_two_languages_alone(tmp_path: Path) -> None:
+    for language in ("en", "de", "txt"):
+        text = "".join(f"{sentence(n)}\n" for n in range(99))
+        (tmp_path / f"corpus.{language}").write_text(text, "utf-8")
+    (warning,) = found(tmp_path / "corpus.de").warnings
+    assert "transduce train corpus.de corpus.en" in warning
+    with pytest.raises(DataError, match=r"has corpus.de and corpus.en; to learn to translate"):
+        found(tmp_path)
+    (tmp_path / "corpus.en").unlink()
+    assert found(tmp_path / "corpus.de").warnings == []
+
+
+def test_the_parts_of_conll_2003(tmp_path: Path) -> None:
+    words = [word(n) + str(n) for n in range(99)]
+    text = "-DOCSTART- O\n\n" + "".join(f"the O\n{one} B-PER\n\n" for one in words)
+    for part in ("train", "testa", "testb"):
+        (tmp_path / f"eng.{part}").write_text(text, "utf-8")
+    it = found(tmp_path / "eng.train")
+    assert {part: one["file"] for part, one in it.corpora.items()} == {
+        "train": "eng.train", "valid": "eng.testa", "test": "eng.testb"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("turned", "warned"), [(0, False), (1, False), (2, True), (30, True), (40, False)]
+)
+def test_sides_that_are_exchanged_are_warned_of(tmp_path: Path, turned: int, warned: bool) -> None:
+    rows = [[sentence(n), "слово " * (n % 5 + 1) + str(n)] for n in range(90)]
+    rows[:turned] = [row[::-1] for row in rows[:turned]]
+    warnings = found(write(tmp_path, "x.tsv", rows)).warnings
+    assert any("source and target are exchanged in" in one for one in warnings) == warned
+    if warned:
+        assert "go from Latin to Cyrillic, but not 'слово 0'" in warnings[-1]
+
+
+def test_a_language_that_is_the_same_in_every_row_is_no_tag(tmp_path: Path) -> None:
+    rows = [["lang", "word", "phones"], *(["eng", *row] for row in PAIRS)]
+    it = found(write(tmp_path, "x.tsv", rows))
+    assert it.corpora["train"] == {"file": "x.tsv", "source": "word", "target": "phones"}

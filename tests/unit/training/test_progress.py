@@ -87,6 +87,10 @@ def test_a_file_gets_lines_and_the_time_left_before_the_first_of_the_log(
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[1] for line in lines] == ["1/100", "5/100", "20/100", "50/100"]
     assert lines[1].endswith("3 min left")
+    with Progress(tmp_path / "a", 100, terminal=False, log_every=50, minutes=2) as progress:
+        progress.step(StepRecord(1, 400, 3e-4))
+    # Whether the time is enough for all of them is not known before two updates.
+    assert capsys.readouterr().err.split()[1] == "1"
     with Progress(tmp_path / "b", 100, terminal=False, log_every=5) as progress:
         for step in range(1, 7):
             progress.step(StepRecord(step, 400, 3e-4))

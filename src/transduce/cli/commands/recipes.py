@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -33,18 +34,36 @@ def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
     from transduce.recipe import load_recipe
     from transduce.tasks.model_size import check_trainable
     from transduce.tasks.transduce import kind_of
-    from transduce.training.own_file.recipe import chosen_for, data_files, print_found, recipe_of
+    from transduce.terminal import Waiting
+    from transduce.training.own_file.recipe import (
+        THOROUGHLY,
+        chosen_for,
+        data_files,
+        first_pairs,
+        pairs_of,
+        print_found,
+        recipe_of,
+    )
 
     paths, rest = data_files(recipe, overrides or [])
+    part = None
     if paths:
         found, choice, rest = chosen_for(paths, rest, None)
         print_found(found, choice)
         chosen = recipe_of(found, choice, rest)
+        part = first_pairs(chosen, THOROUGHLY) if pairs_of(found) > THOROUGHLY else None
     else:
         chosen = load_recipe(recipe, rest)
     memory = free_memory(pick_device(chosen.train.device))
     if not chosen.train.fsdp:  # the number of processes is unknown here
         check_trainable(kind_of(chosen), chosen, memory)
-    diagnosis = examine(chosen)
+    if part is not None:
+        print(
+            f"Checked are the first {THOROUGHLY:,} rows of each file. To check all of them:\n"
+            f"  transduce new {' '.join(map(str, paths))} > my.yaml; transduce check my.yaml"
+        )
+        sys.stdout.flush()
+    with Waiting() as waiting:
+        diagnosis = examine(chosen if part is None else part, waiting.set)
     print_diagnosis(diagnosis)
     raise typer.Exit(0 if diagnosis.ok else 1)

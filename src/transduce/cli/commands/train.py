@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,6 @@ from transduce.cli.commands.options import Minutes, Overrides, RecipeArgument
 
 if TYPE_CHECKING:
     from transduce.recipe import Recipe
-    from transduce.tasks.transduce import Model
     from transduce.training import Trained
 
 ENGINES = ("local", "ray")
@@ -156,33 +154,17 @@ def _check_finished(trained: Trained, place: Path) -> None:
         raise typer.Exit(130)
 
 
-def _print_commands(place: Path, recipe: Recipe, evaluated: bool, tag: str = "") -> None:
+def _print_commands(place: Path, recipe: Recipe, evaluated: bool, tag: str | None = None) -> None:
+    from transduce.cli.try_model import run_command
+
     print(f"The model is in {place}. Try:")
     if recipe.data.test is not None and not evaluated:
         print(f"  transduce evaluate {place}")
-    source = "recording.wav" if recipe.audio is not None else '"..."'
-    print(f"  transduce run {place} {source}{tag}")
-
-
-def _first_tags(model: Model) -> str:
-    """The option for the tags of the first training source; empty where it has none."""
-    from transduce.data.text.pairs import read_pairs
-    from transduce.errors import TransduceError
-
-    data = model.recipe.data
-    if model.recipe.audio is not None or not model.source_tokens.tags:
-        return ""
-    try:
-        first = next(iter(read_pairs(data.train, data.folder)), None)
-    except TransduceError:  # the corpus may be gone by now
-        return ""
-    if first is None or not first.tags:
-        return ""
-    return f" --tag {shlex.quote(';'.join(first.tags))}"
+    print(f"  {run_command(place, recipe, tag)}")
 
 
 def _print_model(trained: Trained, evaluated: bool) -> None:
-    tag = f" --tag {next(iter(trained.by_tag))}" if trained.by_tag else _first_tags(trained.model)
+    tag = next(iter(trained.by_tag), None)
     _print_commands(trained.folder, trained.model.recipe, evaluated, tag)
     if trained.ensemble:
         count = 1 + len(trained.ensemble)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -64,20 +64,22 @@ class Diagnosis:
         return f"Fit to train, with {warnings} warning{'s' if warnings > 1 else ''}."
 
 
-def examine(recipe: Recipe) -> Diagnosis:
+def examine(recipe: Recipe, tell: Callable[[str], object] | None = None) -> Diagnosis:
     """Read train, valid and test once (and once more for excerpts) and list their problems.
 
     Tokenizers are trained as the recipe asks, for lengths and unknown tokens. A corpus that cannot
     be read is an error among the findings, not an exception. The training set may be larger than
     memory: of its pairs, only hashes are kept, in temporary files, and how many have which lengths.
+    `tell` is told what goes on.
     """
     with ExitStack() as stack:
-        return _examine(recipe, stack)
+        return _examine(recipe, stack, tell or (lambda what: None))
 
 
-def _examine(recipe: Recipe, stack: ExitStack) -> Diagnosis:
+def _examine(recipe: Recipe, stack: ExitStack, tell: Callable[[str], object]) -> Diagnosis:
     data, diagnosis = recipe.data, Diagnosis()
     tokens: tuple[Tokens, Tokens] | None = None
+    tell("making the vocabulary")
     try:
         tokens = train_tokens(data)
     except DataError:
@@ -92,7 +94,7 @@ def _examine(recipe: Recipe, stack: ExitStack) -> Diagnosis:
         split = CorpusStatistics(name, corpus, data.folder, recipe.audio)
         stack.enter_context(split.hashes)
         try:
-            split.read(tokens, rules_of(data) if name == "train" else None)
+            split.read(tokens, rules_of(data) if name == "train" else None, tell)
             check_kind(corpus, recipe)
         except (DataError, TokensError) as error:
             diagnosis.findings.append(
@@ -103,6 +105,9 @@ def _examine(recipe: Recipe, stack: ExitStack) -> Diagnosis:
         diagnosis.noun = split.noun
         diagnosis.pairs[name] = split.counts.pairs
         diagnosis.lengths += split.length_table()
+        if name != "train" and "train" in splits:  # of the same file, it is said once
+            known = set(splits["train"].counts.notes)
+            split.counts.notes = [note for note in split.counts.notes if note not in known]
         alone = text_alone if split.is_text else pairs_alone
         diagnosis.findings += alone(split, recipe)
     if "train" in splits:
@@ -176,7 +181,7 @@ def _too_long(split: CorpusStatistics) -> list[Finding]:
 def _assumed(split: CorpusStatistics) -> list[Finding]:
     """What was assumed of headers, and columns of ids."""
     return [
-        Finding("warning", f"{split.name}: {note}", 1, [], "Say which it is, or correct the file.")
+        Finding("warning", f"{split.name}: {note}", 1, [], "If it is not meant, correct the file.")
         for note in split.counts.notes
     ]
 
@@ -567,11 +572,17 @@ class CorpusStatistics:
             (side, what): Counter() for side in ("source", "target") for what in ("long", "units")
         }
 
-    def read(self, tokens: tuple[Tokens, Tokens] | None, rules: PairRules | None = None) -> None:
+    def read(
+        self,
+        tokens: tuple[Tokens, Tokens] | None,
+        rules: PairRules | None = None,
+        tell: Callable[[str], object] = lambda what: None,
+    ) -> None:
         self.unit, self.rules = "tokens" if tokens else "words", rules
         pairs = read_pairs(self.corpus, self.folder, self.counts)
         while some := list(islice(pairs, AT_ONCE)):
             first, self.size = self.size, self.size + len(some)
+            tell(f"{self.name}: {self.size:,} {self.noun}s are read")
             self._hash(some, first)
             for number, pair in enumerate(some, start=first):
                 self._look(pair, number)

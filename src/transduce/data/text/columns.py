@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
+from typing import Any
 
 from transduce.data.text.conll import COLUMNS, read_conll, read_sentences
 from transduce.data.text.files import Span, locate, read_lines, suffix_of
@@ -86,9 +88,9 @@ def read_columns(
             span=span,
         )
     names = _names(name, corpus, "source", "target")
-    # The targets of a classifier may be integers.
-    integers = (names[1],)
-    return read_rows(name, folder, names, corpus.format, integers=integers, where=where, span=span)
+    # The targets of a classifier may be numbers or truth values.
+    labels = (names[1],)
+    return read_rows(name, folder, names, corpus.format, labels=labels, where=where, span=span)
 
 
 def read_rows(
@@ -98,14 +100,14 @@ def read_rows(
     file_format: str | None = None,
     header: bool | None = None,
     numbers: bool = False,
-    integers: Sequence[str] = (),
+    labels: Sequence[str] = (),
     say: Say | None = None,
     advice: tuple[str, str] = ADVICE,
     where: Sequence[Where] = (),
     span: Span | RowGroup | None = None,
 ) -> Rows:
     """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too, and in
-    the columns `integers` integers.
+    the columns `labels` truth values, too.
 
     file_format: where the name does not say it. header: whether TSV and CSV begin with one; None:
     decided by their first lines, and `say` is told of it. where: of the rows alone for which all of
@@ -113,7 +115,7 @@ def read_rows(
     """
     if where:
         columns = [one.column for one in where]
-        more, counted = [*wanted, *columns], (*integers, *map(str, columns))
+        more, counted = [*wanted, *columns], (*labels, *map(str, columns))
         rows = read_rows(
             name, folder, more, file_format, header, numbers, counted, say, advice, span=span
         )
@@ -143,6 +145,8 @@ def read_rows(
             names = _names_above(name, folder, told, lines.version)
             if names is not None and lines.line == 1:
                 next(records)
+            if names is not None:
+                records = without_repeated(name, records, names, 1, say)
         places = [
             column if isinstance(column, int) else _column(name, column, names or [])
             for column in wanted
@@ -151,9 +155,9 @@ def read_rows(
     keys = [str(column) for column in wanted]
     if kind == ".jsonl":
         lines = span if isinstance(span, Span) else None
-        return _jsonl_rows(name, folder, keys, numbers, integers, lines)
+        return _jsonl_rows(name, folder, keys, numbers, labels, lines)
     group = span if isinstance(span, RowGroup) else None
-    return _parquet_rows(name, folder, keys, numbers, integers, group)
+    return _parquet_rows(name, folder, keys, numbers, labels, group)
 
 
 def _records(name: str, folder: str | None, kind: str, span: Span | None) -> Rows:
@@ -206,13 +210,37 @@ def without_header(
 
     if not ahead:
         return None, rest(0)
-    first = ahead[0][1]
+    line, first = ahead[0]
     found = FirstLine(header is True)
     if header is None:
         found = first_line(first, [fields for _, fields in ahead[1:]])
         if say is not None and (sentence := found.sentence(name, first, *advice)):
             say(sentence)
-    return (first, rest(1)) if found.is_header else (None, rest(0))
+    if not found.is_header:
+        return None, rest(0)
+    return first, without_repeated(name, rest(1), first, line, say)
+
+
+SAID_REPEATED = 3  # lines that repeat the header and are named
+MARK = "\ufeff"  # a byte order mark, as text
+
+
+def without_repeated(
+    name: str, records: Rows, header: Sequence[str], first: int, say: Say | None = None
+) -> Rows:
+    """The records without those that repeat the header, as where files were joined by `cat`; `say`
+    is told of their lines. first: the line of the header."""
+    found, names = 0, list(header)
+    for line, cells in records:
+        # The first cell of a joined file may begin with a byte order mark.
+        if not cells[0].endswith(names[0]) or [cells[0].removeprefix(MARK), *cells[1:]] != names:
+            yield line, cells
+            continue
+        found += 1
+        if say is not None and found <= SAID_REPEATED:
+            say(f"{name}:{line}: the line repeats the header (line {first}), and is left out")
+        elif say is not None and found == SAID_REPEATED + 1:
+            say(f"{name}: further lines repeat the header, and are left out")
 
 
 def _numbered_rows(name: str, records: Rows, places: Sequence[int], separator: str) -> Rows:
@@ -235,11 +263,14 @@ def _jsonl_rows(
     folder: str | None,
     keys: list[str],
     numbers: bool,
-    integers: Sequence[str],
+    labels: Sequence[str],
     span: Span | None,
 ) -> Rows:
     lines = read_lines(name, folder, table=True, span=span)
-    for line, text in enumerate(lines, start=1 if span is None else span.line):
+    start = 1 if span is None else span.line
+    unknown = set(keys) if start == 1 else set[str]()  # keys that no record has had so far
+    seen, above = 0, (0, "")
+    for line, text in enumerate(lines, start=start):
         if not text.strip():
             continue
         try:
@@ -248,26 +279,73 @@ def _jsonl_rows(
             raise DataError(f"{name}:{line}: this is not valid JSON: {error}") from None
         if not isinstance(record, dict):
             raise DataError(f"{name}:{line}: each line must be a JSON object, as in {{...}}")
+        if unknown:
+            seen, above = seen + 1, above if seen else (line, ", ".join(record) or "none")
+            unknown = {key for key in unknown if not _has(record, key)}
+            if unknown and seen == KEY_WITHIN:
+                raise _no_key(name, unknown, above)
         found = []
         for key in keys:
-            if key not in record:
-                there = ", ".join(record) or "none"
-                raise DataError(f"{name}:{line}: there is no key {key}; there are: {there}")
-            value = record[key]
-            number = isinstance(value, int) or (numbers and isinstance(value, float))
-            if number and not isinstance(value, bool) and (numbers or key in integers):
-                value = str(value)
-            if not isinstance(value, str):
+            value = value_of(record, key)
+            cell = text_of_value(value, numbers, key in labels)
+            if cell is None:
                 raise DataError(
                     f"{name}:{line}: the value of {key} is {json.dumps(value)[:40]}, not text"
                 )
-            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            if not cell.isascii() and any("\ud800" <= letter <= "\udfff" for letter in cell):
                 raise DataError(
                     f"{name}:{line}: the value of {key} holds half of a surrogate pair, which is "
                     "not a character; correct the \\u escape"
                 )
-            found.append(value)
+            found.append(cell)
         yield line, found
+    if unknown and seen:
+        raise _no_key(name, unknown, above)
+
+
+KEY_WITHIN = 1000  # records, one of which has a key: in others it may be missing
+
+
+def _no_key(name: str, unknown: set[str], above: tuple[int, str]) -> DataError:
+    line, there = above
+    return DataError(f"{name}:{line}: there is no key {min(unknown)}; there are: {there}")
+
+
+def _has(record: dict[str, Any], key: str) -> bool:
+    outer, _, inner = key.partition(".")
+    value = record.get(outer)
+    return key in record or (inner != "" and isinstance(value, dict) and inner in value)
+
+
+def value_of(record: dict[str, Any], key: str) -> Any:
+    """The value of a key, or for translation.en that of a key of an object; None: it has none."""
+    if key in record:
+        return record[key]
+    outer, _, inner = key.partition(".")
+    value = record.get(outer)
+    return value.get(inner) if inner and isinstance(value, dict) else None
+
+
+def text_of_value(value: Any, numbers: bool, labels: bool) -> str | None:
+    """A value of JSON or Parquet as a cell: what is missing is empty, a list of words has a space
+    between them. None: it is no text.
+
+    numbers: whether numbers are allowed; 1.0 is 1, as integers with gaps become floats in a data
+    frame. labels: whether truth values are, too.
+    """
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:  # NaN
+        return ""
+    if isinstance(value, list):
+        words = [text_of_value(word, numbers, labels) for word in value]
+        return None if None in words else " ".join(map(str, words))
+    if isinstance(value, bool):
+        return str(value).lower() if labels else None
+    if isinstance(value, int | float) and (numbers or labels):
+        whole = isinstance(value, float) and value.is_integer()
+        return str(int(value) if whole else value)
+    return None
 
 
 def _parquet_rows(
@@ -275,7 +353,7 @@ def _parquet_rows(
     folder: str | None,
     keys: list[str],
     numbers: bool,
-    integers: Sequence[str],
+    labels: Sequence[str],
     group: RowGroup | None,
 ) -> Rows:
     pyarrow = load_pyarrow(name)
@@ -287,14 +365,23 @@ def _parquet_rows(
     try:
         with opened_parquet(str(locate(name, folder)), name) as file:
             for key in keys:
-                _column(name, key, file.schema_arrow.names)
-                check_parquet_column(file, key, name, numbers or key in integers, numbers)
+                check_parquet_column(file, key, name, numbers, key in labels)
+            there = file.schema_arrow.names
+            # Of translation.en, the column is translation, and en is a field of it.
+            outer = {key: key if key in there else key.partition(".")[0] for key in keys}
             wanted = list(dict.fromkeys(keys))
             for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=wanted):
-                columns = [batch.column(key).to_pylist() for key in keys]
-                for values in zip(*columns, strict=True):
+                columns = []
+                for key in keys:
+                    values = batch.column(outer[key]).to_pylist()
+                    if outer[key] != key:
+                        inner = key.partition(".")[2]
+                        values = [None if value is None else value[inner] for value in values]
+                    known = key in labels
+                    columns.append([text_of_value(value, numbers, known) for value in values])
+                for cells in zip(*columns, strict=True):
                     line += 1
-                    yield line, ["" if value is None else str(value) for value in values]
+                    yield line, [str(cell) for cell in cells]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{name}: the Parquet file is damaged at row {line + 1} "
@@ -360,7 +447,23 @@ def csv_records(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str
     closed, or that is followed by anything but a comma, and for a record that has more or fewer
     cells than the first.
     """
-    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
+    rest = iter(lines)
+    ahead: list[str] = []
+    problem: DataError | None = None
+    try:
+        ahead += islice(rest, LOOKED_AT)
+    except DataError as error:  # raised when its turn comes
+        problem = error
+    separator = separator_of(ahead)
+
+    def ended() -> Iterator[str]:
+        yield from (f"{line}\n" for line in ahead)
+        if problem is not None:
+            raise problem
+        yield from (f"{line}\n" for line in rest)
+
+    quoting: Any = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL  # as LJSpeech has it
+    reader = csv.reader(ended(), strict=True, delimiter=separator, quoting=quoting)
     width = 0
     while True:
         line = reader.line_num + 1
@@ -369,27 +472,51 @@ def csv_records(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str
         except StopIteration:
             return
         except csv.Error as error:
-            raise DataError(f"{name}:{line}: {problem_of(error)}") from None
+            raise DataError(f"{name}:{line}: {problem_of(error, separator)}") from None
         if not cells:
             continue
         width = width or len(cells)
         if len(cells) != width:
-            raise DataError(f"{name}:{line}: {wrong_width(len(cells), width)}")
+            raise DataError(f"{name}:{line}: {wrong_width(len(cells), width, separator)}")
         yield line, cells
 
 
-def wrong_width(cells: int, width: int) -> str:
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+
+
+def separator_of(lines: Sequence[str]) -> str:
+    """What separates the cells of CSV, by its first lines: a comma, unless each record has as many
+    cells by another sign, as programs write it where the comma is in numbers."""
+    for sign in SEPARATORS:
+        widths = set[int]()
+        quoting: Any = csv.QUOTE_NONE if sign == "|" else csv.QUOTE_MINIMAL
+        reader = csv.reader(
+            (f"{line}\n" for line in lines), strict=True, delimiter=sign, quoting=quoting
+        )
+        try:
+            widths |= {len(cells) for cells in reader if cells}
+        except csv.Error:
+            # A quoted cell may go on after these lines; else records differ by this sign.
+            widths = widths if reader.line_num >= len(lines) else {0}
+        if len(widths) == 1 and min(widths) > 1:
+            return sign
+    return ","
+
+
+def wrong_width(cells: int, width: int, separator: str = ",") -> str:
     """A comma in a cell without quotes would shift all cells behind it."""
+    noun = SEPARATORS[separator]
     return (
-        f"the line has {cells} {'column' if cells == 1 else 'columns'} (separated by commas), but "
-        f"the first has {width}; put a cell that holds a comma in double quotes"
+        f"the line has {cells} {'column' if cells == 1 else 'columns'} (separated by {noun}s), but "
+        f"the first has {width}; put a cell that holds a {noun} in double quotes"
     )
 
 
-def problem_of(error: csv.Error) -> str:
+def problem_of(error: csv.Error, separator: str = ",") -> str:
     """What is wrong with a record, and how to mend it."""
     if "expected after" in str(error):
-        return "a closing quote is followed by text, not by a comma; double the quotes in a cell"
+        noun = SEPARATORS[separator]
+        return f"a closing quote is followed by text, not by a {noun}; double the quotes in a cell"
     if "end of data" in str(error):
         return "a quote that begins here is not closed; close it, or double it inside quotes"
     if "field larger" in str(error):
@@ -423,7 +550,8 @@ _USUAL = (
     "pos upos xpos ner entity entities "
     "grapheme graphemes phoneme phonemes phone phones pronunciation pron ipa spelling "
     "label labels class classes category sentiment intent topic score rating stars "
-    "review comment tweet message utterance description command keyword transliteration "
+    "review comment tweet message body content instruction utterance description "
+    "command keyword transliteration "
     "translation translations reference references ref hypothesis summary document article "
     "audio path file filename wav duration seconds start end speaker group split "
     "transcript transcription language lang locale dialect code date time author user url "
@@ -431,7 +559,10 @@ _USUAL = (
     "finnish french german greek hebrew hindi hungarian icelandic indonesian irish italian "
     "japanese korean latin latvian lithuanian norwegian persian polish portuguese romanian russian "
     "serbian slovak slovenian spanish swahili swedish tamil thai turkish ukrainian urdu vietnamese "
-    "welsh"
+    "welsh "
+    # In these languages themselves
+    "deutsch englisch französisch spanisch italienisch russisch anglais français allemand espagnol "
+    "italien inglés español francés alemán inglês português francês italiano"
 )
 NAMES = frozenset(_USUAL.split())
 # Of languages, as in many tables of translations.

@@ -156,7 +156,7 @@ def read_lines(
         elif b"\0" in error.object:
             hint = "nor has a text zero bytes: it is a file of another kind; save it as text"
         else:
-            hint = "convert the file, for example with `iconv -f LATIN1 -t UTF-8`"
+            hint = _other_encoding(name, error.object, start)
         raise DataError(
             f"{name}:{line}: byte {start + 1} of the line (0x{bad:02x}) is not UTF-8; {hint}"
         ) from None
@@ -174,6 +174,17 @@ def read_lines(
         raise unreadable(name, error) from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one line")
+
+
+def _other_encoding(name: str, line: bytes, place: int) -> str:
+    """How to convert a line that is not UTF-8, with the word as it is in the usual encoding."""
+    first, end = line.rfind(b" ", 0, place) + 1, line.find(b" ", place)
+    first = max(first, line.rfind(b"\t", 0, place) + 1, place - 20)
+    tab = line.find(b"\t", place)
+    ends = [one for one in (end, tab, place + 20) if one > 0]
+    word = line[first : min(ends)].decode("cp1252", "replace").strip()
+    command = f"`iconv -f WINDOWS-1252 -t UTF-8 {name} > NEW`"
+    return f"if {word!r} is right there, it is Windows-1252: {command}; else, another encoding"
 
 
 def block_lines(name: str, folder: str | None, span: Span) -> list[str] | None:

@@ -50,18 +50,44 @@ def opened_parquet(path: str, name: str = "") -> Iterator[Any]:
 
 
 def check_parquet_column(
-    file: Any, column: str, name: str, integers: bool = False, floats: bool = False
+    file: Any,
+    column: str,
+    name: str,
+    numbers: bool = False,
+    labels: bool = False,
+    words: bool = True,
 ) -> None:
-    """Raise DataError unless there is one such column, and it holds text, or such numbers."""
+    """Raise DataError unless there is one such column, or such a field of a column, and it holds
+    text or what is allowed: numbers, or of labels truth values, too; lists of words."""
     schema, kinds = file.schema_arrow, load_pyarrow(name).types
     if schema.names.count(column) > 1:
         raise DataError(f"{name}: there are several columns {column}; rename one of them")
-    kind = schema.field(column).type
-    inner = kind.value_type if kinds.is_dictionary(kind) else kind
-    text = kinds.is_string(inner) or kinds.is_large_string(inner)
-    number = (integers and kinds.is_integer(inner)) or (floats and kinds.is_floating(inner))
-    if not text and not number:
+    kind = type_of_column(schema, column, kinds)
+    if kind is None:
+        there = ", ".join(schema.names)
+        raise DataError(f"{name}:1: there is no column {column}; there are: {there}")
+    inner = kind
+    if words and (kinds.is_list(inner) or kinds.is_large_list(inner)):
+        inner = inner.value_type
+    inner = inner.value_type if kinds.is_dictionary(inner) else inner
+    text = kinds.is_string(inner) or kinds.is_large_string(inner) or kinds.is_null(inner)
+    number = (numbers or labels) and (kinds.is_integer(inner) or kinds.is_floating(inner))
+    if not text and not number and not (labels and kinds.is_boolean(inner)):
         raise DataError(f"{name}: the column {column} holds {kind}, not text; choose another")
+
+
+def type_of_column(schema: Any, column: str, kinds: Any) -> Any:
+    """The type of a column; of translation.en, that of the field of a column. None: there is none.
+
+    kinds: the module pyarrow.types."""
+    if column in schema.names:
+        return schema.field(column).type
+    outer, _, inner = column.partition(".")
+    if outer not in schema.names or not kinds.is_struct(schema.field(outer).type):
+        return None
+    fields = schema.field(outer).type
+    place = fields.get_field_index(inner)
+    return None if place < 0 else fields.field(place).type
 
 
 def reason_of(error: Exception) -> str:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 RECIPES = (".yaml", ".yml")
 LOOKED_AT = 1 << 16  # bytes of a file in which a recipe has its key `data`
-MAX_CHECKED = 20_000  # pairs of each part that the data checks read
+MAX_CHECKED = 20_000  # pairs of each part that the data checks read before training
+THOROUGHLY = 100_000  # the same of `transduce check`
 SHOWN = 4  # warnings
 CHOSEN = "chosen.yaml"
 """The commented recipe in the run directory."""
@@ -131,7 +132,7 @@ def print_problems(recipe: Recipe, found: Found) -> None:
     """What the data checks warn of. Raises DataError for data that cannot be trained on."""
     from transduce.data.doctor.check import examine
 
-    diagnosis = examine(_first_pairs(recipe) if found.rows > MAX_CHECKED else recipe)
+    diagnosis = examine(first_pairs(recipe) if pairs_of(found) > MAX_CHECKED else recipe)
     if not diagnosis.ok:
         raise DataError(diagnosis.verdict)
     warnings = [finding for finding in diagnosis.findings if finding.severity == "warning"]
@@ -143,10 +144,18 @@ def print_problems(recipe: Recipe, found: Found) -> None:
     sys.stdout.flush()
 
 
-def _first_pairs(recipe: Recipe) -> Recipe:
+def pairs_of(found: Found) -> float:
+    """How many pairs a file has, or lines of running text."""
+    if found.task == "language model":  # whose rows are its letters
+        return found.rows / (found.target.characters.mean + 1)
+    return found.rows
+
+
+def first_pairs(recipe: Recipe, most: int | None = None) -> Recipe:
     """The recipe with so many pairs of each part: of millions, the first say enough. Of a training
     file that is cut into parts, these are of all of it: to find those of a small part, much or all
     of it would be read."""
+    most = MAX_CHECKED if most is None else most
     parts: dict[str, Corpus | None] = {}
     for name in ("train", "valid", "test"):
         corpus = getattr(recipe.data, name)
@@ -154,6 +163,6 @@ def _first_pairs(recipe: Recipe) -> Recipe:
         if name != "train" and cut:
             parts[name] = None
         elif corpus is not None:
-            changes: dict[str, Any] = {"limit": min(corpus.limit or MAX_CHECKED, MAX_CHECKED)}
+            changes: dict[str, Any] = {"limit": min(corpus.limit or most, most)}
             parts[name] = corpus.model_copy(update=changes | ({"split": None} if cut else {}))
     return recipe.model_copy(update={"data": recipe.data.model_copy(update=parts)})

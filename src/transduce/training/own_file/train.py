@@ -10,7 +10,7 @@ from transduce.evaluation.results import Evaluation
 from transduce.recipe import Recipe, load_recipe
 from transduce.storage import make_folder, write_text
 from transduce.tasks.folder import METRICS, RECIPE, holds_run
-from transduce.terminal import duration
+from transduce.terminal import Waiting, duration
 from transduce.training.loop import Trained
 from transduce.training.own_file.plan import (
     has_time_left,
@@ -152,12 +152,9 @@ def print_score(
     models = f", ensemble of {count + 1} models" if count else ""
     models += ", a model for each tag" if trained.by_tag else ""
     _print(f"Held-out score ({split}{about}{models}):")
-    evaluate_folder(
-        trained.model,
-        trained.folder,
-        split=split,
-        on_measured=on_measured,
-    )
+    with Waiting() as waiting:
+        waiting.set("the held-out part is decoded and scored")
+        evaluate_folder(trained.model, trained.folder, split=split, on_measured=on_measured)
 
 
 def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -> list[str]:

@@ -13,8 +13,9 @@ import pytest
 
 from command_line import TINY, Transduce, sentence
 from transduce.automatic import Machine
-from transduce.cli.commands.train import _first_tags
+from transduce.cli.try_model import run_command
 from transduce.data.doctor import check
+from transduce.data.text.trust import record_training_data
 from transduce.data.tokens.sides import train_tokens
 from transduce.errors import DataError, HardwareError
 from transduce.recipe import load_recipe, read_recipe
@@ -101,6 +102,21 @@ def test_check_says_what_a_file_is(transduce: Transduce, pairs: Path) -> None:
     assert ended.status == 0
     assert ended.lines[0] == "pairs.tsv: TSV with 2 columns: column 0 → column 1."
     assert "Fit to train" in ended.out
+
+
+def test_of_a_large_file_check_reads_the_first_rows_and_says_so(
+    transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = len(pairs.read_text("utf-8").splitlines())
+    for most, whole in ((count, True), (count - 1, False)):
+        monkeypatch.setattr(own_file, "THOROUGHLY", most)
+        ended = transduce("check", "pairs.tsv")
+        assert ended.status == 0
+        assert ("To check all of them:" in ended.out) == (not whole)
+        read = int(re.search(r"Pairs: ([\d,]+) train", ended.out)[1])  # type: ignore[index]
+        assert read < most if whole else read == most
+    assert f"Checked are the first {count - 1:,} rows" in ended.out
+    assert "transduce new pairs.tsv > my.yaml; transduce check my.yaml" in ended.out
 
 
 def test_data_and_recipes_are_told_apart(
@@ -211,10 +227,26 @@ def test_the_command_to_try_has_tags_where_sources_need_them(pairs: Path) -> Non
     tagged: dict[str, Any] = {"file": "forms.tsv", "source": 0, "target": 1, "tags": 2}
     for train, said in ((tagged, " --tag 'V;PST'"), ({"file": "pairs.tsv"}, "")):
         recipe = read_recipe({"data": {"train": train, "valid": train}, "model": {"width": 16}})
-        model = Transducer.create(recipe, *train_tokens(recipe.data))
-        assert _first_tags(model) == said
+        record_training_data(recipe, print)
+        assert run_command("runs/x", recipe) == f'transduce run runs/x "..."{said}'
         Path(train["file"]).unlink()
-        assert _first_tags(model) == ""
+        assert run_command("runs/x", recipe) == 'transduce run runs/x "..."'
+
+
+def test_after_an_export_the_command_to_try_has_tags(transduce: Transduce, pairs: Path) -> None:
+    lines = [f"{a}{b}\t{b}{a}\tV;PST\n" for a in "bdfgkl" for b in ("ana", "eri")]
+    Path("forms.tsv").write_text("".join(lines), "utf-8")
+    corpus = {"file": "forms.tsv", "source": 0, "target": 1, "tags": 2}
+    data = {"train": corpus, "valid": corpus, "folder": str(Path.cwd())}
+    recipe = read_recipe({"data": data, "model": {"width": 16}})
+    Transducer.create(recipe, *train_tokens(recipe.data)).save(Path("forms"))
+    assert run_command("forms", recipe) == 'transduce run forms "..."'  # it is of somebody else
+    record_training_data(recipe, print)
+    ended = transduce("export", "forms", "--to", "native", "--quantize", "int8", "--allow-mismatch")
+    assert ended.status == 0, ended.err
+    command = ended.lines[-1].split()
+    assert command == ["transduce", "run", "forms/int8", '"..."', "--tag", "'V;PST'"]
+    assert transduce("run", command[2], "bana", "--tag", "V;PST").status == 0
 
 
 @pytest.mark.slow  # half a minute: seven trainings each

@@ -10,7 +10,16 @@ import pytest
 from transduce.data.doctor import check
 from transduce.data.doctor.check import Diagnosis, Finding, examine
 from transduce.data.filters import repetitions
-from transduce.recipe import Columns, Data, Filters, Recipe, Text, Tokens, TokensOfSides
+from transduce.recipe import (
+    Columns,
+    Data,
+    Filters,
+    Recipe,
+    Text,
+    Tokens,
+    TokensOfSides,
+    read_recipe,
+)
 
 
 def _odd_ratios(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -425,3 +434,18 @@ def test_quantiles_of_counted_values_are_those_of_all_values() -> None:
     whole = np.repeat(values, counts)
     for share in (0.0, 0.3, 0.5, 0.95, 1.0):
         assert check.quantile(values, counts, share) == pytest.approx(np.quantile(whole, share))
+
+
+def test_what_was_assumed_of_a_file_is_said_once(tmp_path: Path) -> None:
+    lines = ["word\tphones", *(f"word{n}\tw {n}" for n in range(50)), "word\tphones"]
+    (tmp_path / "a.tsv").write_text("\n".join(lines), "utf-8")
+    parts = {"train": "0-80%", "valid": "80-100%"}
+    data = {name: {"file": "a.tsv", "split": part} for name, part in parts.items()}
+    recipe = read_recipe({"data": {**data, "folder": str(tmp_path)}})
+    told: list[str] = []
+    diagnosis = examine(recipe, told.append)
+    said = [finding.what for finding in diagnosis.findings if "repeats the header" in finding.what]
+    assert said == ["train: a.tsv:52: the line repeats the header (line 1), and is left out"]
+    assert told[0] == "making the vocabulary"
+    assert [what.split(":")[0] for what in told[1:]] == ["train", "valid"]
+    assert f"train: {diagnosis.pairs['train']} pairs are read" in told

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -13,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.text.columns import csv_records
-from transduce.data.text.pairs import read_pairs
+from transduce.data.text.columns import csv_records, read_columns
+from transduce.data.text.pairs import ReadingCounts, read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Columns
 
@@ -108,12 +109,78 @@ def test_labels_may_be_integers(tmp_path: Path, form: str) -> None:
     "record",
     [
         '{"source": 1, "target": "a"}',
-        '{"source": "a", "target": 1.0}',
-        '{"source": "a", "target": true}',
-        '{"source": "a", "target": [1]}',
+        '{"source": true, "target": "a"}',
+        '{"source": ["a", 1], "target": "a"}',
+        '{"source": "a", "target": {"b": "c"}}',
+        '{"source": "a", "target": [{"b": "c"}]}',
     ],
 )
-def test_other_values_are_not_taken_for_labels(tmp_path: Path, record: str) -> None:
+def test_other_values_are_no_text(tmp_path: Path, record: str) -> None:
     (tmp_path / "a.jsonl").write_text(record)
     with pytest.raises(DataError, match="not text"):
         list(read_pairs(Columns(file="a.jsonl"), str(tmp_path)))
+
+
+NAN = float("nan")
+VALUES: list[tuple[list[Any], list[str]]] = [
+    (["nan", "NA", "None", "null"], ["nan", "NA", "None", "null"]),  # texts stay as they are
+    (["a", None, "b", None], ["a", "", "b", ""]),
+    ([1.0, 0.0, NAN, None], ["1", "0", "", ""]),  # what a data frame makes of integers with gaps
+    ([4.5, 5.0, 3.0, 1.5], ["4.5", "5", "3", "1.5"]),
+    ([True, False, True, None], ["true", "false", "true", ""]),
+    ([["N", "V"], ["D"], [], None], ["N V", "D", "", ""]),
+    ([[3, 0], [7], [1], [2]], ["3 0", "7", "1", "2"]),
+]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("values", VALUES, ids=[str(values) for values, _ in VALUES])
+def test_values_of_labels_and_of_those_that_are_missing(
+    tmp_path: Path, form: str, values: tuple[list[Any], list[str]]
+) -> None:
+    given, expected = values
+    rows = [{"source": "a", "target": value} for value in given]
+    if form == "jsonl":
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    cells = [target for _, (_, target) in read_columns(f"a.{form}", str(tmp_path), BOTH)]
+    assert cells == expected
+
+
+BOTH = Columns(file="a", source="source", target="target")
+
+
+@pytest.mark.parametrize("form", ["tsv", "csv"])
+def test_words_for_what_is_missing_are_texts_in_a_table(tmp_path: Path, form: str) -> None:
+    words = ["nan", "NA", "None", "null", "NaN", "N/A"]
+    separator = {"tsv": "\t", "csv": ","}[form]
+    lines = [separator.join(row) for row in [("source", "target"), *(("a", one) for one in words)]]
+    (tmp_path / f"a.{form}").write_text("\n".join(lines))
+    pairs = read_pairs(Columns(file=f"a.{form}", source="source"), str(tmp_path))
+    assert [pair.target for pair in pairs] == words
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_fields_of_objects(tmp_path: Path, form: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": n, "translation": {"en": f"dogs {n}", "de": f"Hunde {n}"}} for n in range(3)
+    ]
+    rows.append({"id": 3, "translation": None})
+    if form == "jsonl":
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    corpus = Columns(file=f"a.{form}", source="translation.de", target="translation.en")
+    counts = ReadingCounts()
+    pairs = [(pair.source, pair.target) for pair in read_pairs(corpus, str(tmp_path), counts)]
+    assert pairs == [(f"Hunde {n}", f"dogs {n}") for n in range(3)]
+    assert counts.empty_source == 1
+    with pytest.raises(DataError, match=rf"a\.{form}:1: there is no (key|column) translation.fr"):
+        list(read_pairs(corpus.model_copy(update={"target": "translation.fr"}), str(tmp_path)))
+
+
+def test_a_key_with_a_dot_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a.b": "one", "a": {"b": "two"}, "target": "c"}\n')
+    (pair,) = read_pairs(Columns(file="a.jsonl", source="a.b"), str(tmp_path))
+    assert pair.source == "one"

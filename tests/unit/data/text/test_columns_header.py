@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from transduce.batch_inference.inputs import read_table
 from transduce.cli.input import read_lines_of, read_requests
-from transduce.data.text.columns import IdWatch, first_line
+from transduce.data.text.columns import IdWatch, first_line, read_columns
+from transduce.data.text.files import Span
 from transduce.data.text.pairs import ReadingCounts, read_pairs
 from transduce.errors import DataError, TransduceWarning
 from transduce.recipe import Columns, Recordings
+from transduce.storage.positions import version_of
 
 PAIRS = [["one", "un"], ["two", "deux"], ["three", "trois"]]
 
@@ -93,9 +95,9 @@ def test_what_the_user_says_of_the_header_counts(tmp_path: Path) -> None:
 
 
 def test_an_unclear_first_line_is_data_and_that_is_said(tmp_path: Path) -> None:
-    pairs, (sentence,) = read(tmp_path, CONTENT.replace("english", "Englisch"))
+    pairs, (sentence,) = read(tmp_path, CONTENT.replace("english", "Engels"))
     assert len(pairs) == 4
-    assert "(french, Englisch) is read as data; if it is a header, write header: true" in sentence
+    assert "(french, Engels) is read as data; if it is a header, write header: true" in sentence
 
 
 def test_an_error_after_the_limit_is_not_met_by_looking_ahead(tmp_path: Path) -> None:
@@ -180,3 +182,48 @@ def test_run_score_and_batch_decide_as_training_does(tmp_path: Path) -> None:
         file.write_text("un,one\ndeux,two\n", encoding="utf-8")
         assert not read_table([str(file)], None).header
         assert next(read_requests(None, file, "", [], []))["sources"] == ["un", "deux"]
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv"])
+def test_a_header_that_is_repeated_is_left_out_and_said(tmp_path: Path, kind: str) -> None:
+    """As where files with headers were joined by cat; the second begins with a byte order mark."""
+    separator = {"tsv": "\t", "csv": ","}[kind]
+    part = [separator.join(row) for row in [["word", "phones"], ["cat", "k æ t"], ["dog", "d ɒ ɡ"]]]
+    again = [f"\ufeff{part[0]}", *part[1:]]
+    content = "\n".join([*part, *again, *part[:1], *part])
+    path = tmp_path / f"joined.{kind}"
+    path.write_text(content, "utf-8")
+    for columns in ({"source": 0, "target": 1}, {"source": "word", "target": "phones"}):
+        counts = ReadingCounts()
+        pairs = list(read_pairs(Columns(file=path.name, **columns), str(tmp_path), counts))
+        assert [(pair.source, pair.line) for pair in pairs] == [
+            ("cat", 2), ("dog", 3), ("cat", 5), ("dog", 6), ("cat", 9), ("dog", 10)
+        ]  # fmt: skip
+        said = [note for note in counts.sentences() if "repeats the header (line 1)" in note]
+        assert [note.split(" ")[0] for note in said] == [f"joined.{kind}:{n}:" for n in (4, 7, 8)]
+    # A person who says that there is none means it.
+    pairs = list(read_pairs(Columns(file=path.name, header=False), str(tmp_path)))
+    assert len(pairs) == 10
+
+
+def test_many_repeated_headers_are_said_in_few_sentences(tmp_path: Path) -> None:
+    (tmp_path / "joined.tsv").write_text("word\tphones\ncat\tk æ t\n" * 10, "utf-8")
+    counts = ReadingCounts()
+    assert len(list(read_pairs(Columns(file="joined.tsv"), str(tmp_path), counts))) == 10
+    said = counts.sentences()
+    assert [note.split(" ")[0] for note in said[-4:-1]] == [f"joined.tsv:{n}:" for n in (3, 5, 7)]
+    assert said[-1] == "joined.tsv: further lines repeat the header, and are left out"
+
+
+def test_a_repeated_header_is_left_out_of_a_block(tmp_path: Path) -> None:
+    """As streamed corpora are read, by position."""
+    lines = ["word\tphones", *(f"w{n}\tp" for n in range(5)), "word\tphones", "last\tp"]
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    start = sum(len(line) + 1 for line in lines[:3])
+    span = Span(start, path.stat().st_size, 4, len(lines) - 3, version_of(path))
+    said: list[str] = []
+    corpus = Columns(file="a.tsv", source="word", target="phones")
+    rows = list(read_columns("a.tsv", str(tmp_path), corpus, said.append, span))
+    assert rows == [(4, ["w2", "p"]), (5, ["w3", "p"]), (6, ["w4", "p"]), (8, ["last", "p"])]
+    assert said == ["a.tsv:7: the line repeats the header (line 1), and is left out"]

@@ -12,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from transduce.data.text.columns import KEY_WITHIN
 from transduce.data.text.pairs import EXAMPLES, Pair, ReadingCounts, check_files, read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Columns, Named, ParallelFiles, Recordings
@@ -186,12 +187,24 @@ def test_jsonl_by_key(tmp_path: Path) -> None:
     rows = [
         {"source": "one\u2028", "target": "eins", "en": "1"},
         {"source": "two", "target": "zwei"},
+        {"source": "three"},
     ]
     body = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     folder = write(tmp_path, a_jsonl_gz=gzip.compress(body.encode()))
     assert texts(Columns(file="a.jsonl.gz"), folder) == [("one\u2028", "eins"), ("two", "zwei")]
-    with pytest.raises(DataError, match=r"a\.jsonl\.gz:3: there is no key en; there are: source"):
-        texts(Columns(file="a.jsonl.gz", source="en"), folder)
+    assert texts(Columns(file="a.jsonl.gz", source="en"), folder) == [("1", "eins")]
+    with pytest.raises(DataError, match=r"a\.jsonl\.gz:1: there is no key fr; there are: source"):
+        texts(Columns(file="a.jsonl.gz", source="fr"), folder)
+
+
+def test_a_key_that_no_record_has_is_said_before_all_of_a_file_is_read(tmp_path: Path) -> None:
+    rows = [{"source": f"s{n}", "target": "t"} for n in range(KEY_WITHIN)]
+    late = {"source": "s", "target": "t", "en": "late"}
+    for number, said in ((KEY_WITHIN - 1, False), (KEY_WITHIN, True)):
+        body = "\n".join(map(json.dumps, [*rows[:number], late, "not an object"]))
+        folder = write(tmp_path, a_jsonl=body)
+        with pytest.raises(DataError, match="no key en" if said else "must be a JSON object"):
+            texts(Columns(file="a.jsonl", source="en"), folder)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +212,7 @@ def test_jsonl_by_key(tmp_path: Path) -> None:
     [
         ('{"source": "a", "target"', "not valid JSON"),
         ('["a", "b"]', "must be a JSON object"),
-        ('{"source": "a", "target": null}', "the value of target is null, not text"),
+        ('{"source": "a", "target": {"b": null}}', 'the value of target is {"b": null}, not text'),
         ('{"source": 3, "target": "a"}', "the value of source is 3, not text"),
         (r'{"source": "a\ud800", "target": "b"}', "half of a surrogate pair"),
         ("[" * 100_000, "not valid JSON"),

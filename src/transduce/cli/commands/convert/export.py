@@ -97,7 +97,13 @@ def export(
     if to == "huggingface":
         print(f"The export is in {place}; its README.md says how transformers loads it.")
     else:
-        print(f'The export is in {place}. Try:\n  transduce run {place} "..."')
+        from transduce.cli.try_model import run_command
+        from transduce.recipe import load_recipe
+        from transduce.tasks.folder import RECIPE
+        from transduce.tasks.members import folder_in_use
+
+        recipe = load_recipe(folder_in_use(model) / RECIPE)
+        print(f"The export is in {place}. Try:\n  {run_command(place, recipe)}")
 
 
 def _export_for_browsers(

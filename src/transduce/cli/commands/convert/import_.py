@@ -26,10 +26,10 @@ def import_(
     ] = None,
 ) -> None:
     """Import a model of another toolkit."""
+    from transduce.cli.try_model import run_command
     from transduce.interop.imports.registry import import_model
 
     model, kind = import_model(source, output, (source_language, target_language))
     parameters = sum(weight.numel() for weight in model.network.parameters())
     print(f"{source}: {kind}, {parameters:,} parameters.")
-    example = '"..."' if model.recipe.audio is None else "recording.wav"
-    print(f"The model is in {output}. Try:\n  transduce run {output} {example}")
+    print(f"The model is in {output}. Try:\n  {run_command(output, model.recipe, '')}")

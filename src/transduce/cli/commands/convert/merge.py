@@ -19,9 +19,10 @@ def merge(
     base: Base = None,
 ) -> None:
     """Merge an adapter into its model: an ordinary model folder."""
+    from transduce.cli.try_model import run_command
     from transduce.interop.adapters import merge_folder
 
     model = merge_folder(adapter, output, base)
     parameters = sum(weight.numel() for weight in model.network.parameters())
     print(f"{adapter}: merged, {parameters:,} parameters.")
-    print(f'The model is in {output}. Try:\n  transduce run {output} "..."')
+    print(f"The model is in {output}. Try:\n  {run_command(output, model.recipe)}")

@@ -28,6 +28,7 @@ def publish(
 ) -> None:
     """Publish a model on the Hugging Face hub. Needs `hf auth login`, or HF_TOKEN."""
     from transduce.checksums import is_ours
+    from transduce.cli.try_model import run_command
     from transduce.hub import SCHEME, load_hub, parse_address, published_files, upload
     from transduce.inspection.model_card import card_text
     from transduce.recipe import dump_recipe
@@ -53,7 +54,7 @@ def publish(
     place = upload(address, files, private)
     size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
     print(f"Published {', '.join(sorted(files))} ({size / 1e6:,.1f} MB) at {place}")
-    print(f'Try:\n  transduce run {address} "..."')
+    print(f"Try:\n  {run_command(str(address), loaded.recipe)}")
 
 
 def _without_places(recipe: Recipe) -> Recipe:
