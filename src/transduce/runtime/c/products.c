@@ -389,15 +389,25 @@ static void by_amx(const Ending *ending, const uint8_t *levels, int64_t rows, in
 
 /* ---------------------------------------------------------------------------------- a product */
 
+#if defined(__wasm_simd128__)
+/* By how much levels of weights are to be shifted for the kernels of this browser. */
+int32_t weight_offset(void);
+int32_t weight_offset(void) { return simd128_weight_offset(); }
+#endif
+
 int32_t has_kernel(int32_t kernel) {
     switch (kernel) {
+#if defined(__wasm_simd128__)
+    case PLAIN: return !weight_offset();
+#else
     case PLAIN: return 1;
+#endif
 #if defined(__ARM_FEATURE_DOTPROD)
     case NEON: return 1;
 #endif
 #if defined(__wasm_simd128__)
     case SIMD128: return simd128_is_exact();
-    case SIMD128_X86: return 1;
+    case SIMD128_X86: return simd128_x86_is_exact();
 #endif
 #if defined(__AVX2__)
     case AVX2: return 1;
@@ -415,7 +425,7 @@ int32_t has_kernel(int32_t kernel) {
 static int32_t best_kernel(int64_t rows) {
 #if defined(__wasm_simd128__)
     (void)rows;
-    return simd128_is_fast() ? SIMD128 : SIMD128_X86;
+    return simd128_is_fast() ? SIMD128 : simd128_x86_is_exact() ? SIMD128_X86 : PLAIN;
 #else
     for (int32_t kernel = AMX; kernel > PLAIN; kernel--)
         if (has_kernel(kernel) && (kernel != AMX || rows >= AMX_FROM)) return kernel;
@@ -494,7 +504,7 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
         uint8_t *row = levels + r * APART(depth);
         scale[r] = find_levels(x + r * weight->inputs, weight->inputs, depth, offset, row);
 #if defined(__wasm_simd128__)
-        if (kernel == SIMD128_X86) widen_levels(row, (int32_t)depth);
+        if (kernel == SIMD128_X86) prepare_levels(row, (int32_t)depth);
 #endif
     }
     const Ending ending = {weight, scale, added, y, then};
