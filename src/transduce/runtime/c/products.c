@@ -68,24 +68,27 @@ typedef struct {
     int32_t then;
 } Ending;
 
-/* Some rows of one block, one SIMD vector of outputs at a time. */
+/* Some rows of one block, or of the `width` outputs that are left. */
 INLINE void finish_as(const int32_t then, const Ending *ending, const int32_t *sums, int64_t stride,
                       int64_t row, int64_t rows, int64_t first, const int64_t width) {
     const Weight *weight = ending->weight;
-    const int64_t outputs = weight->outputs;
-    for (int64_t i = 0; i < width; i += LANES) {
-        const int64_t some = width - i < LANES ? width - i : LANES;
-        const Vector scales = load(weight->scale + first + i);
-        const Vector bias = load(weight->bias + first + i);
-        for (int64_t r = 0; r < rows; r++) {
-            const int64_t place = (row + r) * outputs + first + i;
+    Vector scales[BLOCK / LANES], bias[BLOCK / LANES];
+    UNROLL for (int v = 0; v < BLOCK / LANES; v++) {
+        scales[v] = load(weight->scale + first + v * LANES);
+        bias[v] = load(weight->bias + first + v * LANES);
+    }
+    for (int64_t r = row; r < row + rows; r++, sums += stride) {
+        const float scale = ending->scale[r];
+        const int64_t place = r * weight->outputs + first;
+        UNROLL for (int v = 0; v < BLOCK / LANES; v++) {
+            const int64_t some = some_at(v * LANES, width);
+            if (!some) break;
             Whole whole;
-            memcpy(&whole, sums + r * stride + i, sizeof whole);
-            Vector scale = ending->scale[row + r] * scales;
-            Vector y = __builtin_convertvector(whole, Vector) * scale + bias;
+            memcpy(&whole, sums + v * LANES, sizeof whole);
+            Vector y = __builtin_convertvector(whole, Vector) * (scale * scales[v]) + bias[v];
             if (then == RELU) y = higher(all(0.0f), y);
-            if (then == ADD) y += load_some(ending->added + place, some, 0.0f);
-            store_some(ending->y + place, y, some);
+            if (then == ADD) y += load_some(ending->added + place + v * LANES, some, 0.0f);
+            store_some(ending->y + place + v * LANES, y, some);
         }
     }
 }
