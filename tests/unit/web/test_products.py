@@ -56,7 +56,9 @@ def test_products_of_every_kernel_are_exact(tmp_path: Path, relaxed: bool) -> No
     }
     found = run_module(tmp_path, SCRIPT, given, flags)
     in_general = {Kernel.PLAIN, Kernel.SIMD128}
-    possible = [in_general, {Kernel.SIMD128_X86}] if relaxed else [in_general | {Kernel.SIMD128_X86}]
+    possible = (
+        [in_general, {Kernel.SIMD128_X86}] if relaxed else [in_general | {Kernel.SIMD128_X86}]
+    )
     assert {kernel for kernel, _ in found} in possible
     for kernel, answers in found:
         for (name, x_RD), answer in zip(asked, answers, strict=True):
