@@ -26,8 +26,8 @@ from transduce.runtime.unloaded import WeightFile
 Learned = TypeVar("Learned", bound=TrainableNetwork)
 
 SMALL = 65_536
-"""Weights of an output layer that multiplies in float32 in int8, too, above recurrent networks, which
-do: this costs little, and a last bit that differs between browsers is not rounded to another level."""
+"""Weights of an output layer that multiplies in float32 in int8, too, above recurrent networks,
+which do: this costs little, and a last bit that differs between browsers stays one."""
 
 
 def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:

@@ -48,6 +48,10 @@ def test_products_of_every_kernel_are_exact(tmp_path: Path, relaxed: bool) -> No
         x_RD[torch.arange(rows), torch.randint(130, (rows,))] = 127  # a level is a whole number
         asked.append(("some", x_RD))
     asked.append(("most", torch.tensor([127, -127])[:, None].expand(2, 1024)))
+    pairs = torch.tensor([[64, 64], [64, 65], [-64, -64], [-64, -65]])  # 128 is the most that fits
+    pairs_RD = pairs.repeat(1, 512)
+    pairs_RD[:, 0], pairs_RD[:, 1] = 127, 0
+    asked.append(("most", pairs_RD))
     file = "transduce-relaxed.wasm" if relaxed else "transduce.wasm"
     given = {
         "library": str(RUNTIME / file),
