@@ -192,15 +192,16 @@ def test_the_page_by_keyboard(browser: Browser, tmp_path: Path) -> None:
     browser.run("document.getElementById('tags').focus()")
     browser.run("document.querySelector('[role=status]').textContent = ''")
     browser.press("enter")
-    browser.wait("return document.querySelector('[role=status]').textContent")
+    browser.wait("return document.querySelector('[role=status]').textContent", 20)
     # A run that takes long: the model does not answer, and Stop, now to be reached, ends it.
     browser.run("Worker.prototype.postMessage = () => {}")
     for ends in (["tab", "enter"], ["escape"]):
         browser.run("document.querySelector('.ask .controls button').focus()")
         browser.press("enter")
         browser.wait("return !document.querySelectorAll('.ask .controls button')[1].disabled")
+        browser.run("document.querySelector('[role=status]').textContent = ''")
         browser.press(*ends)
-        assert browser.text("[role=status]") == "Stopped."
+        browser.wait_for(lambda: browser.text("[role=status]") == "Stopped.", "it is stopped", 20)
         assert browser.run(FOCUSED)[0] == "Run"
     assert browser.errors() == []
 
