@@ -84,6 +84,8 @@ CANNOT_RUN = {
     "tests/unit/interop/imports has small ones",
     r"^(torchrun --nnodes 4|srun) ": "needs four machines",
     r"^serve run ": "needs a cluster of Ray",
+    r" --engine ray\b": "needs the extra ray; tests/integration/test_ray.py runs it",
+    r"^transduce .*s3://": "needs a store; tests/integration/test_object_store.py has one",
     r"^python benchmarks/": "measures for minutes, on a machine that does nothing else",
     r"^python tools/make_tables\.py$": "writes pages; tests/unit/test_docs_pages.py checks them",
     r"^curl ": "typed by the tests of these pages, to servers of their own",

@@ -218,12 +218,13 @@ PAGES = {
     ),
     "evaluation": Page(
         {"runs/lstm": "lstm"}
-        | {f"runs/{name}": "translate" for name in ("en-de", "transformer", "copy")},
+        | {f"runs/{name}": "translate" for name in ("en-de", "transformer", "copy", "digits")},
         {"pairs.tsv": PAIRS},
         (
             (r"^(transduce (?:evaluate|compare|ablate) .*)$", rf"\1{EVALUATED}"),
             ("--prune 12", "--prune 3"),
             ("--metric bleu", "--metric exact"),
+            ("--by speaker", "--by length"),
         ),
         runs_python=True,
         names=heads,

@@ -128,7 +128,7 @@ def test_a_tag_that_was_not_learnt(
     folder, _ = said
     for model, sentence in (
         ("languages", "has no tag spam; did you mean spa?"),
-        ("romanise", "was trained without tags, so spam is unknown; omit --tag"),
+        ("romanise", "was trained without tags, so spam is unknown; leave it out"),
     ):
         typed = ["run", str(folder / "runs" / model), "--tag", "spam", "jazi"]
         monkeypatch.setattr(sys, "argv", ["transduce", *typed])

@@ -416,7 +416,7 @@ AT_ONCE = 16  # windows in one batch
 def ctc_emissions(model: SpeechModel, path: Path, tags: Sequence[str] = ()) -> Tensor:
     """log p [S, V] of every encoder frame of a recording, on the CPU. Raises ModelError for tags
     that the model has not."""
-    context = model.context_of(Call(model.recordings.tags_of(tags)))
+    context = model.context_of(Call(tuple(model.tags_of(tags))))
     front = model.network.front
     step = front.subsampling.factor * front.mel.hop
     core = max(1.0, min(CORE, model.recordings.longest - 2 * CONTEXT)) * front.rate

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from transduce.batch_inference.job import Settings
-from transduce.data.text.tags import with_tags
 from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.output import Output
 from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import ModelError
 from transduce.hardware import pick_device
 from transduce.interop.engine import open_model
-from transduce.tasks import AudioInputModel, Model
+from transduce.tasks import Model
 from transduce.tasks.transduce import load_others
 
 
@@ -41,10 +40,9 @@ class Decoded:
 class Decoder:
     """A model and everything that `run` is given."""
 
-    def __init__(self, model: Model, given: dict[str, Any], tags: Sequence[str]) -> None:
+    def __init__(self, model: Model, given: dict[str, Any]) -> None:
         self.model = model
         self.given = given
-        self.tags = tags
 
     @property
     def needs_source(self) -> bool:
@@ -60,16 +58,12 @@ class Decoder:
 
         Raises the error where every single source causes it.
         """
-        if isinstance(self.model, AudioInputModel):
-            tagged = list(sources)
-        else:
-            tagged = [with_tags(source, self.tags) for source in sources]
         try:
-            return [self._decoded(output) for output in self.model.run(tagged, **self.given)]
+            return [self._decoded(output) for output in self.model.run(sources, **self.given)]
         except Exception as error:
             if len(sources) == 1:
                 return [Decoded(problem=_sentence(error))]
-            found = [self._alone(source) for source in tagged]
+            found = [self._alone(source) for source in sources]
             if all(isinstance(one, Exception) for one in found):
                 raise
             return [
@@ -104,11 +98,11 @@ def open_decoder(model: Path, settings: Settings, device: str) -> Decoder:
     folders = {name: getattr(settings, name) for name in ("ensemble", "rerank", "language_model")}
     named = {name: folder for name, folder in folders.items() if folder}
     given = load_others(settings.decode | named, place, settings.precision)
-    if isinstance(main, AudioInputModel):
-        given |= {"tags": settings.tags} if settings.tags else {}
-    elif main.engine:
+    if settings.tags:
+        given["tags"] = settings.tags
+    if main.engine:
         given |= {"scores": settings.scores or settings.decode.get("nbest", 1) > 1}
-    decoder = Decoder(main, given, settings.tags)
+    decoder = Decoder(main, given)
     decoder.check()
     return decoder
 

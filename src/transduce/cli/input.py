@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.data.text.columns import NUMBERED, csv_records, read_rows, without_header
-from transduce.data.text.tags import UNKNOWN_TAG, known_tags, split_tags, with_tags
-from transduce.errors import DataError, ModelError, warn
+from transduce.errors import DataError, warn
 from transduce.recipe import nearest
 from transduce.terminal import say
 
 if TYPE_CHECKING:
-    from transduce.tasks import Model
     from transduce.tasks.transduce import Output
 
     Run = Callable[[dict[str, Any]], list[Output]]
@@ -56,27 +54,14 @@ def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[lis
         yield from _groups(sys.stdin.buffer, "standard input")
 
 
-def check_tags(model: Model, tags: Sequence[str]) -> None:
-    """Raise ModelError for a tag that a model does not know."""
-    known = model.source_tokens.tags
-    for tag in (part for given in tags for part in split_tags(given) or [given]):
-        if not known:
-            raise ModelError(f"the model was trained without tags, so {tag} is unknown; omit --tag")
-        if known_tags(tag, known) is None:
-            seen = [one for one in known if one != UNKNOWN_TAG]
-            near = nearest(tag, seen, f"; its tags are {', '.join(seen[:20])}")
-            raise ModelError(f"the model has no tag {tag}{near}")
-
-
 def read_requests(
     arguments: list[str] | None,
     file: Path | None,
     prefix: str,
     include: list[str],
     exclude: list[str],
-    tags: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """Keyword arguments for `Transducer.run`, group by group; tags go before every source.
+    """Keyword arguments for `Transducer.run`, group by group.
 
     In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
     "include": ["Hund"], "exclude": ["Katze"]}; fields that it lacks take the given values.
@@ -98,9 +83,7 @@ def read_requests(
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
         given = {name: of_lines for name, of_lines in constraints.items() if any(of_lines)}
-        sources = [line["source"] for line in lines]
-        tagged = [with_tags(text, tags) if text.strip() else text for text in sources]
-        yield {"sources": tagged, **given}
+        yield {"sources": [line["source"] for line in lines], **given}
 
 
 def _first_column(file: Path, at_once: int = 1024) -> Iterator[list[str]]:

@@ -214,8 +214,8 @@ def evaluate_folder(
         with_folders = member_folders(folder).all
     elif ensemble:
         asked["ensemble"] = ensemble
-    if with_folders:
-        metadata["models"] = 1 + len(with_folders)
+    if others := len(with_folders or ensemble or ()):
+        metadata["models"] = 1 + others
         split += "-by-tag" if members.by_tag else f"-{metadata['models']}-models"
         of["with"] = [str(other.resolve()) for other in with_folders]
     split = entry_name(folder, split, of)

@@ -32,6 +32,7 @@ from transduce.serving.jobs import (
     Plans,
     PromptScore,
     Result,
+    check_list,
     constraints_of,
 )
 from transduce.serving.limits import Limits
@@ -266,6 +267,9 @@ class Engine:
     ) -> Job:
         """A request whose settings are right, with its cost. Raises BadRequest and TooLarge."""
         limits, count = self.limits, len(inputs)
+        if "tags" in settings and not served.takes_audio:  # texts have them before them
+            inputs = self._tagged(served, inputs, settings["tags"])
+            settings = {name: value for name, value in settings.items() if name != "tags"}
         plain, constraints = settings, constraints_of(served, settings, count, limits)
         if served.takes_audio:
             constraints = {}
@@ -278,6 +282,14 @@ class Engine:
         job = Job(served, sources, plan, constraints, watched, self._now_loop())
         job.costs = self._work[served.name].costs(inputs, plan, constraints, limits)
         return job
+
+    def _tagged(self, served: Served, inputs: Sequence[Any], tags: Any) -> list[str]:
+        """Texts with tags before them. Raises BadRequest and TooLarge."""
+        check_list("tags", tags, self.limits)
+        try:
+            return served.model.tagged(inputs, tags)
+        except TransduceError as error:
+            raise BadRequest(str(error)) from None
 
     def _check_work(self, served: Served, cost: int) -> None:
         """Raise TooLarge for more work than any request may be, Overloaded for more than just

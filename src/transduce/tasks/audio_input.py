@@ -34,7 +34,7 @@ from transduce.data.audio.silence import cut_at_silences
 from transduce.data.batches.bucketing import prefetched
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded
-from transduce.data.text.tags import known_tags, split_tags, without_tags
+from transduce.data.text.tags import without_tags
 from transduce.decoding.output import Output
 from transduce.decoding.run_lens import Labels
 from transduce.errors import DataError, ModelError
@@ -169,7 +169,7 @@ class AudioInput:
         """
         if isinstance(sources, str | Path | np.ndarray | Tensor):
             raise ModelError("run takes a list of sources; for one of them call the model itself")
-        known = self.tags_of(tags)
+        known = self.model.tags_of(tags)
 
         def cut(source: AudioSource) -> SegmentedRecording:
             own, named = self._named(source, rate)
@@ -179,22 +179,6 @@ class AudioInput:
             return [cut(sources[0])]
         with ThreadPoolExecutor(count_cores()) as threads:
             return list(threads.map(cut, sources))
-
-    def tags_of(self, tags: Sequence[str]) -> tuple[str, ...]:
-        """Tags as the model knows them; several may be in one, as in "V;PST".
-
-        Raises ModelError for a tag that it has not.
-        """
-        known, found = self.model.source_tokens.tags, []
-        for given in tags:
-            several = known_tags(given, known)
-            if several is None:
-                parts = split_tags(given) or [given]
-                strange = next((tag for tag in parts if known_tags(tag, known) is None), given)
-                there = f"its tags are {', '.join(known)}" if known else "it was trained without"
-                raise ModelError(f"the model has no tag {strange}; {there}")
-            found += several
-        return tuple(found)
 
     def _named(self, source: AudioSource, rate: int | None) -> tuple[list[str], str]:
         """The tags that a source begins with, and the rest of it: a name, or an AudioSegment."""
@@ -312,7 +296,7 @@ class AudioInput:
         known = list(self.model.source_tokens.tags)
         if not known:
             return CallContext()
-        return CallContext(tags=tuple(known.index(tag) for tag in self.tags_of(call.tags)))
+        return CallContext(tags=tuple(known.index(tag) for tag in self.model.tags_of(call.tags)))
 
 
 def groups(recordings: Sequence[SegmentedRecording]) -> Iterator[Group]:

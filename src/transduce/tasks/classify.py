@@ -74,21 +74,24 @@ class Classifier(LabelModel, task="classify"):
         self,
         sources: Sequence[str],
         *,
+        tags: Sequence[str] = (),
         nbest: int = 1,
         attention: bool = False,
         **others: Any,
     ) -> list[Output]:
         """One output per source, in order: the label as text, its probability as score.
 
+        tags: of all sources; each may also have its own before it, as in "<fre> bonjour".
+
         With nbest above 1, that many labels are the output's alternatives, the most likely first.
         attention: also the pooling weight of each word, where the model has attention pooling.
         Sources are truncated where training truncated them (data.overlong). Empty sources give
         empty outputs.
         """
-        self.reject_settings(others, known=("nbest", "attention"))
+        self.reject_settings(others, known=("tags", "nbest", "attention"))
         if nbest < 1:
             raise ModelError(f"nbest is {nbest}; it must be 1 or more")
-        sources = check_sources(sources)
+        sources = self.tagged(sources, tags)
         encoded, warnings = self._encode(sources)
         filled = [index for index, ids in enumerate(encoded) if ids]
         rows = [encoded[index] for index in filled]

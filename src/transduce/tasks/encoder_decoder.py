@@ -114,15 +114,21 @@ class Transducer(GenerativeModel, task="transduce"):
         return super()._run(sources, call, own, prefix=prefix, **settings)
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        tags: Sequence[str] = (),
+        attention: bool = False,
     ) -> list[Score]:
         """Score given targets: the log-probability of each of their tokens (teacher forcing); of a
-        bidirectional model the mean of both directions.
+        bidirectional model the mean of both directions. tags: as in `run`.
 
         For an output of `run` it equals the log-probability reported there, if the text is
         tokenized into the same tokens. attention: also attention to the source, as in `run`. Of an
         ensemble, this model alone scores; of models for each tag, the one for the source's.
         """
+        sources = self.tagged(sources, tags) if tags else sources
         if not self.members.by_tag or self._decodes_alone(None):
             return self._score(sources, targets, NO_CONTEXT, attention=attention)
         sources, targets = check_sources(sources), check_sources(targets)

@@ -105,16 +105,18 @@ class GenerativeModel(Model):
             sources: texts; an empty one gives an empty output, except with a language model.
             **asked: the fields of `DecodingSettings`, such as beam or max_length; `seed` also as a
                 list with one for each source. Besides: attention (whether outputs have their
-                attention to the source); prefix (text that outputs begin with, for all sources or a
-                list with one for each); include and exclude (phrases that outputs must or must not
-                contain; a list of lists is one list for each source); hotwords (phrases, such as
-                names, that outputs are likelier to contain, given likewise); glossary
-                (translations of terms, or a file of them, for the sources that have these terms);
-                ensemble (further models, whose probabilities are averaged with this one's, in place
-                of those of its folder: an empty list for this model alone); rerank (a second model
-                that rescores the n-best list); language_model (for shallow fusion); observer (is
-                called with the tokens as they are chosen, and may cancel sources); and of an
-                imported model with a token for each language source_language and target_language.
+                attention to the source); tags (of all sources, such as `["V;PST"]`; each may also
+                have its own before it, as in "<V;PST> sing"); prefix (text that outputs begin with,
+                for all sources or a list with one for each); include and exclude (phrases that
+                outputs must or must not contain; a list of lists is one list for each source);
+                hotwords (phrases, such as names, that outputs are likelier to contain, given
+                likewise); glossary (translations of terms, or a file of them, for the sources that
+                have these terms); ensemble (further models, whose probabilities are averaged with
+                this one's, in place of those of its folder: an empty list for this model alone);
+                rerank (a second model that rescores the n-best list); language_model (for shallow
+                fusion); observer (is called with the tokens as they are chosen, and may cancel
+                sources); and of an imported model with a token for each language source_language
+                and target_language.
         """
         return self._run(sources, Call(), **asked)
 
@@ -132,10 +134,17 @@ class GenerativeModel(Model):
         return ensemble is not None or bool(self._lenses) or self.is_adapted
 
     def _run(
-        self, sources: Sequence[str], call: Call, own: CallContext | None = None, **asked: Any
+        self,
+        sources: Sequence[str],
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        tags: Sequence[str] = (),
+        **asked: Any,
     ) -> list[Output]:
         """`run`, where a call asks for tags and the like; own: the context of this model, where it
-        is made already."""
+        is made already. Tags of recordings are in the call, those of texts before them."""
+        sources = self.tagged(sources, tags) if tags else sources
         if not self.members.by_tag or self._decodes_alone(asked.get("ensemble")):
             return self.decoder.run(sources, call, own, **asked)
         sources = check_sources(sources)
@@ -179,9 +188,16 @@ class GenerativeModel(Model):
         return self._stream(source, Call(), prefix=prefix, exclude=exclude, **more)
 
     def _stream(
-        self, source: str, call: Call, own: CallContext | None = None, **asked: Any
+        self,
+        source: str,
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        tags: Sequence[str] = (),
+        **asked: Any,
     ) -> Iterator[str]:
         """`stream`, likewise."""
+        (source,) = self.tagged([source], tags) if tags else [source]
         model: GenerativeModel = self
         if self.members.by_tag and not self._decodes_alone(asked.get("ensemble")):
             ((model, _),) = self._shared_out(check_sources([source]))

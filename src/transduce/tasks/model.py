@@ -16,6 +16,7 @@ from transduce.adapters import Adapter, AdapterChoice, adapted_copy
 from transduce.checksums import listed
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded
+from transduce.data.text.tags import UNKNOWN_TAG, known_tags, split_tags, with_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
@@ -31,7 +32,7 @@ from transduce.models.hooks import is_watched
 from transduce.models.lens import Gates, Part, parts_of
 from transduce.models.trainable import modules_of
 from transduce.models.weights import set_weights, weights_of
-from transduce.recipe import Data, Recipe
+from transduce.recipe import Data, Recipe, nearest
 from transduce.recipe.tasks import TASK_RULES
 from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
@@ -234,6 +235,35 @@ class Model:
         """The context of its network in a call. Raises ModelError for what it cannot do."""
         return NO_CONTEXT
 
+    def tags_of(self, tags: Sequence[str]) -> list[str]:
+        """Tags as the model knows them; several may be in one, as in "V;PST".
+
+        Raises ModelError for a tag that it does not know.
+        """
+        known, found = self.source_tokens.tags, list[str]()
+        for given in tags:
+            if several := known_tags(given, known):
+                found += several
+                continue
+            parts = split_tags(given) or [given]
+            strange = next((tag for tag in parts if known_tags(tag, known) is None), given)
+            if not known:
+                raise ModelError(
+                    f"the model was trained without tags, so {strange} is unknown; leave it out"
+                )
+            seen = [one for one in known if one != UNKNOWN_TAG]
+            near = nearest(strange, seen, f"; its tags are {', '.join(seen[:20])}")
+            raise ModelError(f"the model has no tag {strange}{near}")
+        return found
+
+    def tagged(self, sources: Sequence[str], tags: Sequence[str]) -> list[str]:
+        """Texts with tags before each that is not blank. Raises ModelError for unknown tags."""
+        texts = check_sources(sources)
+        if not tags:
+            return texts
+        self.tags_of(tags)
+        return [with_tags(text, tags) if text.strip() else text for text in texts]
+
     def _refuse_engine(self, what: str) -> None:
         if self.engine:
             raise ModelError(f"{self.engine.name} does not {what}; leave out the engine")
@@ -280,7 +310,7 @@ class Model:
         """Raise ModelError for a setting that this task does not know."""
         for name in settings:
             about = TASK_RULES[self.recipe.task].about
-            choices = f"its settings are {' and '.join(known)}" if known else "it has no settings"
+            choices = f"its settings are {', '.join(known)}" if known else "it has no settings"
             raise ModelError(f"{name} is not a setting of a {about}; {choices}")
 
     def _unsupported(self, what: str) -> NoReturn:

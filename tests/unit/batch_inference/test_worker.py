@@ -106,7 +106,7 @@ def test_a_shard_that_was_finished_while_it_was_claimed_is_not_decoded_again(
     job = job_in(tmp_path)
     answers = iter([False, True])
     monkeypatch.setattr(Job, "is_finished", lambda self, shard: next(answers))
-    decoder = Decoder(cast(Model, None), {}, [])
+    decoder = Decoder(cast(Model, None), {})
     assert not take(job, job.shards[0], decoder, lambda: None)
     assert not job.claim(job.shards[0]).exists()
 
@@ -128,7 +128,7 @@ class Failing:
 
 
 def test_an_error_costs_the_sources_that_cause_it() -> None:
-    found = Decoder(cast(Model, Failing("bd")), {}, []).decode(["a", "b", "c", "d"])
+    found = Decoder(cast(Model, Failing("bd")), {}).decode(["a", "b", "c", "d"])
     assert [one.text for one in found] == ["A", "", "C", ""]
     assert [one.problem for one in found] == [
         "",
@@ -139,7 +139,7 @@ def test_an_error_costs_the_sources_that_cause_it() -> None:
 
 
 def test_an_error_of_every_source_is_not_one_of_sources() -> None:
-    decoder = Decoder(cast(Model, Failing("abcd")), {}, [])
+    decoder = Decoder(cast(Model, Failing("abcd")), {})
     with pytest.raises(ValueError, match="no a"):
         decoder.decode(["a", "b"])
     assert decoder.decode(["a"])[0].problem
@@ -160,7 +160,7 @@ def test_a_worker_whose_parent_has_died_removes_what_it_was_writing(
             return super().run(sources, **settings)
 
     parent = os.getppid()
-    decoder = Decoder(cast(Model, Dying("")), {}, [])
+    decoder = Decoder(cast(Model, Dying("")), {})
     with pytest.raises(SystemExit):
         take(job, job.shards[0], decoder, ends_with(parent))
     assert not list(tmp_path.rglob("*.part"))

@@ -228,6 +228,9 @@ def test_other_ensembles_have_results_of_their_own(folder: Path) -> None:
     values = json.loads((folder / "metrics.json").read_text())
     assert list(values) == ["test-2-models", "test-2-models-2"]
     assert values["test-2-models-2"]["with"] == [str(folder / "two")]
+    # Of models that were never in a folder, too: they do not take the place of the model alone.
+    assert evaluate_folder(model, folder, ensemble=[load(folder)]).name == "test-2-models-3"
+    assert evaluate_folder(model, folder, ensemble=[]).name == "test"
 
 
 def test_a_model_whose_corpus_has_moved_is_reported_where_it_is(

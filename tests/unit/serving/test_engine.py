@@ -439,6 +439,28 @@ def test_models_of_every_task(fixture_models: dict[str, str]) -> None:
         assert "beam is not a setting" in refused.json()["error"]["message"]
 
 
+def test_tags_of_a_request_are_before_each_of_its_texts() -> None:
+    model = tiny(tags=["N", "PST", "V"])
+    with serving({"m": model}) as server:
+        tags = {"tags": ["V;PST"]}
+        for settings in ({"beam": 1}, {"beam": 3}, {"prefix": "te"}):
+            own = model.run(["<V> <PST> tea", "<V> <PST> <N> zuko", ""], **settings)
+            found = server.run(inputs=["tea", "<N> zuko", ""], **tags, **settings)
+            assert [one["text"] for one in found] == [one.text for one in own], settings
+        asked = {"input": "tea", "attention": True, **tags}
+        events = server.post("/api/run", {**asked, "stream": True}).text
+        assert '"<V>","<PST>"' in events
+        page = server.post("/api/look", {"input": "tea", **tags}).json()
+        assert page["axes"]["source"][:2] == ["<V>", "<PST>"]
+        for wrong, sentence in (
+            (["DAT"], "the model has no tag DAT"),
+            (["N"] * 2000, "tags has 2,000 entries"),
+        ):
+            refused = server.post("/api/run", {"input": "tea", "tags": wrong})
+            assert 400 <= refused.status_code < 500
+            assert sentence in refused.json()["error"]["message"]
+
+
 def test_on_a_gpu_requests_enter_while_others_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     model, own = tiny(), tiny()
     for one in (model, own):

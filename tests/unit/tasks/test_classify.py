@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from tiny_label_networks import FILMS, LABELS, classifier
-from transduce.data.tokens.tokenizer import SPECIALS
+from transduce import recipe
+from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError, ModelError
 from transduce.tasks import Classifier, Model
-from transduce.tasks.transduce import load
+from transduce.tasks.transduce import create, load
 from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import prepare
 
@@ -44,6 +45,18 @@ def test_one_label_has_no_alternatives_and_empty_texts_have_none() -> None:
     assert [bool(output.text) for output in outputs] == [False, True, False]
     assert outputs[1].alternatives == []
     assert classifier().run([]) == []
+
+
+def test_tags_of_a_call_are_before_every_text() -> None:
+    model = classifier()
+    tagged = Tokens.train(recipe.Tokens(level="word"), FILMS, ["de", "en"])
+    model = create(model.recipe, tagged, model.target_tokens)
+    blank, text = model.run(["", FILMS[0]], tags=["en"])
+    assert not blank.text
+    assert [text] == model.run([f"<en> {FILMS[0]}"])
+    assert text != model.run([f"<de> {FILMS[0]}"])[0]
+    with pytest.raises(ModelError, match="has no tag fr; its tags are de, en"):
+        model.run(FILMS, tags=["fr"])
 
 
 def test_attention_is_how_much_of_the_average_each_word_is() -> None:
@@ -82,7 +95,7 @@ def test_positions_that_end_are_reported() -> None:
 def test_settings_of_a_search_are_not_for_it(setting: dict[str, Any]) -> None:
     name = next(iter(setting))
     with pytest.raises(
-        ModelError, match=f"{name} is not a setting of a classifier; its settings are nbest and"
+        ModelError, match=f"{name} is not a setting of a classifier; its settings are tags, nbest"
     ):
         classifier().run(FILMS, **setting)
 

@@ -18,7 +18,6 @@ from torch import nn
 from tiny_models import SOURCES, tiny
 from transduce import recipe
 from transduce.checksums import SUMS
-from transduce.cli.input import check_tags
 from transduce.data.text.tags import UNKNOWN_TAG
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch import decode
@@ -1132,7 +1131,7 @@ def test_a_source_without_tags_is_warned_of_where_all_in_training_had_some() -> 
 def test_a_tag_that_is_read_as_unknown_is_warned_of() -> None:
     model = tagged_model({"file": "a.tsv", "tags": 2}, UNKNOWN_TAG)
     with pytest.raises(ModelError, match=r"has no tag DAT; its tags are ABL\(PL;PSS\), N$"):
-        check_tags(model, ["N;DAT"])
+        model.tags_of(["N;DAT"])
     bare, known, unknown = model.run(["aei", "<N> aei", "<N;DAT> aei"])
     assert "such as ABL(PL;PSS), N; give them with --tag, or before the source as <" in bare.warning
     assert known.warning == ""
@@ -1142,9 +1141,28 @@ def test_a_tag_that_is_read_as_unknown_is_warned_of() -> None:
 
 def test_several_tags_may_be_given_as_one() -> None:
     model = tagged_model({"file": "a.tsv", "tags": 2})
-    check_tags(model, ["N;ABL(PL;PSS)", "N"])
+    model.tags_of(["N;ABL(PL;PSS)", "N"])
     with pytest.raises(ModelError, match=r"has no tag ABL\(SG\)"):
-        check_tags(model, ["N;ABL(SG)"])
+        model.tags_of(["N;ABL(SG)"])
+
+
+def test_tags_of_a_call_are_before_every_source() -> None:
+    model = tagged_model({"file": "a.tsv", "tags": 2})
+    tags = ["N;ABL(PL;PSS)"]
+    blank, bare, own = model.run(["", "aei", "<N> aei"], tags=tags)
+    assert (blank.text, blank.source_tokens) == ("", [])
+    whole, both = model.run(["<N> <ABL(PL;PSS)> aei", "<N> <ABL(PL;PSS)> <N> aei"])
+    assert (bare, own) == (whole, both)
+    assert list(model.stream("aei", tags=tags)) == list(model.stream("<N> <ABL(PL;PSS)> aei"))
+    assert model("aei", tags=tags) == whole.text
+    asked = model.score(["aei"], [whole.text], tags=tags)
+    assert asked == model.score(["<N> <ABL(PL;PSS)> aei"], [whole.text])
+    for call in (model.run, model.score):
+        targets = [["a"]] if call == model.score else []
+        with pytest.raises(ModelError, match="has no tag DAT; its tags are"):
+            call(["aei"], *targets, tags=["DAT"])
+    with pytest.raises(ModelError, match="trained without tags, so N is unknown; leave it out"):
+        tiny().run(["aei"], tags=["N"])
 
 
 def test_loading_draws_no_weights_and_keeps_a_shared_vocabulary_once(tmp_path: Path) -> None:

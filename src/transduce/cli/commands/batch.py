@@ -95,7 +95,6 @@ def batch(
     from transduce.batch_inference.inputs import parse_task, shards_of_task
     from transduce.batch_inference.job import FEWEST_LINES, Settings, open_job
     from transduce.batch_inference.rows import GROUP_LINES
-    from transduce.cli.input import check_tags
     from transduce.decoding.constraints.glossary import Glossary
     from transduce.errors import DataError
     from transduce.hardware import keep_loaded, pick_device
@@ -139,7 +138,7 @@ def batch(
         """The model, with its settings checked; loaded once."""
         if not loaded:
             found = open_decoder(model, asked, place)
-            check_tags(found.model, asked.tags)
+            found.model.tags_of(asked.tags)
             loaded.append(found)
         return loaded[0]
 

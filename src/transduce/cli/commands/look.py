@@ -62,8 +62,6 @@ def look(
     precision: Precision = "auto",
 ) -> None:
     """Look inside a model: attention and alternatives as HTML."""
-    from transduce.cli.input import check_tags
-    from transduce.data.text.tags import with_tags
     from transduce.inspection.look import look as look_at
     from transduce.inspection.look.show import check_suffix
     from transduce.interop.engine import open_model
@@ -83,12 +81,12 @@ def look(
     asked = dict(settings)
     tags = asked.pop("tags", [])
     for one in models:
-        check_tags(one.freeze(), tags)
+        one.freeze().tags_of(tags)
     first, other = models[0], models[1] if against is not None else None
     if isinstance(first, AudioInputModel):
         asked |= {"tags": tags} if tags else {}
     else:
-        inputs = [with_tags(text, tags) for text in inputs]
+        inputs = first.tagged(inputs, tags)
     found = look_at(first, inputs, target=target, against=other, attribution=attribution, **asked)
     found.save(output)
     for pages in found.looks:

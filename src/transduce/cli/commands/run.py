@@ -98,13 +98,13 @@ def run(
     transducer = loading.open(
         model, many=given.file is not None or not given.sources, settings=settings
     )
-    from transduce.cli.input import check_tags, conllu_input
+    from transduce.cli.input import conllu_input
     from transduce.cli.printing import output_format, print_tagged
     from transduce.hardware import keep_loaded, pick_device
     from transduce.tasks import AudioInputModel
     from transduce.tasks.transduce import load_others
 
-    check_tags(transducer, settings.get("tags", []))
+    transducer.tags_of(settings.get("tags", []))
     tagged = conllu_input(given.sources, given.file)
     if tagged is not None:
         print_tagged(transducer, tagged)
@@ -169,7 +169,7 @@ def _run_texts(
     from transduce.cli.printing import print_outputs
 
     several = decoding.get("nbest", 1) > 1
-    constraints = [decoding.pop(name, []) for name in ("include", "exclude", "tags")]
+    constraints = [decoding.pop(name, []) for name in ("include", "exclude")]
     requests = read_requests(given.sources, given.file, decoding.pop("prefix", ""), *constraints)
     at_once = 1
     if model.engine:

@@ -142,7 +142,7 @@ class StreamingRecogniser(LiveRecogniser, Generic[Beams]):
 
     def session(self, rate: int | None = None, tags: Sequence[str] = ()) -> StreamingSession:
         rate = self.rate if rate is None else rate
-        return StreamingSession(self, rate, self.recordings.tags_of(tags))
+        return StreamingSession(self, rate, self.recordings.model.tags_of(tags))
 
     def open(self) -> int:
         with self._inference():

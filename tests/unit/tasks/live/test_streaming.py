@@ -211,7 +211,7 @@ def test_several_tags_in_one() -> None:
         ({"skip_blank": 2}, "skip_blank"),
         ({"beams": 3}, "no setting beams"),
         ({"silence": -1}, "silence"),
-        ({"tags": ["<x>"]}, "no tag"),
+        ({"tags": ["<x>"]}, "trained without tags"),
         ({"language_model": "lm"}, "task: language_modeling"),
     ],
 )
