@@ -630,6 +630,12 @@ def test_a_wrong_file_says_how_to_write_one(tmp_path: Path) -> None:
     assert run_module(tmp_path, script, None) == (
         "This is not a model for the browser: write one with transduce export MODEL --to web."
     )
+    whole = model_bytes(tiny())
+    (tmp_path / "model.bin").write_bytes(whole[:-1])
+    assert run_module(tmp_path, script, None) == (
+        f"The model file is cut off: it has {len(whole) - 1} of {len(whole)} bytes. "
+        "Copy or download it again."
+    )
 
 
 @with_node

@@ -27,6 +27,13 @@ export class ModelFile {
     }
     this.buffer = buffer;
     this.header = header;
+    const ends = Object.values(header).map((one) => one.data_offsets?.[1] ?? 0);
+    const whole = this.start + ends.reduce((most, end) => Math.max(most, end), 0);
+    if (buffer.byteLength < whole) {
+      throw new Error(
+        `The model file is cut off: it has ${buffer.byteLength} of ${whole} bytes. Copy or download it again.`,
+      );
+    }
   }
 
   tensor(name) {
