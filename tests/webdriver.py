@@ -28,6 +28,8 @@ KEYS = {
     "home": "\ue011",
     "end": "\ue010",
     "tab": "\ue004",
+    "enter": "\ue007",
+    "escape": "\ue00c",
 }
 FLAGS = (
     "--headless",

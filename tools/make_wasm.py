@@ -39,11 +39,11 @@ FLAGS = (
     *("-DVARIANT=web", "-mexec-model=reactor", "-fno-sanitize=undefined"),
 )
 FUNCTIONS = (
-    *("multiply", "has_kernel", "product_workspace", "normalise", "attend", "rotate", "activate"),
-    *("softmax", "log_softmax", "find_log_probs", "encode", "decoder_step", "stack_workspace"),
-    *("read_sequences", "sequences_workspace", "start_decoder", "start_workspace"),
-    *("recurrent_step", "recurrent_workspace", "next_rows", "end_step", "find_best"),
-    *("find_copied", "copying_layout", "copying_layout_length"),
+    *("multiply", "has_kernel", "weight_offset", "product_workspace", "normalise", "attend"),
+    *("rotate", "activate", "softmax", "log_softmax", "find_log_probs", "encode", "decoder_step"),
+    *("stack_workspace", "read_sequences", "sequences_workspace", "start_decoder"),
+    *("start_workspace", "recurrent_step", "recurrent_workspace", "next_rows", "end_step"),
+    *("find_best", "find_copied", "copying_layout", "copying_layout_length"),
     *("layout", "layout_length", "recurrent_layout", "recurrent_layout_length"),
     *("slots_layout", "slots_layout_length", "mel_features"),
 )

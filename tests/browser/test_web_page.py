@@ -15,7 +15,7 @@ from tiny_sounds import audio_model, noise
 from transduce.data.tokens.tokenizer import END
 from transduce.interop.quantize import export as quantized
 from transduce.tasks import SpeechModel
-from transduce.tasks.transduce import load
+from transduce.tasks.transduce import Transducer, load
 from transduce.web.export import model_bytes, page
 from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser
 
@@ -78,13 +78,18 @@ def test_the_page_says_what_python_says(browser: Browser, tmp_path: Path) -> Non
     assert asked_for(browser) == [place.as_uri()]
 
 
-def test_tags_are_typed_or_chosen(browser: Browser, tmp_path: Path) -> None:
-    corpus = {"file": str(tmp_path / "a.tsv"), "tags": 2}
-    (tmp_path / "a.tsv").write_text("tea\tteas\tPL;ACC\nzuko\tzuko\tSG\n", "utf-8")
+def with_tags(folder: Path) -> Transducer:
+    """A model that is asked with tags, and has two examples."""
+    corpus = {"file": str(folder / "a.tsv"), "tags": 2}
+    (folder / "a.tsv").write_text("tea\tteas\tPL;ACC\nzuko\tzuko\tSG\n", "utf-8")
     data = {"train": corpus, "valid": corpus, "tokens": {"both": {"level": "character"}}}
     decoder = {"kind": "recurrent", "tag_attention": True, "copying": True}
     shape = {"width": 16, "encoder": {"kind": "recurrent"}, "decoder": decoder}
-    model = tiny(model=shape, tags=["ACC", "PL", "SG"], data=data, banned=True)
+    return tiny(model=shape, tags=["ACC", "PL", "SG"], data=data, banned=True)
+
+
+def test_tags_are_typed_or_chosen(browser: Browser, tmp_path: Path) -> None:
+    model = with_tags(tmp_path)
     place = tmp_path / "model.html"
     place.write_text(page(model, "tags", model_bytes(model)), "utf-8")
 
@@ -149,6 +154,55 @@ def test_a_run_can_be_stopped(browser: Browser, tmp_path: Path) -> None:
     browser.wait_for(lambda: "Stopped" in browser.text("[role=status]"), "stopped")
     browser.run("document.querySelector('.ask .controls button').click()")
     browser.wait_for(lambda: browser.text("[role=status]") == "Running …", "it waits for the model")
+    assert browser.errors() == []
+
+
+FOCUSED = """
+const one = document.activeElement;
+const seen = getComputedStyle(one).outlineStyle !== "none" && one.getClientRects().length > 0;
+return [one.id || one.name || one.textContent, seen];
+"""
+
+
+def test_the_page_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+    """Tab reaches every control in the order of the page, and one sees which it is."""
+    model = with_tags(tmp_path)
+    place = tmp_path / "model.html"
+    place.write_text(page(model, "tags", model_bytes(model)), "utf-8")
+    browser.open(place)
+    browser.wait("return document.documentElement.dataset.ready")
+    reached = []
+    while not reached or not reached[-1].startswith("tab-"):
+        browser.press("tab")
+        name, seen = browser.run(FOCUSED)
+        assert seen, name
+        reached.append(name)
+    controls = [
+        "◐",
+        "About this model",
+        "tags",
+        "The 3 tags of this model",
+        "source",
+        "beam",
+        "Run",
+    ]
+    assert reached == [*controls, "tea (PL;ACC)", "zuko (SG)", "tab-head"]
+    browser.press("right")
+    assert browser.run(FOCUSED) == ["tab-playback", True]
+    browser.run("document.getElementById('tags').focus()")
+    browser.run("document.querySelector('[role=status]').textContent = ''")
+    browser.press("enter")
+    browser.wait("return document.querySelector('[role=status]').textContent", 20)
+    # A run that takes long: the model does not answer, and Stop, now to be reached, ends it.
+    browser.run("Worker.prototype.postMessage = () => {}")
+    for ends in (["tab", "enter"], ["escape"]):
+        browser.run("document.querySelector('.ask .controls button').focus()")
+        browser.press("enter")
+        browser.wait("return !document.querySelectorAll('.ask .controls button')[1].disabled")
+        browser.run("document.querySelector('[role=status]').textContent = ''")
+        browser.press(*ends)
+        browser.wait_for(lambda: browser.text("[role=status]") == "Stopped.", "it is stopped", 20)
+        assert browser.run(FOCUSED)[0] == "Run"
     assert browser.errors() == []
 
 

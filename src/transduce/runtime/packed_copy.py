@@ -25,13 +25,18 @@ from transduce.runtime.unloaded import WeightFile
 
 Learned = TypeVar("Learned", bound=TrainableNetwork)
 
+SMALL = 65_536
+"""Weights of an output layer that multiplies in float32 in int8, too, above recurrent networks,
+which do: this costs little, and a last bit that differs between browsers stays one."""
+
 
 def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
     """A copy whose blocks and output layer multiply in float32, bfloat16 or int8.
 
     Supports Transformer and convolutional blocks. Everything else (embeddings, norms, biases) is
-    shared with the network; with bfloat16 it is copied and cast to that type. Recurrent networks
-    multiply in float32 in int8 as well, and have copies of their weights. Hooks and lens are
+    shared with the network; with bfloat16 it is copied and cast to that type. Recurrent networks,
+    and small output layers above them, multiply in float32 in int8 as well, and have copies of
+    their weights. Hooks and lens are
     shared. file: that the weights were read from, of a network that no longer changes, which then
     has only those that it shares with the copy in memory, until others are used.
     """
@@ -40,6 +45,7 @@ def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
     else:
         copied = copy_for_search(network, network.parameters()).eval()
     products = [one for module in copied.modules() for one in _products(module, kind)]
+    of_head = kind if kind != "int8" or head_in_int8(network) else "float32"
     multiplying = {id(module) for module, _ in products}
     shared = {
         id(parameter)
@@ -51,7 +57,7 @@ def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
     for module, slices in products:
         matrix = module.weight
         assert isinstance(matrix, torch.Tensor)
-        made = _pack(module, kind, *slices)
+        made = _pack(module, of_head if isinstance(module, Head) else kind, *slices)
         if weights is not None and id(matrix) not in shared:
             made.refer_to(weights.take(matrix))  # at once: memory never holds all matrices twice
     native = None if kind == "bfloat16" else library()
@@ -62,6 +68,14 @@ def packed(network: Learned, kind: str, file: Path | None = None) -> Learned:
         for parameter in list(network.parameters()):
             weights.take(parameter)
     return copied
+
+
+def head_in_int8(network: nn.Module) -> bool:
+    """Whether the output layer multiplies in int8 where the network is in int8."""
+    modules = list(network.modules())
+    if any(isinstance(one, Block | GatedConvolution) for one in modules):
+        return True
+    return any(isinstance(one, Head) and one.weight.numel() > SMALL for one in modules)
 
 
 class PackedCopy(Generic[Learned]):

@@ -52,6 +52,7 @@ from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.subsampling import Subsampling
 from transduce.runtime.int8_file import quantize_weights
+from transduce.runtime.packed_copy import head_in_int8
 from transduce.runtime.recurrent import SCORES
 from transduce.runtime.recurrent_stack import KINDS as CELL_NAMES
 from transduce.runtime.structures import CELLS, FUNCTIONS, KINDS
@@ -73,6 +74,7 @@ class Description:
 
     def network(self, network: nn.Module) -> Described:
         """Raises ModelError for what a browser cannot run yet."""
+        self.head_in_int8 = head_in_int8(network)
         if type(network) in (LabelNetwork, SpeechLabelNetwork):
             assert isinstance(network, LabelNetwork)
             return self.label_network(network)
@@ -126,7 +128,7 @@ class Description:
     def head(self, head: Head) -> Described:
         narrow = head.narrow
         return {
-            "vocabulary": self.product(head.weight, head.bias, packed=True),
+            "vocabulary": self.product(head.weight, head.bias, packed=self.head_in_int8),
             "narrow": self.linear(narrow) if isinstance(narrow, nn.Linear) else None,
         }
 

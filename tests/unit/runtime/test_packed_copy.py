@@ -15,6 +15,7 @@ from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 from transduce.runtime import packed_copy, packed_weight
 from transduce.runtime.packed_copy import packed
+from transduce.runtime.packed_weight import PackedWeight
 
 SOURCE, LENGTHS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]]), torch.tensor([4, 3])
 TARGET = torch.tensor([[2, 5, 6, 7, 3], [2, 9, 8, 3, 0]])
@@ -46,6 +47,21 @@ def test_it_can_be_searched(kind: str) -> None:
     few = packed(network(), kind)
     found = greedy(few, SOURCE, LENGTHS, torch.tensor([6, 6]))
     assert all(len(of_one) == 1 for of_one in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "small", "expected"),
+    [("recurrent", 10**6, "float32"), ("recurrent", 0, "int8"), ("transformer", 10**6, "int8")],
+)
+def test_a_small_output_layer_above_recurrent_networks_is_in_float32_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, kind: str, small: int, expected: str
+) -> None:
+    side = {"kind": kind, "layers": 1}
+    shape = {"width": 32, "encoder": side, "decoder": side}
+    whole = build(recipe.Model.model_validate(shape), Vocabulary(40, 40)).eval()
+    monkeypatch.setattr(packed_copy, "SMALL", small)
+    head: PackedWeight = packed(whole, "int8").head.weight  # type: ignore[assignment]
+    assert head.kind == expected
 
 
 @torch.inference_mode()

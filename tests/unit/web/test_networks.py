@@ -500,8 +500,9 @@ def test_int8_is_that_of_a_model_folder_in_int8(tmp_path: Path, relaxed: bool) -
         folder.mkdir()
         quantized(model, folder, "int8")
         # Products of Transformers are of integers. Others are of float32, and without relaxed SIMD
-        # there is no product and sum that are rounded together, as those of a CPU are.
-        near = 2e-6 if fused or name == "transformer" else 2e-3
+        # there is no product and sum that are rounded together, as those of a CPU are: a last bit,
+        # or a level of int8 where there are products of int8 after it.
+        near = 2e-6 if fused or name == "transformer" else 2e-3 if name == "bridge" else 1e-4
         for answer, output in zip(answers, load(folder).run(sources, beam=1), strict=True):
             assert answer["ids"] == list(output.ids), name
             assert answer["score"] == pytest.approx(output.score, abs=near), name
@@ -628,6 +629,12 @@ def test_a_wrong_file_says_how_to_write_one(tmp_path: Path) -> None:
     script += 'try { await load("model.bin"); } catch (error) { answer(error.message); }\n'
     assert run_module(tmp_path, script, None) == (
         "This is not a model for the browser: write one with transduce export MODEL --to web."
+    )
+    whole = model_bytes(tiny())
+    (tmp_path / "model.bin").write_bytes(whole[:-1])
+    assert run_module(tmp_path, script, None) == (
+        f"The model file is cut off: it has {len(whole) - 1} of {len(whole)} bytes. "
+        "Copy or download it again."
     )
 
 

@@ -32,9 +32,9 @@
 #define MAX_ROWS 6
 #endif
 /* Bytes from one row's levels to those of the next. A browser's kernel may read them in twice the
- * width, and 64 further bytes. */
+ * width, or something after them. */
 #if defined(__wasm_simd128__)
-#define APART(depth) (2 * (depth) + 64)
+#define APART(depth) (3 * (depth) + 64)
 #else
 #define APART(depth) (depth)
 #endif
@@ -96,9 +96,8 @@ INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *to
 #endif
 
 #if defined(__wasm_relaxed_simd__)
-/* What the instruction for four products of each of four outputs does here with levels that have
- * eight bits; it is sure to take seven, without a sign. ARM takes a sign, x86 with AVX-VNNI takes
- * none, and other x86 saturates sums of two. */
+/* What the instruction for four products of each of four outputs does here with numbers of eight
+ * bits; it is sure to take seven, without a sign. ARM takes a sign, x86 with AVX-VNNI takes none. */
 enum dots { SEVEN_BITS, UNSIGNED, SIGNED };
 
 static enum dots dots(void) {
@@ -113,9 +112,23 @@ static enum dots dots(void) {
     return (enum dots)known;
 }
 
-INLINE int simd128_is_fast(void) { return dots() != SEVEN_BITS; }
+/* The instruction for two products: other x86 takes no sign either, but its sums saturate. */
+static int saturates(void) {
+    static int known = -1;
+    if (known < 0) {
+        volatile int8_t most = 127, bits = -1;
+        const v128_t found =
+            wasm_i16x8_relaxed_dot_i8x16_i7x16(wasm_i8x16_splat(most), wasm_i8x16_splat(bits));
+        known = dots() == SEVEN_BITS && wasm_i16x8_extract_lane(found, 0) == INT16_MAX;
+    }
+    return known;
+}
+
 INLINE int simd128_is_exact(void) { return dots() != SEVEN_BITS; }
+INLINE int simd128_is_fast(void) { return simd128_is_exact(); }
+INLINE int simd128_x86_is_exact(void) { return saturates(); }
 INLINE int32_t simd128_offset(void) { return dots() == UNSIGNED ? 128 : 0; }
+INLINE int32_t simd128_weight_offset(void) { return saturates() ? 128 : 0; }
 
 /* By the instruction for four products. */
 INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
@@ -140,61 +153,92 @@ INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t 
         UNROLL for (int v = 0; v < 4; v++) wasm_v128_store(sums + r * BLOCK + 4 * v, sum[r][v]);
 }
 
-/* Levels in place: four at a time their sizes, which have seven bits, then their signs, 0 or -1; at
- * last the sum of the sizes of those below zero. */
-INLINE void widen_levels(uint8_t *levels, int32_t depth) {
-    v128_t below = wasm_i32x4_const_splat(0);
-    for (int32_t i = depth - 16; i >= 0; i -= 16) {
+/* For x86 without AVX-VNNI, whose instruction for two products takes weights shifted by 128, without
+ * a sign, and levels with one. Two products fit into its 16 bits if levels of the same sign add up to
+ * no more than 128. Where they do not, only half of four levels stays in its place; the other half
+ * comes after all levels, as a product of its own. */
+typedef struct {
+    int32_t weights; /* the place of the first in a block */
+    uint8_t levels[4];
+} Half;
+
+typedef struct {
+    int32_t shift; /* what the shifted weights add to every sum, negative */
+    int32_t count;
+    Half half[];
+} Halves;
+
+INLINE void prepare_levels(uint8_t *levels, int32_t depth) {
+    Halves *halves = (Halves *)(levels + depth);
+    const v128_t zero = wasm_i8x16_const_splat(0);
+    v128_t total = zero;
+    halves->count = 0;
+    for (int32_t i = 0; i < depth; i += 16) {
         const v128_t x = wasm_v128_load(levels + i);
-        const v128_t size = wasm_i8x16_abs(x), sign = wasm_i8x16_shr(x, 7);
-        wasm_v128_store(levels + 2 * i, wasm_i32x4_shuffle(size, sign, 0, 4, 1, 5));
-        wasm_v128_store(levels + 2 * i + 16, wasm_i32x4_shuffle(size, sign, 2, 6, 3, 7));
-        const v128_t some = wasm_u16x8_extadd_pairwise_u8x16(wasm_v128_and(size, sign));
-        below = wasm_i32x4_add(below, wasm_u32x4_extadd_pairwise_u16x8(some));
+        const v128_t above = wasm_u16x8_extadd_pairwise_u8x16(wasm_i8x16_max(x, zero));
+        const v128_t below = wasm_u16x8_extadd_pairwise_u8x16(wasm_i8x16_max(wasm_i8x16_neg(x), zero));
+        const v128_t most = wasm_i16x8_const_splat(128);
+        const v128_t large = wasm_i16x8_gt(wasm_i16x8_max(above, below), most);
+        total = wasm_i32x4_add(total, wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_sub(above, below)));
+        if (!wasm_v128_any_true(large)) continue;
+        const v128_t half = wasm_v128_and(wasm_i8x16_shr(x, 1), large);
+        uint8_t taken[16];
+        wasm_v128_store(taken, half);
+        wasm_v128_store(levels + i, wasm_i8x16_sub(x, half));
+        for (int four = 0; four < 4; four++) {
+            Half *next = halves->half + halves->count;
+            next->weights = (i + 4 * four) * BLOCK;
+            memcpy(next->levels, taken + 4 * four, 4);
+            halves->count += four_levels(next->levels) != 0;
+        }
     }
-    const int32_t sum = wasm_i32x4_extract_lane(below, 0) + wasm_i32x4_extract_lane(below, 1) +
-                        wasm_i32x4_extract_lane(below, 2) + wasm_i32x4_extract_lane(below, 3);
-    memcpy(levels + 2 * depth, &sum, 4);
+    halves->shift = -128 * (wasm_i32x4_extract_lane(total, 0) + wasm_i32x4_extract_lane(total, 1) +
+                            wasm_i32x4_extract_lane(total, 2) + wasm_i32x4_extract_lane(total, 3));
 }
 
-/* For x86 without AVX-VNNI, whose instruction for two products takes seven bits of a level. Where a
- * level is below zero, it takes ~w = -w - 1 in place of w, which leaves the level's size to be
- * added: the same for all outputs. */
-INLINE void sum_sizes(const uint8_t *levels, const int8_t *weights, int32_t depth, const int rows,
-                      const int with_signs, int32_t *sums) {
+/* Four levels times the weights of four outputs. */
+INLINE v128_t add_four(v128_t sum, v128_t four, v128_t w, v128_t ones) {
+    const v128_t two = wasm_i16x8_relaxed_dot_i8x16_i7x16(four, w);
+    return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(two, ones));
+}
+
+INLINE void sum_shifted(const uint8_t *levels, const int8_t *weights, int32_t depth, const int rows,
+                        int32_t *sums) {
     v128_t ones = wasm_i16x8_const_splat(1);
     __asm__("" : "+r"(ones)); /* as in vectors.h */
-    const uint8_t *x[MAX_ROWS];
-    v128_t sum[MAX_ROWS][4];
+    const uint8_t *x[2];
+    v128_t sum[2][4];
     UNROLL for (int r = 0; r < rows; r++) {
         x[r] = levels + r * APART(depth);
-        UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_v128_load32_splat(x[r] + 2 * depth);
+        UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_v128_load32_splat(x[r] + depth);
     }
     for (const int8_t *w = weights, *end = weights + depth * BLOCK; w < end; w += 4 * BLOCK)
         UNROLL for (int r = 0; r < rows; r++) {
-            const v128_t size = wasm_v128_load32_splat(x[r]), sign = wasm_v128_load32_splat(x[r] + 4);
-            UNROLL for (int v = 0; v < 4; v++) {
-                v128_t some = wasm_v128_load(w + 16 * v);
-                if (with_signs) some = wasm_v128_xor(some, sign);
-                const v128_t two = wasm_i16x8_relaxed_dot_i8x16_i7x16(some, size);
-                sum[r][v] = wasm_i32x4_add(sum[r][v], wasm_i32x4_dot_i16x8(two, ones));
-            }
-            x[r] += 8;
+            const v128_t four = wasm_v128_load32_splat(x[r]);
+            UNROLL for (int v = 0; v < 4; v++)
+                sum[r][v] = add_four(sum[r][v], four, wasm_v128_load(w + 16 * v), ones);
+            x[r] += 4;
         }
+    UNROLL for (int r = 0; r < rows; r++) {
+        const Halves *halves = (const Halves *)x[r];
+        for (const Half *half = halves->half, *end = half + halves->count; half < end; half++) {
+            const v128_t four = wasm_v128_load32_splat(half->levels);
+            UNROLL for (int v = 0; v < 4; v++)
+                sum[r][v] = add_four(sum[r][v], four, wasm_v128_load(weights + half->weights + 16 * v),
+                                     ones);
+        }
+    }
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int v = 0; v < 4; v++) wasm_v128_store(sums + r * BLOCK + 4 * v, sum[r][v]);
 }
 
+/* Two rows at a time: their sums and what else is needed fit into 16 registers. */
 INLINE void simd128_x86(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                         int64_t inputs, const int rows, const int blocks, int32_t *sums) {
     (void)totals, (void)blocks;
     const int32_t depth = (int32_t)inputs;
-    int32_t below = 0;
-    UNROLL for (int r = 0; r < rows; r++) below |= four_levels(levels + r * APART(depth) + 2 * depth);
-    if (below)
-        sum_sizes(levels, weights, depth, rows, 1, sums);
-    else /* as after ReLU */
-        sum_sizes(levels, weights, depth, rows, 0, sums);
+    UNROLL for (int r = 0; r < rows; r += 2)
+        sum_shifted(levels + r * APART(depth), weights, depth, rows - r < 2 ? 1 : 2, sums + r * BLOCK);
 }
 #elif defined(__wasm_simd128__)
 /* Whether this is x86: there, what is no number has a sign. */
@@ -212,7 +256,9 @@ INLINE int simd128_is_fast(void) {
     return known;
 }
 INLINE int simd128_is_exact(void) { return 1; }
+INLINE int simd128_x86_is_exact(void) { return 1; }
 INLINE int32_t simd128_offset(void) { return 0; }
+INLINE int32_t simd128_weight_offset(void) { return 0; }
 
 /* Four outputs, each the sum of two neighbours. */
 INLINE void store_pairs(v128_t a, v128_t b, int32_t *sums) {
@@ -255,7 +301,7 @@ INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t 
 }
 
 /* Levels in place, in 16 bits. */
-INLINE void widen_levels(uint8_t *levels, int32_t depth) {
+INLINE void prepare_levels(uint8_t *levels, int32_t depth) {
     for (int32_t i = depth - 16; i >= 0; i -= 16) {
         const v128_t x = wasm_v128_load(levels + i);
         wasm_v128_store(levels + 2 * i, wasm_i16x8_extend_low_i8x16(x));

@@ -177,6 +177,9 @@ void activate(float *x, int64_t rows, int64_t hidden, int32_t activation, int32_
 void log_softmax(float *x, int64_t count) {
     Vector most = all(-INFINITY), sum[4] = {{0}};
     int64_t i = 0;
+    for (; i + 4 * LANES <= count; i += 4 * LANES)
+        most = higher(most, higher(higher(load(x + i), load(x + i + LANES)),
+                                   higher(load(x + i + 2 * LANES), load(x + i + 3 * LANES))));
     for (; i + LANES <= count; i += LANES) most = higher(most, load(x + i));
     const float top = highest(higher(most, load_some(x + i, count - i, -INFINITY)));
     /* Four accumulators at a time: one alone is a long chain of dependent operations. */

@@ -68,24 +68,27 @@ typedef struct {
     int32_t then;
 } Ending;
 
-/* Some rows of one block, one SIMD vector of outputs at a time. */
+/* Some rows of one block, or of the `width` outputs that are left. */
 INLINE void finish_as(const int32_t then, const Ending *ending, const int32_t *sums, int64_t stride,
                       int64_t row, int64_t rows, int64_t first, const int64_t width) {
     const Weight *weight = ending->weight;
-    const int64_t outputs = weight->outputs;
-    for (int64_t i = 0; i < width; i += LANES) {
-        const int64_t some = width - i < LANES ? width - i : LANES;
-        const Vector scales = load(weight->scale + first + i);
-        const Vector bias = load(weight->bias + first + i);
-        for (int64_t r = 0; r < rows; r++) {
-            const int64_t place = (row + r) * outputs + first + i;
+    Vector scales[BLOCK / LANES], bias[BLOCK / LANES];
+    UNROLL for (int v = 0; v < BLOCK / LANES; v++) {
+        scales[v] = load(weight->scale + first + v * LANES);
+        bias[v] = load(weight->bias + first + v * LANES);
+    }
+    for (int64_t r = row; r < row + rows; r++, sums += stride) {
+        const float scale = ending->scale[r];
+        const int64_t place = r * weight->outputs + first;
+        UNROLL for (int v = 0; v < BLOCK / LANES; v++) {
+            const int64_t some = some_at(v * LANES, width);
+            if (!some) break;
             Whole whole;
-            memcpy(&whole, sums + r * stride + i, sizeof whole);
-            Vector scale = ending->scale[row + r] * scales;
-            Vector y = __builtin_convertvector(whole, Vector) * scale + bias;
+            memcpy(&whole, sums + v * LANES, sizeof whole);
+            Vector y = __builtin_convertvector(whole, Vector) * (scale * scales[v]) + bias[v];
             if (then == RELU) y = higher(all(0.0f), y);
-            if (then == ADD) y += load_some(ending->added + place, some, 0.0f);
-            store_some(ending->y + place, y, some);
+            if (then == ADD) y += load_some(ending->added + place + v * LANES, some, 0.0f);
+            store_some(ending->y + place + v * LANES, y, some);
         }
     }
 }
@@ -389,15 +392,25 @@ static void by_amx(const Ending *ending, const uint8_t *levels, int64_t rows, in
 
 /* ---------------------------------------------------------------------------------- a product */
 
+#if defined(__wasm_simd128__)
+/* By how much levels of weights are to be shifted for the kernels of this browser. */
+int32_t weight_offset(void);
+int32_t weight_offset(void) { return simd128_weight_offset(); }
+#endif
+
 int32_t has_kernel(int32_t kernel) {
     switch (kernel) {
+#if defined(__wasm_simd128__)
+    case PLAIN: return !weight_offset();
+#else
     case PLAIN: return 1;
+#endif
 #if defined(__ARM_FEATURE_DOTPROD)
     case NEON: return 1;
 #endif
 #if defined(__wasm_simd128__)
     case SIMD128: return simd128_is_exact();
-    case SIMD128_X86: return 1;
+    case SIMD128_X86: return simd128_x86_is_exact();
 #endif
 #if defined(__AVX2__)
     case AVX2: return 1;
@@ -415,7 +428,7 @@ int32_t has_kernel(int32_t kernel) {
 static int32_t best_kernel(int64_t rows) {
 #if defined(__wasm_simd128__)
     (void)rows;
-    return simd128_is_fast() ? SIMD128 : SIMD128_X86;
+    return simd128_is_fast() ? SIMD128 : simd128_x86_is_exact() ? SIMD128_X86 : PLAIN;
 #else
     for (int32_t kernel = AMX; kernel > PLAIN; kernel--)
         if (has_kernel(kernel) && (kernel != AMX || rows >= AMX_FROM)) return kernel;
@@ -494,7 +507,7 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
         uint8_t *row = levels + r * APART(depth);
         scale[r] = find_levels(x + r * weight->inputs, weight->inputs, depth, offset, row);
 #if defined(__wasm_simd128__)
-        if (kernel == SIMD128_X86) widen_levels(row, (int32_t)depth);
+        if (kernel == SIMD128_X86) prepare_levels(row, (int32_t)depth);
 #endif
     }
     const Ending ending = {weight, scale, added, y, then};

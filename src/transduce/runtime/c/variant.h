@@ -11,6 +11,7 @@
 
 /* products.c */
 #define has_kernel NAME(has_kernel)
+#define weight_offset NAME(weight_offset)
 #define product_workspace NAME(product_workspace)
 #define multiply NAME(multiply)
 /* parts.c */

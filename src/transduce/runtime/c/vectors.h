@@ -28,6 +28,11 @@
 #define UNROLL _Pragma("GCC unroll 8")
 #define SPAN 16 /* numbers that are added side by side, on every CPU */
 #define PARTS (SPAN / LANES)
+#if defined(__wasm_simd128__)
+#define DOT_PARTS 2 /* at a time: a browser may have 16 registers */
+#else
+#define DOT_PARTS PARTS
+#endif
 
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
@@ -168,19 +173,23 @@ static inline Vector exponential(Vector x) {
 
 static inline float dot(const float *a, const float *b, int64_t count) {
     Sums first = {{{0}}}, second = {{{0}}};
-    int64_t i = 0;
-    for (; i + 2 * SPAN <= count; i += 2 * SPAN)
-        UNROLL for (int p = 0; p < PARTS; p++) {
-            const int64_t at = i + p * LANES;
-            first.part[p] += load(a + at) * load(b + at);
-            second.part[p] += load(a + at + SPAN) * load(b + at + SPAN);
-        }
-    for (; i + SPAN <= count; i += SPAN)
-        UNROLL for (int p = 0; p < PARTS; p++)
-            first.part[p] += load(a + i + p * LANES) * load(b + i + p * LANES);
+    int64_t left = count;
+    UNROLL for (int from = 0; from < PARTS; from += DOT_PARTS) {
+        const float *x = a + from * LANES, *y = b + from * LANES;
+        Vector *here = first.part + from, *there = second.part + from;
+        for (left = count; left >= 2 * SPAN; left -= 2 * SPAN, x += 2 * SPAN, y += 2 * SPAN)
+            UNROLL for (int p = 0; p < DOT_PARTS; p++) {
+                here[p] += load(x + p * LANES) * load(y + p * LANES);
+                there[p] += load(x + SPAN + p * LANES) * load(y + SPAN + p * LANES);
+            }
+        if (left < SPAN) continue;
+        left -= SPAN;
+        UNROLL for (int p = 0; p < DOT_PARTS; p++)
+            here[p] += load(x + p * LANES) * load(y + p * LANES);
+    }
     UNROLL for (int p = 0; p < PARTS; p++) first.part[p] += second.part[p];
     float sum = total(first);
-    for (; i < count; i++) sum += a[i] * b[i];
+    for (int64_t i = count - left; i < count; i++) sum += a[i] * b[i];
     return sum;
 }
 

@@ -78,8 +78,8 @@ class WebPage {
     this.sampling = make("span", { class: "sampling" }, ...SAMPLING.map(([name, label, value, limits]) =>
       make("label", {}, `${label} `, make("input", { type: "number", name, value, ...limits, onchange: () => this.run() }))));
     this.sampling.hidden = true;
-    this.go = make("button", { type: "button", onclick: () => this.run() }, "Run");
-    this.halt = make("button", { type: "button", disabled: true, onclick: () => this.stop() }, "Stop");
+    this.go = make("button", { type: "button", "aria-keyshortcuts": "Control+Enter", title: "Ctrl+Enter", onclick: () => this.run() }, "Run");
+    this.halt = make("button", { type: "button", "aria-keyshortcuts": "Escape", title: "Escape", disabled: true, onclick: () => this.stop() }, "Stop");
     this.text = make("output", { id: "output", class: "text", for: "source", "aria-live": "polite" });
     this.how = make("p", { class: "note", role: "status" }, "Loading the model …");
     this.loading = make("progress", { max: 1, value: 0, "aria-label": "Loading the model" });
@@ -172,13 +172,13 @@ class WebPage {
       this.how.textContent = `This did not work: ${error.message}`;
     } finally {
       clearTimeout(slow);
-      if (turn === this.turn) this.halt.disabled = true;
+      if (turn === this.turn) this.idle();
     }
   }
 
   /** Nothing is given, and nothing is shown. */
   empty() {
-    this.halt.disabled = true;
+    this.idle();
     this.text.textContent = "";
     this.how.textContent = "Type an input: the model runs when you pause.";
     this.warn("");
@@ -191,8 +191,14 @@ class WebPage {
   stop() {
     this.turn += 1;
     this.engine?.stop();
-    this.halt.disabled = true;
+    this.idle();
     this.how.textContent = "Stopped.";
+  }
+
+  /** There is nothing to stop: the focus would be lost with the button. */
+  idle() {
+    if (document.activeElement === this.halt) this.go.focus();
+    this.halt.disabled = true;
   }
 
   warn(sentence) {
@@ -211,8 +217,9 @@ class WebPage {
   }
 
   pressed(event) {
-    const { tagName } = event.target;
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.run();
+    const { tagName, id } = event.target;
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey || id === "tags")) this.run();
+    if (event.key === "Escape" && !this.halt.disabled) this.stop();
     if (event.ctrlKey || event.metaKey || event.altKey || ["TEXTAREA", "SELECT", "INPUT"].includes(tagName)) return;
     if (event.key === " " && tagName === "BUTTON") return;
     if (this.tabs?.active?.pressed?.(event, this.tabs.shared)) event.preventDefault();

@@ -79,10 +79,9 @@ export class Embedding {
         place = Math.max(0, place - tags + 1);
       }
       const at = place * positions.width;
-      const first = row * width + (this.concatenated ? content : 0);
-      for (let i = 0; i < positions.width; i++) {
-        x[first + i] = (this.concatenated ? 0 : x[first + i]) + this.known[at + i];
-      }
+      const position = this.known.subarray(at, at + positions.width);
+      if (this.concatenated) x.set(position, row * width + content);
+      else for (let i = 0; i < width; i++) x[row * width + i] += position[i];
     });
     if (this.norm) {
       const rows = BigInt(tokens.length);

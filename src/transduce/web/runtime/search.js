@@ -94,7 +94,7 @@ class Search {
 
   /** Choose among the log-probabilities that were computed. */
   choose() {
-    this.runtime.set("Step", this.step, { log_probs: this.logProbs });
+    if (!this.head) this.runtime.set("Step", this.step, { log_probs: this.logProbs });
     this.runtime.call("end_step", this.slots, this.step);
   }
 

@@ -27,6 +27,13 @@ export class ModelFile {
     }
     this.buffer = buffer;
     this.header = header;
+    const ends = Object.values(header).map((one) => one.data_offsets?.[1] ?? 0);
+    const whole = this.start + ends.reduce((most, end) => Math.max(most, end), 0);
+    if (buffer.byteLength < whole) {
+      throw new Error(
+        `The model file is cut off: it has ${buffer.byteLength} of ${whole} bytes. Copy or download it again.`,
+      );
+    }
   }
 
   tensor(name) {
@@ -94,21 +101,23 @@ export class ModelFile {
     return runtime.newFloats(packed);
   }
 
-  /** [outputs / 16][inputs / 4][16][4], with the sum of each output's levels, and its scale. */
+  /** [outputs / 16][inputs / 4][16][4], shifted as the library wants them; the sum of each output's
+   * levels, and its scale. */
   #int8(runtime, name, first, outputs, inputs) {
     const from = this.tensor(name).data.subarray(first * inputs, (first + outputs) * inputs);
     const scale = this.tensor(`${name}.scale`).data.subarray(first, first + outputs);
     const wide = padded(outputs);
     const deep = padded(inputs);
     const levels = runtime.allocate(wide * deep);
-    const packed = new Int8Array(runtime.buffer, levels, wide * deep).fill(0);
+    const offset = runtime.call("weight_offset");
+    const packed = new Int8Array(runtime.buffer, levels, wide * deep).fill(offset);
     const totals = new Int32Array(wide);
     for (let f = 0; f < outputs; f++) {
       const block = Math.floor(f / BLOCK) * BLOCK * deep + (f % BLOCK) * 4;
       let total = 0;
       for (let d = 0; d < inputs; d++) {
         const level = from[f * inputs + d];
-        packed[block + (d >> 2) * 4 * BLOCK + (d & 3)] = level;
+        packed[block + (d >> 2) * 4 * BLOCK + (d & 3)] = level + offset;
         total += level;
       }
       totals[f] = total;
