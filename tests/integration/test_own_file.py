@@ -17,7 +17,7 @@ SMALL = ["train.steps=40", "model.width=8", "train.batch_tokens=64", "validation
 SMALL += ["validation.limit=40", "validation.decoding=fixed", "decode.beam=1", "train.device=cpu"]
 STATE = "state/training.safetensors"
 RUNS = [".", "fine-tuned/ka", "fine-tuned/lo", "by-tag/ka", "by-tag/lo"]
-RUNS += ["seed-2", "seed-3", "seed-4", "seed-5"]
+RUNS += ["seed-2", "seed-3", "seed-4", "seed-5", "distilled"]
 # What each life dies of: which file, at which of its writes, and where in it.
 DEATHS = [
     ("training.safetensors", "written", 2),  # in the first model, after its first validation
@@ -26,7 +26,7 @@ DEATHS = [
     ("metrics.json", "renamed", 3),
     ("recipe.yaml", "renamed", 2),  # a run that has only begun
     ("model.safetensors", "written", 3),
-    ("training.safetensors", "between", 4),
+    ("training.safetensors", "between", 2),
     ("compared.json", "written", 1),  # all runs are done, and compared
     ("compared.json", "renamed", 1),
     ("compared.json", "written", 1),  # scored

@@ -27,6 +27,7 @@ FRAMES_IN_A_ROW = 400  # of recordings of words that are concatenated, as in dig
 # place of 97.3, with a loss of 0.121 nats in place of 0.161 (recipe digits, one seed).
 WORD_SECONDS = 1.0  # of the median recording: below, features are normalised over the training set
 STREAMED = 20_000_000  # rows from which on they are read from disk as they are needed
+LEARNED_FROM = 1_000_000  # pairs, of larger sets: five times as many take a core some 100 s more
 LEAST_READ = 50_000  # rows of a sample
 ROWS_OF_BATCH = 24
 LEAST_PASSES = 3  # over the training set, whatever the plan's most updates
@@ -766,6 +767,10 @@ def _train(choice: Choice, found: Found, timed: Timed, minutes: float) -> None:
     choice.set("train.log_every", min(max(timed.expected // 40, 1), 100), "about forty lines")
     if found.rows > STREAMED and found.sound is None and found.task != "language model":
         choice.set("data.streaming", True, "more rows than should be kept on disk twice")
+        for side, tokens in choice.get("data.tokens").items():
+            reason = choice.reasons.get(f"data.tokens.{side}", "")
+            more = f"{reason}; learned from a sample"
+            choice.set(f"data.tokens.{side}", tokens | {"sample": LEARNED_FROM}, more)
 
 
 # ------------------------------------------------------------------- validation, metrics, decoding

@@ -675,7 +675,7 @@ def test_running_text_of_many_signs_or_much_of_it_is_read_in_subwords() -> None:
     # A subword is about four letters.
     much = choose(found("language model", 400_000_000), GPU, 10**5)
     read = much.get("train.steps") * much.get("train.batch_tokens")
-    assert read == pytest.approx(10 * 0.98 * 400_000_000 / 4, rel=0.01)
+    assert read == pytest.approx(10 * 400_000_000 / 4, rel=0.01)
 
 
 def test_letters_are_shared_where_most_are_the_same() -> None:
@@ -766,6 +766,8 @@ def test_a_sample_has_enough_rows_and_a_stream_is_not_cut() -> None:
     large = choose(replace(it, rows=50_000_000, sources=50_000_000), CPU, 1)
     assert large.get("data.train.split") == "0-99.96%"
     assert large.get("data.streaming")
+    learned = large.get("data.tokens").values()
+    assert [tokens["sample"] for tokens in learned] == [1_000_000] * len(learned)
     assert not choose(found("language model", 50_000_000), GPU).get("data.streaming")
 
 
