@@ -1075,6 +1075,9 @@ def test_search_in_fewer_bits(name: str, precision: str) -> None:
     # Rounding may decide between tokens that are nearly as probable: the same outputs are compared.
     same = made.score(words, [output.text for output in few])
     apart = [abs(a.log_probability - b.score) for a, b in zip(same, few, strict=True)]
+    if (name, precision) == ("attention", "int8"):  # recurrent, with a small output layer
+        assert max(apart) < 1e-5
+        return
     assert max(apart) < 0.3
     assert max(apart) > 1e-4
 
