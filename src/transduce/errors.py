@@ -28,6 +28,10 @@ class DataError(TransduceError):
     """A corpus or one of its lines cannot be used."""
 
 
+class MissingPackageError(DataError):
+    """A package that reads a kind of file is not installed: no fault of the file."""
+
+
 class TokensError(TransduceError):
     """A tokenizer cannot be trained, loaded or applied."""
 

@@ -819,7 +819,9 @@ def _validation(
     # On a CPU decoding takes as long as many updates: less of it where there is little time.
     slow = machine.device == "cpu" and found.task in ("text to text", "audio to text")
     reads = machine.device == "cpu" and found.task == "language model"
-    times = 4 if (slow or reads) and minutes < SHORT else 8
+    averaged = (timed.plan.train.get("average") or {}).get("count", 0)
+    # An average of the best of them: the first half is too early for it.
+    times = 4 if (slow or reads) and minutes < SHORT else max(8, 2 * averaged)
     every = max(-(-timed.expected // times), 10)  # rounded up: the last is at the end, not before
     choice.set("validation.every", every, f"about {times} times")
     if found.task != "language model":

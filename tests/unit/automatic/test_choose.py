@@ -413,6 +413,14 @@ def test_the_rate_is_lower_for_smaller_batches() -> None:
     assert choose(long, CPU, 1.0).get("train.lr") == 0.004
 
 
+@pytest.mark.parametrize("hours", [0.5, 4])
+def test_an_average_of_checkpoints_has_twice_as_many_to_choose_from(hours: float) -> None:
+    it = found("audio to text", sound=Sound(Lengths(300, 500, 900, 300.0), 60.0 * hours, 16_000))
+    values = choose(it, GPU).values
+    count = values["train"]["average"]["count"]
+    assert values["train"]["steps"] / values["validation"]["every"] > 2 * count - 1
+
+
 def test_validations_end_with_the_updates() -> None:
     """One that comes a few updates before the last says the same twice."""
     for rows in (500, 5003, 27_777):

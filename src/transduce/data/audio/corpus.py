@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from transduce import recipe
 from transduce.cores import count_cores
+from transduce.data.audio import ffmpeg
 from transduce.data.audio.read import audio_info, parse_place, read_audio
 from transduce.data.audio.recording import Samples
 from transduce.data.cache.eviction import evict, note_use
@@ -31,7 +32,7 @@ from transduce.data.text.pairs import EXAMPLES, Pair, read_pairs, warning_of
 from transduce.data.text.tags import without_tags
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
-from transduce.errors import DataError
+from transduce.errors import DataError, MissingPackageError
 from transduce.recipe import Audio, Corpus
 from transduce.recipe.audio import Prompt
 from transduce.storage.members import container
@@ -295,9 +296,9 @@ def _cached_samples(
 
 def _key(sources: Sequence[str], rate: int, longest: float) -> str:
     """A hash of everything the samples depend on; for files: names, sizes and modification
-    times.
+    times. Without ffmpeg some files cannot be read.
     """
-    digest = sha256(json.dumps([FORMAT, rate, longest]).encode())
+    digest = sha256(json.dumps([FORMAT, rate, longest, ffmpeg.is_installed()]).encode())
     metadata: dict[Place, str] = {}
     for source in sources:
         path = container(parse_place(source)[0])
@@ -358,6 +359,8 @@ def _read(source: str, rate: int, longest: float) -> ReadResult:
         if seconds > longest:
             return ReadResult(None, TOO_LONG)
         audio = read_audio(path, rate, start, end)
+    except MissingPackageError:
+        raise  # it is so of all recordings, and must not be cached
     except DataError as error:
         return ReadResult(None, str(error))
     if audio.silent:

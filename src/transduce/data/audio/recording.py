@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from transduce.data.audio import ffmpeg
 from transduce.data.audio.raw import FLOATS_AS_INTEGERS, looks_like_floats
-from transduce.errors import DataError, load_package
+from transduce.errors import DataError, MissingPackageError, load_package
 from transduce.storage.members import AudioPlace, TarMember, audio_place, size_of
 from transduce.storage.remote import RemotePath
 
@@ -56,8 +56,8 @@ class AudioInfo:
 
 
 def load_audio_package(name: str) -> Any:
-    """Import soundfile or soxr on demand; DataError says how to install it."""
-    return load_package(name, "speech", "audio", DataError)
+    """Import soundfile or soxr on demand; MissingPackageError says how to install it."""
+    return load_package(name, "speech", "audio", MissingPackageError)
 
 
 class Recording:

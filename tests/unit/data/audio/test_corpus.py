@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from one_by_one import one_by_one
 from tones import RATE, tones
+from transduce.data.audio import ffmpeg
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings, to_int16
 from transduce.data.audio.read import parse_place, place_of, read_audio
 from transduce.data.batches.batch import collate
@@ -23,7 +25,7 @@ from transduce.data.batches.bucketing import Batches, ordered
 from transduce.data.cache.tokenised import Report
 from transduce.data.text.pairs import ReadingCounts, audio_of, check_kind, read_pairs
 from transduce.data.tokens.sides import train_tokens
-from transduce.errors import DataError, RecipeError
+from transduce.errors import DataError, MissingPackageError, RecipeError
 from transduce.evaluation.items import items_of
 from transduce.recipe import Mixture, Named, Recipe, Recordings, parse_recipe
 
@@ -219,6 +221,40 @@ def test_the_cache_is_used_until_a_file_changes(
     os.utime(three / "sounds" / "a.wav", (1, 1))
     changed, _ = encoded(three)
     assert changed.source(0).tolist() != first.source(0).tolist()
+
+
+def test_a_missing_package_is_said_once_and_not_cached(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "soundfile", None)
+        with pytest.raises(MissingPackageError, match=r"soundfile.*pip install '\.\[speech\]'$"):
+            encoded(three)
+    corpus, report = encoded(three)  # as after pip install
+    assert len(corpus) == 3
+    assert report.sentences() == []
+
+
+@pytest.mark.filterwarnings("ignore::transduce.errors.TransduceWarning")
+def test_recordings_are_read_again_when_ffmpeg_has_been_installed(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (three / "sounds" / "b.flac").write_bytes(b"\0\0\0\x20ftypM4A " + bytes(range(200)))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(ffmpeg, "PROGRAM", str(three / "ffmpeg"))
+    corpus, report = encoded(three)
+    assert len(corpus) == 2
+    assert "install ffmpeg" in report.sentences()[0]
+    write_program(
+        three / "ffmpeg", f'for OUT; do :; done\ncp {three}/sounds/a.wav "${{OUT#file:}}"'
+    )
+    corpus, _ = encoded(three)
+    np.testing.assert_array_equal(corpus.source(1), corpus.source(0))
+
+
+def write_program(path: Path, lines: str) -> None:
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
 
 
 def test_another_max_length_reads_no_sound_again(
