@@ -416,6 +416,7 @@ ON_A_CORE = {
     "the same, kept letters": "words_chosen_kept_cpu",
     "the same, tag attention": "words_chosen_tags_cpu",
 }
+SEEDS_TOGETHER = 5
 # Languages on whose validation sets choices were made.
 CHOSEN_BY = ("ang", "ara", "evn", "hun", "kat", "lud", "tur")
 
@@ -446,6 +447,11 @@ def inflected(size: str) -> list[str]:
             }
             if of_language:
                 columns[name] = of_language
+        columns["its five seeds together"] = {
+            row["language"]: row["exact_ensemble"]
+            for row in read_lines(ON_A_CORE["the same, tag attention"])
+            if row.get("members") == SEEDS_TOGETHER
+        }
     ours = list(columns)
     columns |= {
         name: {one: of[key] for one, of in there.items()} for key, name in PUBLISHED.items()
@@ -471,6 +477,8 @@ def inflected(size: str) -> list[str]:
         "those with *": [one for one in measured if one in CHOSEN_BY],
         "all": measured,
     }
+    if groups["those on the H200"] == measured:
+        del groups["those on the H200"]
     last = columns[on_a_core[-1]] if on_a_core else {}
     if on_a_core[1:] and not set(measured) <= set(last):
         groups["those of the newest column"] = [one for one in measured if one in last]
@@ -488,24 +496,34 @@ def inflected(size: str) -> list[str]:
 
 
 def together() -> list[str]:
-    """Seeds on one core, each alone and as an ensemble."""
-    lines = []
-    for name in ("the same, kept letters", "the same, tag attention"):
-        found: dict[str, list[dict[str, Any]]] = {}
-        for row in read_lines(ON_A_CORE[name]):
-            if "exact" in row and (row["part"], row["size"]) == ("test", "small"):
-                found.setdefault(row["language"], []).append(row)
-        for language, rows in sorted(found.items()):
-            alone = [row["exact"] for row in rows]
-            most = max(rows, key=lambda row: row.get("members", 1))
-            if "members" in most:
-                mean = f"{statistics.mean(alone):.1f} ({min(alone):.1f} to {max(alone):.1f})"
-                gain = most["exact_ensemble"] - statistics.mean(alone)
-                ensemble = f"{most['exact_ensemble']:.1f} ({gain:+.1f})"
-                which = name.removeprefix("the same, ")
-                lines.append([language, which, str(most["members"]), mean, ensemble])
-    head = ["language", "column", "seeds", "each alone, mean (range)", "ensemble"]
-    return table(head, lines) if lines else []
+    """Seeds on one core, each alone and as an ensemble, of all forms of the languages."""
+    published = read("words_published")
+    found: dict[int, dict[str, dict[str, Any]]] = {}
+    for row in read_lines(ON_A_CORE["the same, tag attention"]):
+        if "exact" in row and (row["part"], row["size"]) == ("test", "small"):
+            found.setdefault(row["seed"], {})[row["language"]] = row
+    if published is None or not found:
+        return []
+    forms = {language: of["forms"] for language, of in published["small"].items()}
+
+    def of_all(rows: dict[str, dict[str, Any]], key: str) -> float:
+        right = sum(row[key] * forms[language] for language, row in rows.items())
+        return float(right / sum(forms[language] for language in rows))
+
+    lines: list[list[str]] = []
+    alone: list[float] = []
+    for count, rows in sorted(found.items()):
+        alone.append(of_all(rows, "exact"))
+        mean = statistics.mean(alone)
+        if count == 1:
+            lines.append(["1", f"{mean:.2f}", ""])
+            continue
+        ensemble = of_all(rows, "exact_ensemble")
+        spread = f"{min(alone):.2f} to {max(alone):.2f}"
+        lines.append(
+            [str(count), f"{mean:.2f} ({spread})", f"{ensemble:.2f} ({ensemble - mean:+.2f})"]
+        )
+    return table(["seeds", "each alone, mean (range)", "together"], lines)
 
 
 def _percent(value: float | None) -> str:
