@@ -25,11 +25,12 @@ from transduce.batch_inference.writers import ENDINGS, Cells
 from transduce.checksums import digest_of
 from transduce.decoding.combine.ngram import is_arpa
 from transduce.errors import CheckpointError, DataError, ModelError
+from transduce.recipe import RECIPE
 from transduce.storage import default_cache_folder, locked, make_folder, remove_stale
 from transduce.storage.outputs import write_text_at
 from transduce.storage.positions import Place
 from transduce.storage.remote import RemotePath
-from transduce.tasks.folder import RECIPE, TOKENS, missing_weights_message
+from transduce.tasks.folder import TOKENS, missing_weights_message
 from transduce.tasks.members import MemberFolders, member_folders
 
 MANIFEST = "manifest.json"

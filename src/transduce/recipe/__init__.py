@@ -39,10 +39,12 @@ from transduce.recipe.model import (
     check_chunk,
 )
 from transduce.recipe.read import (
+    RECIPE,
     dump_recipe,
     load_recipe,
     parse_recipe,
     read_recipe,
+    recipe_file,
     resolve_data_folder,
     shipped,
     with_overrides,
@@ -52,6 +54,7 @@ from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.training import Average, Decode, MetricName, Train, Validation
 
 __all__ = [
+    "RECIPE",
     "Adapter",
     "Audio",
     "Average",
@@ -107,6 +110,7 @@ __all__ = [
     "percentages",
     "plain_tag",
     "read_recipe",
+    "recipe_file",
     "resolve_data_folder",
     "sections",
     "shipped",

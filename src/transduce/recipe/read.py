@@ -22,6 +22,7 @@ from transduce.recipe.recipe import Recipe
 from transduce.recipe.section import Section
 from transduce.registry import load_installed, load_plugins, not_loaded
 from transduce.storage.remote import is_remote
+from transduce.terminal import say
 
 _INTEGER = ("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][\d_]*)$"))
 _FLOAT = (
@@ -32,6 +33,7 @@ _FLOAT = (
         re.VERBOSE,
     ),
 )
+RECIPE = "recipe.yaml"  # in the folder of a run
 MAX_BYTES = 1 << 18  # of a recipe: the parser is slow, and the longest shipped one has 4,000
 QUICK_BYTES = 1 << 14  # read by libyaml: its time grows with the square of the brackets left open
 MAX_VALUES = 10_000  # after expanding aliases: a few lines of them can expand to billions
@@ -85,15 +87,28 @@ def shipped() -> dict[str, str]:
     return dict(sorted(found.items()))  # by name: a recipe before its -lstm and -small
 
 
+def recipe_file(where: str | Path) -> Path | None:
+    """The file of the recipe that a person names, which may lie in the folder of a run; None: it is
+    the name of a shipped recipe. Of a file or folder here that has such a name, ./NAME is the path.
+    """
+    if isinstance(where, str) and where in shipped():
+        return None
+    path = Path(where)
+    return path / RECIPE if (path / RECIPE).is_file() else path
+
+
 def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """A validated recipe from a YAML file, or from a shipped recipe's name; runs its plugins.
+    """A validated recipe from a YAML file, the folder of a run, or a shipped recipe's name; runs
+    its plugins.
 
     Relative paths start at the recipe file's folder; those of a shipped recipe at the current
     folder. Raises RecipeError with file, line, key and the nearest valid key.
     """
-    path = Path(where)
     known = shipped()
-    if str(where) in known and not path.is_file():
+    path = recipe_file(where)
+    if path is None:
+        if Path(where).exists():
+            say(f"{where} is the recipe that comes with transduce; ./{where} is what lies here")
         return parse_recipe(known[str(where)], f"recipe {where}", Path.cwd(), overrides)
     try:
         with path.open("rb") as file:  # a limited read: a device file may never end
@@ -123,7 +138,7 @@ def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RecipeError(f"the recipe {where} cannot be read: {reason}") from None
-    return parse_recipe(text, str(where), path.resolve().parent, overrides, run_plugins=True)
+    return parse_recipe(text, str(path), path.resolve().parent, overrides, run_plugins=True)
 
 
 def read_recipe(

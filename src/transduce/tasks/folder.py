@@ -26,14 +26,13 @@ from transduce.checksums import (
 )
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError, TokensError, warn
-from transduce.recipe import Recipe, dump_recipe, parse_recipe
+from transduce.recipe import RECIPE, Recipe, dump_recipe, parse_recipe
 from transduce.storage import locked, make_folder, read_tensor_metadata, write_json
 
 WEIGHTS = "model.safetensors"
 FORMAT = 1
 """The version of model folders, in the metadata of the weights as "transduce 1". Raise it only
 where a folder written from now on cannot be used by the transduce of before."""
-RECIPE = "recipe.yaml"
 CARD = "README.md"
 RUN_REPORT = "report.html"
 METRICS = "metrics.json"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.recipe import Recipe
+from transduce.recipe import Recipe, recipe_file
 from transduce.tasks.model import Change
 from transduce.training.own_file.recipe import data_files
 from transduce.training.own_file.train import is_own_run, train_file
@@ -60,8 +60,9 @@ def train(
         TransduceError: with one sentence; the folder then still holds the last good checkpoint.
     """
     paths, rest = _data(recipe, overrides)
-    if resume and folder is None and isinstance(recipe, str | Path) and is_own_run(recipe):
-        return train_file([], recipe, minutes=minutes, resume=True, overrides=rest)
+    place = recipe if isinstance(recipe, str | Path) and recipe_file(recipe) is not None else None
+    if resume and folder is None and place is not None and is_own_run(place):
+        return train_file([], place, minutes=minutes, resume=True, overrides=rest)
     if paths:
         return train_file(
             paths, folder, minutes=minutes, resume=resume, overwrite=overwrite, overrides=rest
@@ -82,7 +83,7 @@ def train(
 def _data(given: object, overrides: Iterable[str]) -> tuple[list[Path], list[str]]:
     """The data files that are given, if they are no recipe, and the overrides."""
     if isinstance(given, str | Path):
-        return data_files(str(given), overrides)
+        return data_files(given, overrides)
     if isinstance(given, Sequence):
         return [Path(one) for one in given], list(overrides)
     return [], list(overrides)

@@ -329,6 +329,26 @@ def test_paths_of_shipped_recipes_start_here(
     assert recipe.data.folder == str(tmp_path / "corpora")
 
 
+def test_the_name_of_a_shipped_recipe_is_that_recipe_whatever_lies_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = "name: mine\n" + DATA
+    (tmp_path / "copy").write_text(own, encoding="utf-8")
+    (tmp_path / "pronounce").mkdir()
+    (tmp_path / "pronounce" / "recipe.yaml").write_text(own, encoding="utf-8")
+    assert load_recipe("cmudict").name == "cmudict"
+    assert not capsys.readouterr().err
+    for name in ("copy", "pronounce"):
+        assert load_recipe(name).name == name
+        said = f"{name} is the recipe that comes with transduce; ./{name} is what lies here"
+        assert capsys.readouterr().err == f"transduce: {said}\n"
+        for path in (f"./{name}", Path(name), tmp_path / name):
+            assert load_recipe(path).name == "mine"
+        assert not capsys.readouterr().err
+    assert load_recipe("./pronounce").data.folder == str(tmp_path / "pronounce")
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_recipe_is_valid_and_says_what_it_is(name: str) -> None:
     assert load_recipe(name).name == name

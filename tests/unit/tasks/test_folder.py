@@ -12,11 +12,10 @@ from tiny_models import tiny
 from transduce.checksums import SUMS, fits, is_ours, write_listed
 from transduce.errors import ModelError, TransduceWarning
 from transduce.interop.parity import REPORT
-from transduce.recipe import dump_recipe
+from transduce.recipe import RECIPE, dump_recipe
 from transduce.tasks.folder import (
     CARD,
     CARD_BESIDE,
-    RECIPE,
     RUN_FILES,
     WRITTEN,
     ModelDefinition,

@@ -12,8 +12,7 @@ import torch
 from tiny_models import tiny
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import Measured
-from transduce.recipe import Decode, dump_recipe, load_recipe
-from transduce.tasks.folder import RECIPE
+from transduce.recipe import RECIPE, Decode, dump_recipe, load_recipe
 from transduce.training.choose_decoding import (
     CTC_WEIGHTS,
     LENGTH_PENALTIES,

@@ -22,16 +22,19 @@ Data = Annotated[
 def new(data: Data, minutes: Minutes = None) -> None:
     """Print a recipe for a file of your own, with its reasons."""
     from transduce.errors import DataError
-    from transduce.recipe import shipped
+    from transduce.recipe import recipe_file
     from transduce.terminal import say
     from transduce.training.own_file.recipe import chosen_for, data_files, recipe_of, recipe_text
 
     paths, overrides = data_files(data[0], data[1:])
     if not paths:
         path = Path(data[0])
-        if path.is_dir() and not any(path.iterdir()):
+        if recipe_file(data[0]) is None:
+            what = f"{data[0]} is the recipe that comes with transduce"
+            what += f" (./{data[0]} is what lies here)" if path.exists() else ""
+        elif path.is_dir() and not any(path.iterdir()):
             what = f"{path} is an empty folder"
-        elif path.exists() or data[0] in shipped():
+        elif path.exists():
             what = f"{data[0]} is a recipe or a run already"
         else:
             what = f"there is no file {data[0]}"

@@ -81,7 +81,9 @@ def train(
 
 def _is_own_run(place: str) -> bool:
     """Whether a folder has a run that data in place of a recipe began."""
-    if not Path(place).is_dir():
+    from transduce.recipe import recipe_file
+
+    if recipe_file(place) is None or not Path(place).is_dir():
         return False
     from transduce.training.own_file.train import is_own_run
 
@@ -123,15 +125,14 @@ def _train_recipe(
     engine: str,
     workers: int,
 ) -> None:
-    from transduce.recipe import load_recipe
-    from transduce.tasks.folder import RECIPE, holds_run
+    from transduce.recipe import load_recipe, recipe_file
+    from transduce.tasks.folder import holds_run
     from transduce.training.train import train_recipe
 
-    run = Path(recipe)
-    if (run / RECIPE).is_file():
-        # A folder without a run may hold other files: its recipe is trained under runs/.
-        recipe, output = str(run / RECIPE), output or (run if holds_run(run) else None)
     chosen = load_recipe(recipe, overrides)
+    # A folder without a run may hold other files: its recipe is trained under runs/.
+    if output is None and recipe_file(recipe) is not None and holds_run(Path(recipe)):
+        output = Path(recipe)
     place = output or Path("runs") / chosen.name
     if engine == "ray":
         from transduce.training.distributed.ray_train import train_on_ray

@@ -104,14 +104,11 @@ def _study(
 
 
 def _recipe(recipe: str, overrides: list[str]) -> Recipe:
-    from transduce.recipe import load_recipe
-    from transduce.tasks.folder import RECIPE
+    from transduce.recipe import load_recipe, recipe_file
 
-    if (Path(recipe) / RECIPE).is_file():
-        recipe = str(Path(recipe) / RECIPE)
     chosen = load_recipe(recipe, overrides)
     # The trials' recipes are in other folders than this one.
-    start = Path(recipe).resolve().parent
+    start = (recipe_file(recipe) or Path(recipe)).resolve().parent
     plugins = [str(start / Path(plugin).expanduser()) for plugin in chosen.plugins]
     return chosen.model_copy(update={"plugins": plugins})
 

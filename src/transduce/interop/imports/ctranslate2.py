@@ -41,7 +41,7 @@ from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Learned, Sinusoidal
-from transduce.tasks.folder import RECIPE, read_definition
+from transduce.tasks.folder import read_definition
 from transduce.tasks.transduce import Transducer
 
 NAME = "a Transformer of CTranslate2"
@@ -65,7 +65,9 @@ def read(source: Path) -> Transducer:
         raise ModelError(f"{file.path} is a {file.specification}, which is not a Transformer")
     settings = Settings(source, file)
     sides = [settings.side("encoder"), settings.side("decoder")]
-    own = read_definition(source) if (source / RECIPE).is_file() else None  # an export of ours
+    own = (
+        read_definition(source) if (source / recipe.RECIPE).is_file() else None
+    )  # an export of ours
     tokens = None if own is None else (own.source_tokens, own.target_tokens)
     vocabularies = read_vocabularies(source, settings.config, tokens)
     tables = [

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import DataError, HardwareError, RecipeError
-from transduce.recipe import shipped
-from transduce.terminal import say
+from transduce.recipe import RECIPE, recipe_file
 from transduce.training.distributed.launchers import place_in_run
 
 if TYPE_CHECKING:
@@ -27,17 +26,14 @@ CHOSEN = "chosen.yaml"
 HINTS = ("source", "target", "tags", "audio", "header", "format")
 
 
-def data_files(first: str, others: Iterable[str]) -> tuple[list[Path], list[str]]:
+def data_files(first: str | Path, others: Iterable[str]) -> tuple[list[Path], list[str]]:
     """The data files among the arguments of a command, and the rest of them: overrides.
 
     No files: the first is a recipe, a run directory, or nothing that is there.
     """
     rest = list(others)
     path = Path(first)
-    if not path.exists() or _is_recipe(path):
-        return [], rest
-    if first in shipped() and path.is_dir():
-        say(f"{first} is a recipe that comes with transduce; write {path}/ for the folder here")
+    if recipe_file(first) is None or not path.exists() or _is_recipe(path):
         return [], rest
     more = [one for one in rest if "=" not in one and Path(one).exists()]
     return [path, *map(Path, more)], [one for one in rest if one not in more]
@@ -45,8 +41,6 @@ def data_files(first: str, others: Iterable[str]) -> tuple[list[Path], list[str]
 
 def _is_recipe(path: Path) -> bool:
     if path.is_dir():
-        from transduce.tasks.folder import RECIPE
-
         return (path / RECIPE).is_file() or not any(path.iterdir())
     if path.suffix.lower() in RECIPES:
         return True

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.evaluation.results import Evaluation
-from transduce.recipe import Recipe, load_recipe
+from transduce.recipe import RECIPE, Recipe, load_recipe
 from transduce.storage import make_folder, write_text
-from transduce.tasks.folder import METRICS, RECIPE, holds_run
+from transduce.tasks.folder import METRICS, holds_run
 from transduce.terminal import Waiting, duration
 from transduce.training.loop import Trained
 from transduce.training.own_file.plan import (

@@ -119,19 +119,18 @@ def test_of_a_large_file_check_reads_the_first_rows_and_says_so(
     assert "transduce new pairs.tsv > my.yaml; transduce check my.yaml" in ended.out
 
 
-def test_data_and_recipes_are_told_apart(
-    pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_and_recipes_are_told_apart(pairs: Path, tmp_path: Path) -> None:
     (tmp_path / "my.yaml").write_text(TINY, encoding="utf-8")
     (tmp_path / "my.recipe").write_text(TINY, encoding="utf-8")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").write_text(TINY, encoding="utf-8")
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "file").touch()
-    for recipe in ("my.yaml", "my.recipe", "run", "copy", "pronounce", "nothing.tsv"):
+    (tmp_path / "announcements").write_text("one\tuno\n", encoding="utf-8")
+    for recipe in ("my.yaml", "my.recipe", "run", "copy", "announcements", "nothing.tsv"):
         assert own_file.data_files(recipe, ["a=b"]) == ([], ["a=b"])
-    assert "write copy/ for the folder here" in capsys.readouterr().err
-    assert own_file.data_files("copy/", []) == ([Path("copy")], [])
+    for path in ("./copy", "copy/", "./announcements"):
+        assert own_file.data_files(path, []) == ([Path(path)], [])
     assert own_file.data_files("pairs.tsv", ["a=b"]) == ([Path("pairs.tsv")], ["a=b"])
     both = own_file.data_files("pairs.tsv", ["my.recipe", "train.lr=1"])
     assert both == ([Path("pairs.tsv"), Path("my.recipe")], ["train.lr=1"])
@@ -142,7 +141,16 @@ def test_mistakes_are_a_sentence(transduce: Transduce, pairs: Path, tmp_path: Pa
     for command in ("train", "new", "check"):
         assert "few.tsv has 2 different sources" in sentence(transduce(command, "few.tsv"))
     assert "there is no file nothing.tsv" in sentence(transduce("new", "nothing.tsv"))
-    assert "is a recipe or a run already" in sentence(transduce("new", "pronounce"))
+    said = "pronounce is the recipe that comes with transduce; give a file of data"
+    assert said in sentence(transduce("new", "pronounce"))
+    (tmp_path / "pronounce").mkdir()
+    (tmp_path / "pronounce" / "recipe.yaml").write_text(TINY, encoding="utf-8")
+    for command in ("new", "train", "check", "tune"):  # none of them takes the folder of that name
+        more = ["train.steps=none"] if command != "new" else []
+        ended = transduce(command, "pronounce", *more)
+        assert "./pronounce is what lies here" in ended.err
+        assert not Path("runs/tiny").exists()
+    assert "./pronounce is a recipe or a run" in sentence(transduce("new", "./pronounce"))
     Path("nothing").mkdir()
     assert "nothing is an empty folder; give a file of data" in sentence(
         transduce("new", "nothing")

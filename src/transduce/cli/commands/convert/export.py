@@ -98,8 +98,7 @@ def export(
         print(f"The export is in {place}; its README.md says how transformers loads it.")
     else:
         from transduce.cli.try_model import run_command
-        from transduce.recipe import load_recipe
-        from transduce.tasks.folder import RECIPE
+        from transduce.recipe import RECIPE, load_recipe
         from transduce.tasks.members import folder_in_use
 
         recipe = load_recipe(folder_in_use(model) / RECIPE)

@@ -31,8 +31,8 @@ def publish(
     from transduce.cli.try_model import run_command
     from transduce.hub import SCHEME, load_hub, parse_address, published_files, upload
     from transduce.inspection.model_card import card_text
-    from transduce.recipe import dump_recipe
-    from transduce.tasks.folder import CARD, RECIPE, WRITTEN, check_sums
+    from transduce.recipe import RECIPE, dump_recipe
+    from transduce.tasks.folder import CARD, WRITTEN, check_sums
     from transduce.tasks.members import folder_in_use, says_alone
     from transduce.tasks.transduce import load
 
