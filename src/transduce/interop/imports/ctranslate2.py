@@ -65,9 +65,8 @@ def read(source: Path) -> Transducer:
         raise ModelError(f"{file.path} is a {file.specification}, which is not a Transformer")
     settings = Settings(source, file)
     sides = [settings.side("encoder"), settings.side("decoder")]
-    own = (
-        read_definition(source) if (source / recipe.RECIPE).is_file() else None
-    )  # an export of ours
+    exported_here = (source / recipe.RECIPE).is_file()
+    own = read_definition(source) if exported_here else None
     tokens = None if own is None else (own.source_tokens, own.target_tokens)
     vocabularies = read_vocabularies(source, settings.config, tokens)
     tables = [
