@@ -118,7 +118,7 @@ def judge(aligned: Aligned, spans: list[Span | None], untold: Span) -> dict[str,
         "untold_speech_named": round(overlap / (untold.end - untold.start), 2),
         "without_text_seconds": round(sum(end - start for start, end in aligned.untold), 1),
         "near": round(float(np.mean(np.array(errors) <= NEAR)), 3) if errors else None,
-        "fits": aligned.fits,
+        "fits": not aligned.warning,
     }
 
 

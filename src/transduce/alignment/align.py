@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ MARGIN = 0.3  # seconds at its ends in which soft speech is possible
 NOTHING = -20.0  # log p of a token in a pause
 UNTOLD = 0.5  # seconds of sound without text that are worth telling
 FITTING = 0.5  # of the lines are found where model, text and recording go together
+LOW_CONFIDENCE = 0.4  # the median over the lines, below which they seem not to
 MIN_CONFIDENCE = 0.1  # lowest confidence of a line that counts as read
 ENOUGH_SPEECH = 0.5  # of the time that a line usually takes: so much may be a line not recognised
 
@@ -72,10 +74,33 @@ class Aligned:
     """From when to when there is speech, or another sound, of which the text has nothing."""
 
     @property
-    def fits(self) -> bool:
-        """Whether so many lines were found that model, text and recording go together."""
-        spoken = {one.number for one in self.utterances if one.text.strip()}
-        return len({one.number for one in self.read}) >= FITTING * len(spoken)
+    def median_confidence(self) -> float:
+        """Over the lines that have text; of one that is read more than once, the best."""
+        best: dict[int, float] = {}
+        for one in self.utterances:
+            if one.text.strip():
+                best[one.number] = max(best.get(one.number, 0.0), one.confidence)
+        return median(best.values()) if best else 0.0
+
+    @property
+    def warning(self) -> str:
+        """Why model, text and recording seem not to go together; empty: they do."""
+        lines = len({one.number for one in self.utterances if one.text.strip()})
+        read = len({one.number for one in self.read})
+        causes = (
+            f"the text may be of another recording, or the model of another language or kind of "
+            f"speech (try it: transduce run MODEL {self.audio})"
+        )
+        if not read and not self.untold:
+            return f"no speech was found in {self.audio}: it may be silence or noise"
+        if read < FITTING * lines:
+            return f"only {read:,} of {lines:,} lines were found in {self.audio}; {causes}"
+        if self.median_confidence < LOW_CONFIDENCE:
+            return (
+                f"the confidence of the lines is low, {self.median_confidence:.2f} in the median; "
+                f"{causes}"
+            )
+        return ""
 
     @property
     def read(self) -> list[Utterance]:

@@ -106,6 +106,8 @@ def _as_json(aligned: Aligned) -> dict[str, Any]:
     return {
         "audio": str(aligned.audio),
         "seconds": round(aligned.seconds, 3),
+        "median_confidence": round(aligned.median_confidence, 4),
+        "warning": aligned.warning or None,
         "utterances": utterances,
         "without_text": [_span(span) for span in aligned.untold],
     }

@@ -25,7 +25,7 @@ from transduce.alignment.output_files import (
 from transduce.corpora.speech import ALL, UDHR_SPOKEN
 from transduce.corpora.udhr import SPLITS, read_version, version_codes
 from transduce.data.audio.intervals import numbered_lines, read_textgrid
-from transduce.data.audio.read import audio_info
+from transduce.data.audio.read import audio_info, check_audible
 from transduce.errors import DataError, ModelError
 from transduce.hardware import pick_device
 from transduce.recipe import Named
@@ -75,7 +75,9 @@ def align_with(
     language: str | None = None,
     tags: Sequence[str] = (),
 ) -> Aligned:
-    """Align a recording with its lines, by CTC where the model has it, else by a transcript."""
+    """Align a recording with its lines, by CTC where the model has it, else by a transcript.
+    Raises DataError if the recording is truncated, damaged or silent."""
+    check_audible(audio)
     if model.network.ctc is None:
         return align_by_transcript(model, audio, texts, tags, language)
     if language is None and strange_phones(model, texts):
@@ -186,7 +188,10 @@ def _print_summary(aligned: Aligned, folder: Path) -> None:
     missing = [one.number for one in aligned.utterances if not one.read and one.text.strip()]
     unread = [str(number) for number in missing if number not in uncertain]
     lines = len({one.number for one in aligned.read})
-    print(f"{aligned.audio}: {lines:,} lines read in {aligned.seconds:.0f} s; {folder}")
+    print(
+        f"{aligned.audio}: {lines:,} lines read in {aligned.seconds:.0f} s, median confidence "
+        f"{aligned.median_confidence:.2f}; {folder}"
+    )
     if unread:
         more = ", …" if len(unread) > 20 else ""
         print(f"  not read: line {', '.join(unread[:20])}{more}")
@@ -200,9 +205,5 @@ def _print_summary(aligned: Aligned, folder: Path) -> None:
         spans = [f"{start:.1f}-{end:.1f}" for start, end in aligned.untold]
         more = ", …" if len(spans) > 20 else ""
         print(f"  speech or other sound without text: {', '.join(spans[:20])}{more} s")
-    if not aligned.fits:
-        say(
-            f"warning: only {lines:,} of {lines + len(missing):,} lines were found in "
-            f"{aligned.audio}; the text may be of another recording, or the model of another "
-            f"language or kind of speech (try it: transduce run MODEL {aligned.audio})"
-        )
+    if aligned.warning:
+        say(f"warning: {aligned.warning}")

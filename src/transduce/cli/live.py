@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.cli.audio_sources import STANDARD_INPUT
+from transduce.data.audio.corpus import FULL_SCALE
 from transduce.data.audio.raw import FLOATS, looks_like_floats
+from transduce.data.audio.read import SILENT as SILENT_PEAK
 from transduce.data.audio.read import audio_blocks, audio_info
 from transduce.errors import DataError, ModelError, load_package
 from transduce.terminal import console as make_console
@@ -63,6 +65,8 @@ def run_live(
         raise DataError("--live takes one recording, or none: then it listens to the microphone")
     recogniser = model.live_recogniser(**{k: v for k, v in settings.items() if k != "tags"})
     tags = settings.get("tags", ())
+    source = "the microphone" if not sources else sources[0]
+    source = "standard input" if source == STANDARD_INPUT else source
     printer = Printer(kind, times)
     with _interrupted() as stopped, printer:
         if sources == [STANDARD_INPUT]:
@@ -72,9 +76,10 @@ def run_live(
         else:
             rate, audio = _microphone()
         with recogniser.session(rate, tags) as session:
-            broken = None
+            broken, peak = None, 0.0
             try:
                 for samples in audio:
+                    peak = max(peak, _peak(samples))
                     for transcript in session.feed(samples):
                         printer.show(transcript)
                     if stopped.is_set():
@@ -87,11 +92,16 @@ def run_live(
     if broken is not None:
         raise broken
     if not seconds and not stopped.is_set():
-        raise DataError(
-            f"{'standard input' if sources == [STANDARD_INPUT] else sources[0]} is empty"
-        )
+        raise DataError(f"{source} is empty")
     if not printer.lines:
-        say(f"no speech was recognised in {seconds:.1f} s of audio")
+        silent = ", which is silent" if peak < SILENT_PEAK else ""
+        say(f"no speech was recognised in {seconds:.1f} s of {source}{silent}")
+
+
+def _peak(samples: Samples) -> float:
+    """The greatest absolute value, of full scale 1."""
+    scale = 1 if samples.dtype.kind == "f" else FULL_SCALE
+    return float(np.abs(samples.astype(np.float32)).max(initial=0.0)) / scale
 
 
 @contextmanager

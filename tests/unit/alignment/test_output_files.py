@@ -41,6 +41,8 @@ def test_all_files(tmp_path: Path) -> None:
     reported = json.loads((tmp_path / "out" / "segments.json").read_text("utf-8"))
     assert [one["read"] for one in reported["utterances"]] == [True, False, True, True]
     assert reported["utterances"][1]["start"] is None
+    assert reported["median_confidence"] == 0.35
+    assert "the confidence of the lines is low, 0.35 in the median" in reported["warning"]
     grid = read_textgrid(tmp_path / "out" / "talk.TextGrid")
     assert [tier.name for tier in grid.tiers] == ["utterances", "words", "phones"]
     numbers = read_textgrid(tmp_path / "out" / "talk.seg.TextGrid").tier("seg")

@@ -112,7 +112,12 @@ def test_audio_without_speech_is_told_with_its_seconds(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bytes(3 * RATE))))
     live.run_live(model, ["-"], "text", False, SETTINGS, RATE)
     captured = capsys.readouterr()
-    assert (captured.out, captured.err.count("no speech was recognised in 1.5 s")) == ("", 1)
+    silent = "no speech was recognised in 1.5 s of standard input, which is silent"
+    assert (captured.out, captured.err.count(silent)) == ("", 1)
+    hum = (1000 * np.sin(np.arange(RATE) / 9)).astype("<i2")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(hum.tobytes() + bytes(RATE))))
+    live.run_live(model, ["-"], "text", False, SETTINGS, RATE)
+    assert "which is silent" not in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_utterance(

@@ -7,7 +7,6 @@ a process, the last few of these are kept. `convert` writes a WAV file where the
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -31,16 +30,21 @@ FORMATS = (
     "aac ac3 aiff amr amrnb amrwb asf au avi caf dv flac flv gsm loas matroska mov mp3 mpeg mpegts "
     "ogg rm tta w64 wav webm wv"
 )
-# What ffmpeg says with the words of its own options, in other words.
+# What ffmpeg says of files in which it has found no audio, in other words; the first that fit.
 PLAINLY = {
-    "matches no streams": "it has no sound",
     "moov atom not found": "its table of contents is missing, as where a recording was cut off",
+    "No space left on device": "the folder for temporary files is full",
+    "Invalid data found": "no audio format is recognised in it",
+    "End of file": "it ends before any sound",
+    "ended prematurely": "it ends before any sound",
 }
+NOTHING = "it has no sound"
+WHAT_THERE_IS = "copy it again, or take what there is with --partial of transduce run"
 Key = tuple[int, str, int, int, bool]
 
 
 class Unreadable(DataError):
-    """ffmpeg has found no audio; the message is its own."""
+    """ffmpeg has found no audio; the message says why."""
 
 
 class Converted(NamedTuple):
@@ -135,20 +139,13 @@ def _run(
         )
     lines = errors.decode("utf-8", "replace").strip().splitlines()
     damaged = failed or bool(lines)
-    nothing = made.stat().st_size == 0
-    if nothing or (damaged and not partial):
-        # Without the part of ffmpeg that says it, where in memory that is, and the file, which the
-        # sentence around it names.
-        last = re.sub(r"^\[[^]]*\] ", "", lines[-1]) if lines else "there is no audio"
-        why = last.replace(f"file:{path.resolve()}: ", "").replace(f"file:{path.resolve()}", "it")
+    if made.stat().st_size == 0:
         said = "\n".join(lines)
-        why = next((plainly for words, plainly in PLAINLY.items() if words in said), why)
-        if nothing:
-            raise Unreadable(why[:200])
-        raise DataError(
-            f"{path} is truncated or damaged, says ffmpeg ({why[:200]}): copy it again, or give "
-            f"--partial for what there is"
+        raise Unreadable(
+            next((plainly for words, plainly in PLAINLY.items() if words in said), NOTHING)
         )
+    if damaged and not partial:
+        raise DataError(f"{path} is truncated or damaged: {WHAT_THERE_IS}")
     return damaged
 
 

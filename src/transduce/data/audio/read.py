@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -134,6 +134,14 @@ def decode_all(path: AudioPlace | str) -> None:
             pass
 
 
+def check_audible(path: AudioPlace | str) -> None:
+    """Raises DataError if a file of any length is truncated, damaged or silent."""
+    with Recording(path) as recording:
+        peaks = peaks_of(recording.blocks())
+    if peaks.silent:
+        raise DataError(f"{path} {peaks.why_silent}")
+
+
 def audio_blocks(path: AudioPlace | str, rate: int = RATE) -> Iterator[Samples]:
     """A file of any length as blocks of some seconds; concatenated they equal `read_audio`."""
     with Recording(path) as recording:
@@ -142,9 +150,12 @@ def audio_blocks(path: AudioPlace | str, rate: int = RATE) -> Iterator[Samples]:
             return
         soxr = load_audio_package("soxr")
         stream = soxr.ResampleStream(recording.rate, rate, 1, dtype="float32")
-        for block in recording.blocks():
-            yield stream.resample_chunk(_mean_of_channels(block))
-        yield stream.resample_chunk(np.empty(0, dtype=np.float32), last=True)
+        try:
+            for block in recording.blocks():
+                yield stream.resample_chunk(_mean_of_channels(block))
+            yield stream.resample_chunk(np.empty(0, dtype=np.float32), last=True)
+        finally:
+            del stream  # soxr complains if an error's traceback keeps it until Python ends
 
 
 def resampled(samples: Samples, native: int, rate: int) -> Samples:
@@ -167,13 +178,27 @@ class Peaks(NamedTuple):
         cancelled = self.channel > SILENT and self.mono < CANCELLED * self.channel
         return cancelled or self.mono < SILENT
 
+    @property
+    def why_silent(self) -> str:
+        """A phrase about a silent recording."""
+        cancelled = "has channels that cancel each other when they are mixed: give it one of them"
+        return cancelled if self.channel > SILENT else "is silent"
+
+
+def peaks_of(blocks: Iterable[Samples]) -> Peaks:
+    """The peaks of blocks of frames, one block in memory at a time."""
+    peaks = Peaks(0.0, 0.0)
+    for block in blocks:
+        mono = _peak(_mean_of_channels(block))
+        peaks = Peaks(max(peaks.mono, mono), max(peaks.channel, _peak(block)))
+    return peaks
+
 
 def flaws(mono: Samples, peaks: Peaks) -> list[str]:
     """Problems of the samples as recorded, before resampling: a phrase for each."""
     peak = peaks.mono
     if peaks.silent:
-        cancelled = "has channels that cancel each other when they are mixed: give it one of them"
-        return [cancelled if peaks.channel > SILENT else "is silent"]
+        return [peaks.why_silent]
     found = []
     if peak > 2:
         found.append(

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -43,6 +43,13 @@ MONO_INT16 = (("WAV", "PCM_16", 1), ("WAVEX", "PCM_16", 1))
 FULL_SCALE = 2**15
 LOOKED_AT = 2**14  # samples of a file, in which numbers of another type are noticed
 UNRECOGNISED = "no audio format is recognised in it"
+# What libsndfile says of files that it cannot open, in other words.
+PLAINLY = {
+    "Format not recognised": UNRECOGNISED,
+    "File does not exist": UNRECOGNISED,  # so it says of what is no MP3
+    "No 'data' chunk": "it ends within its header",
+    "unimplemented format": "it is cut off, or of a kind that is not known here",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +104,15 @@ class Recording:
                 f"or give the rate with --rate of transduce run"
             )
         opened = _sequential(soundfile.SoundFile)
-        if self.path.suffix.lower() in (".mp3", ".mp2") and not _may_be_audio(self.path, start):
+        if self._is_mp3() and not _may_be_audio(self.path, start):
             reason = UNRECOGNISED
         else:
             try:
-                return opened(repaired(self.path, start) or _readable(self.path))
+                with filtered_stderr(LIBRARY_MESSAGES) if self._is_mp3() else nullcontext():
+                    return opened(repaired(self.path, start) or _readable(self.path))
             except (self._broken, TypeError, ValueError) as error:
-                reason = str(error).removeprefix(f"Error opening {str(self.path)!r}: ").rstrip(".")
-                if reason.startswith("File does not exist"):  # so libsndfile says of what is no MP3
-                    reason = UNRECOGNISED
+                said = str(error).removeprefix(f"Error opening {str(self.path)!r}: ").rstrip(".")
+                reason = next((plain for words, plain in PLAINLY.items() if words in said), said)
         unreadable = f"{self.path} is not audio that can be read here ({reason}"
         if isinstance(self.path, RemotePath | TarMember):
             raise DataError(f"{unreadable}): store WAV, FLAC, MP3, Ogg or SPHERE there")
@@ -120,7 +127,8 @@ class Recording:
             made = convert(self.path, self.partial)
         except ffmpeg.Unreadable as error:
             raise DataError(
-                f"{unreadable}; by ffmpeg neither: {error}): convert it to WAV or FLAC"
+                f"{self.path} is not audio that can be read here ({error}): copy it again, or "
+                f"convert it to WAV or FLAC"
             ) from None
         self.source, self.cut = made
         return opened(self.source)
@@ -129,7 +137,11 @@ class Recording:
         """Whether it is of a format that libsndfile reads, and so it is damaged."""
         if start.startswith(OWN_FORMATS):
             return start[8:12] != b"AVI "
-        return self.path.suffix.lower() in (".mp3", ".mp2") and _may_be_audio(self.path, start)
+        return self._is_mp3() and _may_be_audio(self.path, start)
+
+    def _is_mp3(self) -> bool:
+        """By its name."""
+        return self.path.suffix.lower() in (".mp3", ".mp2")
 
     @property
     def rate(self) -> int:
@@ -173,15 +185,13 @@ class Recording:
                     self._check_type(block)
                 position += len(block)
                 yield block
-        except self._broken as error:
+        except self._broken:
             if self.partial and position > start:
                 self.cut = True
                 return
             raise DataError(
-                f"{self.path} is damaged between {position / self.rate:.1f} and "
-                f"{min(position + size, self.frames) / self.rate:.1f} s "
-                f"({str(error).removeprefix('Error : ').rstrip('.')}): copy it again, or give "
-                f"--partial for what there is"
+                f"{self.path} is truncated or damaged between {position / self.rate:.1f} and "
+                f"{min(position + size, self.frames) / self.rate:.1f} s: {ffmpeg.WHAT_THERE_IS}"
             ) from None
         self._check_promise(stop / self.rate, position / self.rate)
 
@@ -254,8 +264,8 @@ class Recording:
         page = tail[tail.rfind(b"OggS") :]
         if len(page) < 14 or not page[5] & 4:
             raise DataError(
-                f"{self.path} is truncated: the last page of an Ogg file is missing; copy it "
-                f"again, or give --partial for what there is"
+                f"{self.path} is truncated: the last page of an Ogg file is missing; "
+                f"{ffmpeg.WHAT_THERE_IS}"
             )
         position = int.from_bytes(page[6:14], "little", signed=True)
         return position / (48_000 if self._file.subtype == "OPUS" else self.rate)
@@ -269,7 +279,7 @@ class Recording:
             return
         raise DataError(
             f"{self.path} is truncated or damaged: its header says {promised:.2f} s, but there are "
-            f"only {there:.2f} s; copy it again, or give --partial for what there is"
+            f"only {there:.2f} s; {ffmpeg.WHAT_THERE_IS}"
         )
 
 

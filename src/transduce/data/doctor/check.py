@@ -420,7 +420,8 @@ def _new_characters(
             if letter not in train.characters[side]
         }
         if new and not whole:
-            shown = [f"{excerpt(c)} (U+{ord(c):04X}), {n:,} times" for c, n in new.items()]
+            named = {c: "space" if c == " " else excerpt(c) for c in new}
+            shown = [f"{named[c]} (U+{ord(c):04X}), {n:,} times" for c, n in new.items()]
             what = (
                 f"{other.name}: {len(new):,} {'character' if len(new) == 1 else 'characters'} of "
                 f"the {other.called(side)} never seen in train"

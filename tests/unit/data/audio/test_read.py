@@ -210,6 +210,24 @@ def test_an_ogg_file_cut_between_two_pages_is_refused(tmp_path: Path, suffix: st
     assert "the last page of an Ogg file is missing" in said(path)
 
 
+def test_the_library_for_mp3_does_not_speak_of_what_was_cut_off(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "a.mp3", noise(16_000, 10.0), 16_000)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert "truncated" in said(path)
+    assert capfd.readouterr().err == ""
+
+
+def test_an_error_keeps_no_resampler(tmp_path: Path) -> None:
+    """soxr complains at the end of Python of what a traceback has kept until then."""
+    path = write(tmp_path / "a.flac", noise(16_000, 4.0), 16_000)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(DataError, match="truncated or damaged between 0") as found:
+        list(audio_blocks(path, 8_000))
+    assert not any("stream" in one.frame.f_locals for one in found.traceback)
+
+
 @pytest.mark.parametrize("suffix", ["flac", "mp3"])  # Ogg fills holes, PCM cannot tell
 def test_a_file_damaged_within_is_refused(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"a.{suffix}", noise(16_000, 30.0), 16_000)
@@ -250,7 +268,10 @@ def test_what_is_no_sound_is_reported(tmp_path: Path) -> None:
     assert "is empty" in said(empty)
     text = tmp_path / "text.wav"
     text.write_text("hello, world\n" * 100)
-    assert "is not audio that can be read here (Format not recognised" in said(text)
+    assert "is not audio that can be read here (no audio format is recognised in it)" in said(text)
+    cut = write(tmp_path / "cut.wav", tone(16_000), 16_000)
+    cut.write_bytes(cut.read_bytes()[:30])
+    assert "is not audio that can be read here (it ends within its header)" in said(cut)
     assert "is a folder" in said(tmp_path)
     assert "no audio file" in said(tmp_path / "none.wav")
     bare = write(tmp_path / "bare.wav", np.empty(0, dtype=np.float32), 16_000)
@@ -308,6 +329,11 @@ def test_clipping_is_accepted_and_said(tmp_path: Path, loudness: float) -> None:
     assert not read_audio(path).silent
     assert audio_from_samples(noise(16_000), 16_000).remarks == ()
     assert audio_from_samples(tone(16_000, hertz=50.0), 16_000).remarks == ()
+
+
+def test_a_recording_is_silent_if_all_of_it_is() -> None:
+    loud, quiet = np.full((9, 2), 0.5, np.float32), np.zeros((9, 2), np.float32)
+    assert audio.peaks_of([loud, quiet]) == audio.peaks_of([quiet, loud]) == (0.5, 0.5)
 
 
 def test_channels_that_cancel_are_said(tmp_path: Path) -> None:

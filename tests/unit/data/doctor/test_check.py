@@ -152,6 +152,10 @@ def test_leakage_is_found(tmp_path: Path) -> None:
 
 
 def test_what_train_never_showed(tmp_path: Path) -> None:
+    alone = [("dog", "Hund")] * 30
+    diagnosis = examine(recipe_in(tmp_path, train=alone, valid=[("dog", "Hund Hund")]))
+    space = the(diagnosis, "valid: 1 character of the target never")
+    assert space.examples == ["space (U+0020), 1 times"]
     valid = [*VALID, ("the dog 漢 runs home", "der Hund 漢字 läuft heim")]
     diagnosis = examine(recipe_in(tmp_path, valid=valid))
     characters = the(diagnosis, "valid: 2 characters of the target never seen in train")
