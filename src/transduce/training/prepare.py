@@ -41,6 +41,7 @@ from transduce.errors import DataError
 from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.perplexity import ScoredText, text_to_score
 from transduce.evaluation.score import check_bleu
+from transduce.hardware import no_garbage_collection
 from transduce.recipe import Corpus, Recipe
 from transduce.recipe.model import max_length_of
 from transduce.recipe.tasks import TASK_RULES
@@ -77,6 +78,7 @@ class Prepared:
         return f"{len(corpus):,} pairs with {corpus.target_ids.size:,} target tokens"
 
 
+@no_garbage_collection()
 def prepare(
     recipe: Recipe,
     folder: Path | None,

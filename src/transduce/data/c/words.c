@@ -1,6 +1,7 @@
 /* The tokens of words, for texts that are cut at their spaces: a table from the bytes of a word to
  * its ids, which transduce/data/tokens/words.py fills with what the tokenizer says of each new word.
- * So a text is tokenised by looking up its words, and the ids are those of the tokenizer. */
+ * So a text is tokenised by looking up its words, and the ids are those of the tokenizer. Another
+ * such table counts the words of texts. */
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@ typedef struct {
     int64_t text; /* where its bytes begin */
     int32_t length;
     int32_t count; /* of ids */
-    int64_t ids;   /* where they begin */
+    int64_t ids;   /* where they begin; in a table that counts, how often the word occurs */
 } Word;
 
 typedef struct {
@@ -74,25 +75,46 @@ static inline uint64_t mixed(uint64_t hash, uint64_t part) {
     return hash ^ (hash >> 32);
 }
 
-static inline uint64_t hash_of(const uint8_t *text, int64_t length) {
-    uint64_t hash = (uint64_t)length, part;
-    for (; length >= 8; text += 8, length -= 8) {
-        memcpy(&part, text, 8);
-        hash = mixed(hash, part);
+/* The length of the word that begins here, up to a space or the end, and its hash: of the parts of 8
+ * bytes, the last one filled with zeros. Two words of the same length below 8 have the same hash only
+ * if they are the same. */
+static inline int64_t word_at(const uint8_t *text, const uint8_t *end, uint64_t *hash) {
+    const uint8_t *at = text;
+    uint64_t so_far = 0, part = 0;
+    int bytes = 0;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const uint64_t ones = 0x0101010101010101u;
+    for (; end - at >= 8; at += 8) {
+        memcpy(&part, at, 8);
+        uint64_t others = part ^ ones * ' '; /* a space is 0, and the first 0 becomes negative */
+        uint64_t spaces = (others - ones) & ~others & ones << 7;
+        if (spaces) {
+            bytes = __builtin_ctzll(spaces) / 8;
+            *hash = mixed(so_far, part & (((uint64_t)1 << 8 * bytes) - 1));
+            return at - text + bytes;
+        }
+        so_far = mixed(so_far, part);
     }
     part = 0;
-    for (int64_t i = 0; i < length; i++) part |= (uint64_t)text[i] << (8 * i);
-    return mixed(mixed(hash, part), 0);
+#endif
+    for (; at < end && *at != ' '; at++) {
+        part |= (uint64_t)*at << 8 * bytes;
+        if (++bytes == 8) {
+            so_far = mixed(so_far, part);
+            part = bytes = 0;
+        }
+    }
+    *hash = mixed(so_far, part);
+    return at - text;
 }
 
 /* The number of a word, which is put into the table if it is new. */
-static inline int64_t number_of(Words *words, const uint8_t *text, int64_t length) {
-    uint64_t hash = hash_of(text, length);
+static inline int64_t number_of(Words *words, const uint8_t *text, int64_t length, uint64_t hash) {
     uint64_t slot = hash & words->mask;
     for (int32_t number; (number = words->slots[slot]) >= 0; slot = (slot + 1) & words->mask) {
         const Word *word = &words->word[number];
         if (word->hash == hash && word->length == length &&
-            memcmp(words->text + word->text, text, length) == 0)
+            (length < 8 || memcmp(words->text + word->text, text, length) == 0))
             return number;
     }
     if (words->words == words->most) return FULL;
@@ -121,21 +143,41 @@ int64_t words_find(Words *words, const uint8_t *text, const int64_t *bounds, int
         int64_t first = size, begin = bounds[i], end = bounds[i + 1];
         found_bounds[i] = first;
         for (int64_t at = begin; at <= end;) {
-            int64_t start = at;
-            while (at < end && text[at] != ' ') at++;
-            int64_t length = at++ - start;
+            uint64_t hash;
+            int64_t start = at, length = word_at(text + at, text + end, &hash);
+            at += length + 1;
             if (length > longest || (length == 0 && !empty)) {
                 size = first;
                 found[size++] = BY_ITSELF;
                 break;
             }
-            int64_t number = number_of(words, text + start, length);
+            int64_t number = number_of(words, text + start, length, hash);
             if (number < 0) return number;
             found[size++] = (int32_t)number;
         }
     }
     found_bounds[texts] = size;
     return words->words;
+}
+
+/* Count the words of a text from a place on. Returns the place of the first word that is not counted:
+ * beyond the text, or where the table is full. Or NO_MEMORY. */
+int64_t words_tally(Words *words, const uint8_t *text, int64_t at, int64_t size) {
+    while (at <= size) {
+        uint64_t hash;
+        int64_t length = word_at(text + at, text + size, &hash);
+        int64_t number = number_of(words, text + at, length, hash);
+        if (number == FULL) break;
+        if (number < 0) return number;
+        words->word[number].ids++;
+        at += length + 1;
+    }
+    return at;
+}
+
+/* How often each word was counted. */
+void words_times(const Words *words, int64_t *times) {
+    for (int64_t number = 0; number < words->words; number++) times[number] = words->word[number].ids;
 }
 
 /* The bytes of the words from a number on, one after the other, and where each begins: `bounds` has

@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from functools import cached_property
+from itertools import islice, repeat
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from transduce.data.tokens.words import flattened, word_table
+from transduce.data.tokens.words import Ids, Offsets, flattened, word_counts
 
 EDGE, NEXT = "\x01", "\x02"  # between two pieces, and between two texts
-MAX_WORDS = 1 << 20
-"""That are counted at once, some 100 MB."""
+NOTHING, END_OF_TEXT = -1, -2  # in place of ids: between two edges, and between two texts
 AT_ONCE = 1024  # texts whose words are counted in one step
 
 
@@ -27,6 +27,7 @@ class WordPieces:
     """The pieces of texts, as the normalizer and the pre-tokenizer of a tokenizer make them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
         self._normal, self._cut = tokenizer.normalizer, tokenizer.pre_tokenizer
         self._edges: dict[str, str] = {}
         """What stands for a character that does not only continue a piece."""
@@ -42,43 +43,68 @@ class WordPieces:
         known = ({"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Isolated"})
         return cls(tokenizer) if cuts and all(cut in known for cut in cuts) else None
 
-    def cut(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """The pieces of each text. Raises UnicodeEncodeError for half of a surrogate pair."""
+    def encode(self, texts: Sequence[str], unknown: int) -> tuple[Ids, Offsets]:
+        """The ids of each text, concatenated, and its offsets. Raises UnicodeEncodeError for half
+        of a surrogate pair."""
         if not texts:
+            return flattened([])
+        cut = self._pieces(texts)
+        if cut is None:
+            known = self._numbers.get
+            pieces = map(self._alone, texts)
+            return flattened([[known(piece, unknown) for piece in one] for one in pieces])
+        return _rows(np.fromiter(map(self._marked.get, cut, repeat(unknown)), np.int32, len(cut)))
+
+    def count(self, texts: Iterable[str]) -> Counter[str]:
+        """How often each piece occurs. Raises UnicodeEncodeError as `encode`."""
+        remaining, found = iter(texts), Counter[str]()
+        batches = iter(lambda: list(islice(remaining, AT_ONCE)), [])
+        table = word_counts()
+        if table is None:
+            words = Counter(word for some in batches for word in " ".join(some).split(" "))
+            self._add(found, list(words), np.fromiter(words.values(), np.int64, len(words)))
+            return found
+        for names, times in table.count(batches):
+            self._add(found, names, times)
+        return found
+
+    def _add(self, found: Counter[str], words: list[str], times: Offsets) -> None:
+        """Count the pieces of words that occur so often."""
+        cut = self._pieces(words)
+        if cut is None:
+            for word, often in zip(words, times.tolist(), strict=True):
+                for piece in self._alone(word):
+                    found[piece] += often
             return
+        numbers = {piece: number for number, piece in enumerate(dict.fromkeys(cut))}
+        ids = np.fromiter(map(numbers.__getitem__, cut), np.int32, len(cut))
+        of_word = np.cumsum(ids == numbers.get(NEXT, -1))
+        sums = np.bincount(ids, times[of_word])  # in float64, which is exact here
+        for piece, often in zip(numbers, sums.astype(np.int64).tolist(), strict=True):
+            if piece not in ("", NEXT):
+                found[piece] += often
+
+    def _pieces(self, texts: Sequence[str]) -> list[str] | None:
+        """The pieces of all texts, with NEXT between two texts, and nothing, "", here and there.
+        None where a text has characters that stand for edges."""
         joined = NEXT.join(texts)
         if EDGE in joined or joined.count(NEXT) != len(texts) - 1:  # of the texts themselves
-            yield from map(self._alone, texts)
-            return
+            return None
         normal = self._normalized(joined)
         self._learn(set(normal) - self._seen)
         for one, instead in self._edges.items():
             normal = normal.replace(one, instead)
-        for text in normal.split(NEXT):
-            yield [piece for piece in text.split(EDGE) if piece]
+        return normal.replace(NEXT, EDGE + NEXT + EDGE).split(EDGE)
 
-    def count(self, texts: Iterable[str]) -> Counter[str]:
-        """How often each piece occurs. Raises UnicodeEncodeError as `cut`."""
-        remaining, pieces, words = iter(texts), Counter[str](), _Words()
-        while some := list(islice(remaining, AT_ONCE)):
-            words.add(some)
-            if len(words.names) > MAX_WORDS:
-                pieces.update(self._of_words(words))
-                words = _Words()
-        pieces.update(self._of_words(words))
-        return pieces
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        numbers: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=False)
+        return numbers
 
-    def _of_words(self, words: _Words) -> Counter[str]:
-        """The pieces of words; those that are equally frequent are cut as one text."""
-        by_count: dict[int, list[str]] = {}
-        for word, count in zip(words.names, words.counts.tolist(), strict=True):
-            by_count.setdefault(count, []).append(word)
-        found = Counter[str]()
-        texts = [" ".join(several) for several in by_count.values()]
-        for count, pieces in zip(by_count, self.cut(texts), strict=True):
-            for piece, times in Counter(pieces).items():
-                found[piece] += count * times
-        return found
+    @cached_property
+    def _marked(self) -> dict[str, int]:
+        """The same, and what stands for what `_pieces` puts between pieces."""
+        return self._numbers | {"": NOTHING, NEXT: END_OF_TEXT}
 
     def _normalized(self, text: str) -> str:
         if self._normal is not None:
@@ -100,27 +126,12 @@ class WordPieces:
         return [piece for piece, _ in self._cut.pre_tokenize_str(text)]
 
 
-class _Words:
-    """Words, and how often each has occurred. A word may be there twice, and a text that the table
-    of words does not take counts as a word."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.counts = np.zeros(0, np.int64)
-        self._table = word_table(self._number, True, None)
-
-    def add(self, texts: list[str]) -> None:
-        table = self._table
-        ids, _ = flattened(self._number(texts)) if table is None else table.encode(texts)
-        counts = np.bincount(ids, minlength=len(self.names))
-        counts[: len(self.counts)] += self.counts
-        self.counts = counts
-
-    def _number(self, new: list[str]) -> list[list[int]]:
-        """The next numbers, for words that are new."""
-        first = len(self.names)
-        self.names += new
-        return [[number] for number in range(first, len(self.names))]
+def _rows(marked: Ids) -> tuple[Ids, Offsets]:
+    """Ids with END_OF_TEXT between two texts, and NOTHING here and there, as rows."""
+    is_id = marked >= 0
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_id)])
+    ends = np.flatnonzero(marked == END_OF_TEXT)
+    return marked[is_id], np.concatenate([before[:1], before[ends], before[-1:]])
 
 
 def most_frequent(counts: Counter[str], least: int) -> Iterator[str]:

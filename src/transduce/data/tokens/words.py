@@ -8,7 +8,7 @@ words: the result is the tokenizer's. Where the C library is missing, it reads e
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import POINTER, c_int32, c_int64, c_uint8, c_void_p
 from functools import cache
 from itertools import chain, pairwise
@@ -28,8 +28,8 @@ FULL, NO_MEMORY = -1, -2
 
 Ids = NDArray[np.int32]
 Offsets = NDArray[np.int64]
-Encode = Callable[[list[str]], list[list[int]]]
-"""Texts to ids, by the tokenizer."""
+Encode = Callable[[list[str]], tuple[Ids, Offsets]]
+"""Texts to ids, concatenated, and the offsets of each, by the tokenizer."""
 
 
 def flattened(rows: Sequence[Sequence[int]]) -> tuple[Ids, Offsets]:
@@ -91,10 +91,10 @@ class WordTable:
         found_bounds = np.empty(len(texts) + 1, np.int64)
         if self._find(raw, bounds, found, found_bounds):
             alone = np.flatnonzero(found[found_bounds[:-1]] < 0).tolist()
-            others = flattened(self._encode([texts[row] for row in alone]))
+            others = self._encode([texts[row] for row in alone])
             return self._ids(found, found_bounds, *others)
         if len(texts) == 1:
-            return flattened(self._encode(list(texts)))
+            return self._encode(list(texts))
         half = len(texts) // 2
         (ids, offsets), (more, further) = self._encoded(texts[:half]), self._encoded(texts[half:])
         return np.concatenate([ids, more]), np.concatenate([offsets, further[1:] + offsets[-1]])
@@ -116,11 +116,7 @@ class WordTable:
         if count < 0:
             raise MemoryError
         if count > known:
-            starts = np.empty(count - known + 1, np.int64)
-            place = library.words_text(words, known, _place(starts))
-            letters = ctypes.string_at(place, int(starts[-1]))
-            new = [letters[a:b].decode("utf-8") for a, b in pairwise(starts.tolist())]
-            ids, offsets = flattened(self._encode(new))
+            ids, offsets = self._encode(_names(library, words, known))
             if library.words_set(words, known, _place(ids), _place(offsets)):
                 raise MemoryError
         return True
@@ -135,6 +131,59 @@ class WordTable:
         ids = np.empty(count, np.int32)
         self._library.words_ids(self._words, *known, self._between, _place(ids), _place(offsets))
         return ids, offsets
+
+
+class WordCounts:
+    """How often each word of texts occurs, between spaces; some words may be there twice."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._words = library.words_new(MAX_WORDS)
+        if not self._words:
+            raise MemoryError
+
+    def __del__(self) -> None:
+        self._library.words_free(self._words)
+
+    def count(self, texts: Iterable[list[str]]) -> Iterator[tuple[list[str], Offsets]]:
+        """Words, and how often each occurred: as many at a time as the table holds. Raises
+        UnicodeEncodeError for half of a surrogate pair."""
+        tally, words = self._library.words_tally, self._words
+        for some in texts:
+            raw = " ".join(some).encode("utf-8")
+            place = tally(words, raw, 0, len(raw))
+            while 0 <= place <= len(raw):  # the table is full
+                yield self._counted()
+                place = tally(words, raw, place, len(raw))
+            if place < 0:
+                raise MemoryError
+        yield self._counted()
+
+    def _counted(self) -> tuple[list[str], Offsets]:
+        """What was counted so far; the table begins anew."""
+        names = _names(self._library, self._words, 0)
+        times = np.empty(len(names), np.int64)
+        self._library.words_times(self._words, _place(times))
+        self._library.words_clear(self._words)
+        return names, times
+
+
+def _names(library: ctypes.CDLL, words: int, first: int) -> list[str]:
+    """The words of a table from a number on."""
+    starts = np.empty(library.words_count(words) - first + 1, np.int64)
+    place = library.words_text(words, first, _place(starts))
+    letters = ctypes.string_at(place, int(starts[-1]))
+    text = letters.decode("utf-8")
+    if len(text) < len(letters):  # of a character, all bytes but the first continue it
+        continues = (np.frombuffer(letters, np.uint8) & 0xC0) == 0x80
+        starts -= np.concatenate([np.zeros(1, np.int64), np.cumsum(continues)])[starts]
+    return [text[a:b] for a, b in pairwise(starts.tolist())]
+
+
+def word_counts() -> WordCounts | None:
+    """A table that counts words; None where the C library cannot be used."""
+    library = None if is_disabled() else _library()
+    return None if library is None else WordCounts(library)
 
 
 def word_table(encode: Encode, empty: bool, between: int | None) -> WordTable | None:
@@ -158,6 +207,8 @@ def _library() -> ctypes.CDLL | None:
             *(c_int64, c_void_p, ctypes.c_char_p, c_void_p, c_int64, c_int64, c_int32),
             *(c_void_p, c_void_p),
         ),
+        "words_tally": (c_int64, c_void_p, ctypes.c_char_p, c_int64, c_int64),
+        "words_times": (None, c_void_p, c_void_p),
         "words_text": (POINTER(c_uint8), c_void_p, c_int64, c_void_p),
         "words_set": (c_int64, c_void_p, c_int64, c_void_p, c_void_p),
         "words_ids": (

@@ -91,10 +91,10 @@ def test_the_vocabulary_is_that_of_the_trainer(
         patch.setattr(WordPieces, "of", lambda tokenizer: None)
         expected = Tokens.train(asked, texts).to_json()
         patch.undo()
-        patch.setattr(word_pieces, "MAX_WORDS", 4)
+        patch.setattr(words, "MAX_WORDS", 4)
         patch.setattr(word_pieces, "AT_ONCE", 3)
         if not with_library:
-            patch.setattr(word_pieces, "word_table", lambda *_: None)
+            patch.setattr(word_pieces, "word_counts", lambda: None)
         assert Tokens.train(asked, texts).to_json() == expected
 
 
@@ -121,13 +121,13 @@ def test_many_texts_have_the_ids_that_each_has_alone(
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "label"])
 def test_a_word_is_asked_of_the_tokenizer_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if words.word_table(TOKENS[name].encode_batch, True, None) is None:
+    if words.word_table(TOKENS[name].encode_flat, True, None) is None:
         pytest.skip("there is no C library here")
     tokens = Tokens.from_json(TOKENS[name].to_json())
     asked: list[str] = []
     of_words = Tokens._encode_words
 
-    def encode(self: Tokens, texts: Sequence[str]) -> list[list[int]]:
+    def encode(self: Tokens, texts: Sequence[str]) -> Any:
         asked.extend(texts)
         return of_words(self, texts)
 
@@ -155,10 +155,10 @@ def test_texts_may_have_more_words_than_the_table(monkeypatch: pytest.MonkeyPatc
 def test_words_that_the_tokenizer_refused_have_no_ids_later() -> None:
     tokens, ends = TOKENS["bpe"], [KeyboardInterrupt()]
 
-    def encode(texts: list[str]) -> list[list[int]]:
+    def encode(texts: list[str]) -> Any:
         if ends:
             raise ends.pop()
-        return tokens.encode_batch(texts)
+        return words.flattened(tokens.encode_batch(texts))
 
     table = words.word_table(encode, False, None)
     if table is None:
