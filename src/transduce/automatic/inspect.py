@@ -106,6 +106,25 @@ def format_of(path: Path) -> str:
         return "jsonl"
     if ending in ("iob", "iob2", "bio"):
         return "conll"
+    refuse(path, ending)
+    lines = sample_lines(path).lines[:2000]
+    if ending == "csv":
+        _check_commas(path, lines)
+        return "csv"
+    filled = [line for line in lines if line.strip()]
+    if not filled:
+        raise DataError(f"{path.name} has only empty lines; give a file with text")
+    if filled[0].lstrip().startswith(("{", "[")) and ending in ("json", "txt", ""):
+        return "jsonl"
+    if _looks_like_conll(lines):
+        numbered = all(line.count("\t") == 9 for line in filled if not line.startswith("#"))
+        return "conllu" if numbered else "conll"
+    tabs = sum("\t" in line for line in filled)
+    return "tsv" if 10 * tabs >= 9 * len(filled) else "text"
+
+
+def refuse(path: Path, ending: str) -> None:
+    """Raise DataError for a file that is no text, by its ending."""
     if path.suffix.lower() in SOUND_ENDINGS:
         raise DataError(
             f"{path.name} is one recording; give the folder that it is in, or a table that lists "
@@ -131,20 +150,6 @@ def format_of(path: Path) -> str:
             f"{path.name} is a file of another program (.{ending}); save it as text there: a table "
             f"as CSV or TSV, running text as .txt, in UTF-8"
         )
-    lines = sample_lines(path).lines[:2000]
-    if ending == "csv":
-        _check_commas(path, lines)
-        return "csv"
-    filled = [line for line in lines if line.strip()]
-    if not filled:
-        raise DataError(f"{path.name} has only empty lines; give a file with text")
-    if filled[0].lstrip().startswith(("{", "[")) and ending in ("json", "txt", ""):
-        return "jsonl"
-    if _looks_like_conll(lines):
-        numbered = all(line.count("\t") == 9 for line in filled if not line.startswith("#"))
-        return "conllu" if numbered else "conll"
-    tabs = sum("\t" in line for line in filled)
-    return "tsv" if 10 * tabs >= 9 * len(filled) else "text"
 
 
 def _check_commas(path: Path, lines: Sequence[str]) -> None:
@@ -178,6 +183,9 @@ def _looks_like_conll(lines: Sequence[str]) -> bool:
 
 def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
     table = sample_table(path, kind, hints.get("header"))
+    named = {hints.get(role) for role in ("source", "target", "tags", "audio")}
+    if table.names is None and "header" not in hints and named & {*table.rows[0]}:
+        table = sample_table(path, kind, True)  # its first line has a name that the person gave
     if table.width == 1:
         if kind == "tsv" and _looks_like_conll(sample_lines(path).lines[:2000]):
             return _tagged_words(path, "conll", hints)

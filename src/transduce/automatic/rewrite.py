@@ -22,7 +22,8 @@ from transduce.automatic.columns import SOUND_ENDINGS, format_by_name
 from transduce.automatic.found import Side
 from transduce.automatic.siblings import siblings
 from transduce.corpora.unpack import DAMAGED, open_compressed
-from transduce.data.text.columns import first_line
+from transduce.data.text.columns import LOOKED_AT as SEPARATED
+from transduce.data.text.columns import SEPARATORS, csv_records, first_line, separator_of
 from transduce.data.text.files import BOM, UTF16, read_lines
 from transduce.errors import CheckpointError, DataError
 from transduce.storage import write_file
@@ -57,16 +58,28 @@ class _Form:
     about: list[str] = field(default_factory=list)
 
 
-def rewritten(path: Path, hints: Mapping[str, Any]) -> Rewritten | None:
-    """The table that is written beside a file of such a form, and beside those of the other parts;
-    None: it is of another form, or the person has said its format. Raises DataError."""
+def rewritten(
+    path: Path,
+    hints: Mapping[str, Any],
+    parts: bool = True,
+    as_table: bool = True,
+    commas: bool = False,
+) -> Rewritten | None:
+    """The table that is written beside a file of such a form; None: it is of another form, or the
+    person has said its format. Raises DataError.
+
+    parts: whether to write those of the other parts, too. as_table: whether plain lines may be
+    columns, such as a word and its phones. commas: whether CSV with another separator is written
+    anew.
+    """
     if "format" in hints or not path.is_file():
         return None
-    form = _form_of(path)
+    form = _form_of(path, as_table, commas)
     if form is None:
         return None
     place = _written(path, form)
-    for name in {corpus["file"] for corpus in siblings(path, {"file": path.name}).values()}:
+    others = siblings(path, {"file": path.name}) if parts else {}
+    for name in {corpus["file"] for corpus in others.values()}:
         if (other := _form_of(path.with_name(name))) is not None:
             _written(path.with_name(name), other)
     return Rewritten(
@@ -96,7 +109,7 @@ def line_of(cells: Iterable[str]) -> str:
     return "\t".join(" ".join(cell.split()) for cell in cells)
 
 
-def _form_of(path: Path) -> _Form | None:
+def _form_of(path: Path, as_table: bool = True, commas: bool = False) -> _Form | None:
     ending = format_by_name(path).lower()
     if ending in XML:
         return _translation_memory(path, ending)
@@ -117,7 +130,9 @@ def _form_of(path: Path) -> _Form | None:
         return _Form("text with old line ends (CR)", _old_lines(path), None, f".{ending or 'txt'}")
     if ending in JSON and beginning.removeprefix(BOM).lstrip()[:1] == b"[":
         return _array(path)
-    if ending not in TABLES or b"\0" in beginning:
+    if commas and ending == "csv":
+        return _other_csv(path)
+    if not as_table or ending not in TABLES or b"\0" in beginning:
         return None
     try:
         lines = list(islice(read_lines(path.name, str(path.parent), table=True), LOOKED_AT))
@@ -135,6 +150,17 @@ def _form_of(path: Path) -> _Form | None:
     if 10 * sum(one.endswith(SOUND_ENDINGS) for one in first) >= 9 * len(first):
         return _recordings(path)
     return _lexicon(path, filled)
+
+
+def _other_csv(path: Path) -> _Form | None:
+    """CSV whose cells another sign than a comma separates."""
+    lines = list(islice(read_lines(path.name, str(path.parent), table=True), SEPARATED))
+    sign = separator_of(lines)
+    if sign == ",":
+        return None
+    records = csv_records(read_lines(path.name, str(path.parent), table=True), path.name)
+    rows = (line_of(cells) for _, cells in records)
+    return _Form(f"CSV separated by {SEPARATORS[sign]}s", rows, None)
 
 
 BARS = " ||| "

@@ -13,6 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from transduce.automatic.given import (
+    Given,
+    Trained,
+    columns_as_trained,
+    given_file,
+    named_column,
+    source_of,
+)
 from transduce.checksums import digest_of
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.columns import problem_of, without_header
@@ -116,6 +124,25 @@ def find_inputs(patterns: Sequence[str]) -> list[str]:
         if path_ == following:
             raise DataError(f"{path_} is given twice; each input file is used once")
     return found
+
+
+def table_given(path: str, trained: Trained | None) -> tuple[str, Given | None]:
+    """The table that a file on this machine is, as training reads it, and where it is."""
+    if isinstance(place_at(path), RemotePath):
+        return path, None
+    given = given_file(Path(path), trained, commas=True)
+    return str(given.path), given
+
+
+def column_of_sources(given: Given | None, trained: Trained | None) -> str | None:
+    """The column that training had, where the table has a header; None: the usual one."""
+    if given is None or given.kind is None or trained is None:
+        return None
+    wanted = source_of(trained)
+    if given.kind not in NUMBERED and isinstance(wanted, int):
+        return None
+    (found,) = columns_as_trained(given, [wanted])
+    return named_column(given, found)
 
 
 def kind_of(paths: Sequence[str]) -> str:

@@ -10,22 +10,25 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from transduce.automatic.given import Trained, trained_on
 from transduce.batch_inference.inputs import (
     InputFile,
     Part,
     Shard,
     Table,
+    column_of_sources,
     cut,
     find_inputs,
     joined,
     read_table,
+    table_given,
 )
 from transduce.batch_inference.rows import GROUP_LINES
 from transduce.batch_inference.writers import ENDINGS, Cells
 from transduce.checksums import digest_of
 from transduce.decoding.combine.ngram import is_arpa
-from transduce.errors import CheckpointError, DataError, ModelError
-from transduce.recipe import RECIPE
+from transduce.errors import CheckpointError, DataError, ModelError, RecipeError
+from transduce.recipe import RECIPE, parse_recipe
 from transduce.storage import default_cache_folder, locked, make_folder, remove_stale
 from transduce.storage.outputs import write_text_at
 from transduce.storage.positions import Place
@@ -163,6 +166,17 @@ class Job:
         return before.path
 
 
+def _trained(model: Path) -> Trained | None:
+    """The columns that a model was trained on; None: its folder does not say."""
+    if not (model / RECIPE).is_file():
+        return None
+    try:
+        recipe = parse_recipe((model / RECIPE).read_text("utf-8"), RECIPE, model)
+    except (OSError, UnicodeDecodeError, RecipeError):
+        return None  # opening the model says what is wrong
+    return trained_on(recipe)
+
+
 def work_folder(folder: Place) -> Path:
     """The folder of this machine for claims and for what is being written: that of the job, or of
     a job in a store one in the cache.
@@ -233,13 +247,16 @@ def open_job(
     digests = digests_of(str(model), settings)
     there = read_job(folder) if path.is_file() else None
     known = {one.path: one for one in there.inputs} if there else {}
+    trained = _trained(model)
+    given = [table_given(one, trained) for one in (find_inputs(patterns) if patterns else [])]
     inputs: list[InputFile] = []
-    for one in find_inputs(patterns) if patterns else []:
+    for one, _ in given:
         say(f"reading {one}")
         inputs.append(InputFile.identify(one, known.get(one)))
     if there is not None:
         return _continued(there, digests, inputs, settings)
-    table = read_table([one.path for one in inputs], settings.column)
+    column = settings.column or column_of_sources(given[0][1], trained)
+    table = read_table([one.path for one in inputs], column)
     form = settings.format or table.kind
     if form not in ENDINGS:
         raise DataError(f"--format is {form}; it must be one of {', '.join(ENDINGS)}")

@@ -11,9 +11,19 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from transduce.data.text.columns import NUMBERED, csv_records, read_rows, without_header
+from transduce.automatic.given import (
+    ADVICE,
+    Given,
+    Trained,
+    given_file,
+    is_request,
+    read_as_trained,
+    source_of,
+)
+from transduce.corpora.unpack import DAMAGED, open_compressed
+from transduce.data.text.columns import csv_records, without_header
 from transduce.errors import DataError, warn
-from transduce.recipe import nearest
+from transduce.recipe import Column, Columns, nearest
 from transduce.terminal import say
 
 if TYPE_CHECKING:
@@ -23,7 +33,6 @@ if TYPE_CHECKING:
 
 BYTES_AT_ONCE = 1 << 16
 MAX_LINE_BYTES = 1 << 26
-ADVICE = ("write a header above it", "remove it")  # where the first line is unclear
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -39,8 +48,13 @@ def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[lis
         yield arguments
     elif file is not None:
         try:
-            with file.open("rb") as stream:
+            with open_compressed(file) as stream:
                 yield from _groups(stream, str(file))
+        except DAMAGED as error:
+            raise DataError(
+                f"the compressed file {file} is damaged or truncated ({error}); download or "
+                f"compress it again"
+            ) from None
         except OSError as error:
             raise DataError(
                 f"the file {file} cannot be read ({error.strerror}); give one with a source per "
@@ -60,18 +74,21 @@ def read_requests(
     prefix: str,
     include: list[str],
     exclude: list[str],
+    trained: Trained | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Keyword arguments for `Transducer.run`, group by group.
+
+    trained: the columns that the model was trained on; a table has its sources where they had them.
 
     In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
     "include": ["Hund"], "exclude": ["Katze"]}; fields that it lacks take the given values.
     """
     for name in (text for text in arguments or () if Path(text).is_file()):
         say(f"{name} is used as text; to read the file: --input {name}")
-    by_line = file is not None and file.suffix == ".jsonl"
+    given = None if arguments or file is None else given_file(file, trained)
+    by_line = given is not None and is_request(given, trained)
     number = 0
-    table = file if not arguments and file is not None and file.suffix in NUMBERED else None
-    for group in read_sources(arguments, file) if table is None else _first_column(table):
+    for group in _groups_of(arguments, file, given, trained):
         lines: list[dict[str, Any]] = [
             _object(line, f"{file}:{number + i}") if by_line else {"source": line}
             for i, line in enumerate(group, start=1)
@@ -86,11 +103,33 @@ def read_requests(
         yield {"sources": [line["source"] for line in lines], **given}
 
 
-def _first_column(file: Path, at_once: int = 1024) -> Iterator[list[str]]:
-    """The first column of a TSV or CSV file without its header, in groups."""
-    rows = read_rows(str(file.absolute()), None, [0], say=warn, advice=ADVICE)
-    while some := [cells[0] for _, cells in islice(rows, at_once)]:
+def _groups_of(
+    arguments: list[str] | None, file: Path | None, given: Given | None, trained: Trained | None
+) -> Iterator[list[str]]:
+    if given is None or given.kind is None or is_request(given, trained):
+        return read_sources(arguments, file if given is None else given.path)
+    return _column(given, trained)
+
+
+def _column(given: Given, trained: Trained | None, at_once: int = 1024) -> Iterator[list[str]]:
+    """The sources of a table, in groups: the column of training, or else the first."""
+    wanted: list[Column] = [0 if trained is None else source_of(trained)]
+    rows = read_as_trained(given, wanted)
+    while some := [cell for (cell,) in islice(rows, at_once)]:
         yield some
+
+
+def read_recordings(
+    arguments: list[str] | None, file: Path | None, trained: Trained | None
+) -> Iterator[list[str]]:
+    """The paths of recordings: from the arguments, from lines, or from the column of a table, where
+    they start at its folder."""
+    given = None if arguments or file is None else given_file(file, trained)
+    for group in _groups_of(arguments, file, given, trained):
+        if given is None or given.kind is None:
+            yield group
+        else:
+            yield [str(given.path.parent / name) for name in group]
 
 
 def run_in_order(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
@@ -127,19 +166,25 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 
 def read_lines_of(
-    source: Path, target: Path | None, at_once: int = 1024
+    source: Path, target: Path | None, at_once: int = 1024, trained: Trained | None = None
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Groups of sources and targets, from two files or from the two columns of one.
 
     Files are streamed. The lines of two files are counted first, so that a mismatch is found at
     once and not after hours.
     """
-    pairs = _of_columns(source) if target is None else _of_files(source, target)
+    pairs = _of_columns(source, trained) if target is None else _of_files(source, target)
     while some := list(islice(pairs, at_once)):
         yield [one for one, _ in some], [other for _, other in some]
 
 
-def _of_columns(file: Path) -> Iterator[tuple[str, str]]:
+def _of_columns(file: Path, trained: Trained | None) -> Iterator[tuple[str, str]]:
+    given = given_file(file, trained, pairs=True)
+    if given.kind is not None and isinstance(trained, Columns):
+        wanted = [trained.source, trained.target]
+        yield from ((one, other) for one, other in read_as_trained(given, wanted))
+        return
+    file = given.path
     lines = chain.from_iterable(read_sources(None, file))
     if file.suffix == ".csv":
         rows = csv_records(lines, str(file))
@@ -156,6 +201,7 @@ def _of_columns(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _of_files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    source, target = (given_file(file, None).path for file in (source, target))
     if source.is_file() and target.is_file():  # a pipe can be read once only
         _check_lines(source, _count(source), target, _count(target))
     lines = [chain.from_iterable(read_sources(None, file)) for file in (source, target)]

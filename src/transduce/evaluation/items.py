@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from transduce.automatic.given import columns_as_trained, given_file, has_columns
 from transduce.corpora import splits_of
 from transduce.data.text.conll import is_conllu
 from transduce.data.text.pairs import Pair, audio_of
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
 from transduce.recipe import (
+    Column,
     Columns,
     Corpus,
     Mixture,
@@ -22,11 +24,12 @@ from transduce.recipe import (
     Text,
     nearest,
 )
+from transduce.recipe.corpus import conditions
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel, Tagger
 from transduce.tasks.transduce import Model
 
-TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".conll")
+TABLES = (".tsv", ".csv", ".jsonl", ".parquet", ".conll")  # or another that training reads
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
                 "for a language model, give the text to evaluate on with --source alone"
             )
         lines: Literal["joined", "apart"] = "joined" if model.endless else "apart"
-        return Text(text=str(source.resolve()), lines=lines), source
+        return Text(text=_as_text(source), lines=lines), source
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
         return Columns(file=str(source.resolve()), source="form", target=model.column), source
     columns = audio_of(model.recipe.data.train)
@@ -90,9 +93,8 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
     if columns is not None:
         if source is None or target is not None:
             raise DataError("give other recordings to evaluate on as a table, with --source alone")
-        changed: dict[str, str | None] = {"file": str(source.resolve())}
-        changed |= {"limit": None, "group": None}
-        changed |= {"format": None} if source.name.endswith(TABLES) else {}
+        changed = _table_of(source, columns, columns.audio, columns.target)
+        changed |= {"group": None}
         if isinstance(model.recipe.data.train, Mixture):  # it would be unclear which tag to use
             changed |= {"tag": None, "tags": None}
         return columns.model_copy(update=changed), source
@@ -100,18 +102,38 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
         given = (model.recipe.data.test, model.recipe.data.valid, model.recipe.data.train)
         plain = Columns(file=str(source.resolve()))
         like = next((one for one in given if isinstance(one, Columns)), plain)
-        said = source.name.endswith(TABLES)
-        if said and source.name.endswith(".conll") and isinstance(like.source, str):
-            like = plain  # columns of CoNLL-U have names, those of CoNLL numbers
-        if said or like.format is not None:
-            update = {"file": plain.file, "limit": None, "split": None}
-            return like.model_copy(update=update | ({"format": None} if said else {})), source
+        if source.name.endswith(".conll"):
+            if isinstance(like.source, str):
+                like = plain  # columns of CoNLL-U have names, those of CoNLL numbers
+            update = {"file": plain.file, "limit": None, "split": None, "format": None}
+            return like.model_copy(update=update), source
+        table = _table_of(source, like, like.source, like.target)
+        if table["format"] is not None or like.format is not None:
+            return like.model_copy(update={**table, "split": None}), source
     if source is None or target is None:
         raise DataError(
             "give other files to evaluate on with --source and --target, or with --source alone "
             f"if one table has both ({', '.join(TABLES)})"
         )
-    return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
+    return ParallelFiles(source=_as_text(source), target=_as_text(target)), target
+
+
+def _as_text(file: Path) -> str:
+    return str(given_file(file, None).path.resolve())
+
+
+def _table_of(file: Path, like: Columns | Recordings, *wanted: Column) -> dict[str, Any]:
+    """What is other in a corpus of this file than in that of training."""
+    given = given_file(file, like, pairs=True)
+    changed: dict[str, Any] = {"file": str(given.path.resolve()), "limit": None}
+    if given.kind is None:
+        return changed | {"format": None}
+    columns_as_trained(given, wanted)
+    if like.where is not None and not has_columns(given, conditions(like.where)):
+        changed["where"] = None  # it has no column of parts: all of it is meant
+    if given.made:
+        changed["header"] = None
+    return changed | {"format": given.kind}
 
 
 def split_of(model: Model, folder: Path, split: str) -> Corpus:

@@ -63,6 +63,13 @@ FORMS = [
 TAGGED = [" ".join(["the", word(n), word(n + 9), "."]) for n in range(200)]
 
 
+def test_a_name_that_the_person_gives_is_in_a_header(tmp_path: Path) -> None:
+    path = write(tmp_path, "my.tsv", [["Umgekehrt", "Wort"], *([b, a] for a, b in PAIRS)])
+    it = found(path, source="Wort", target="Umgekehrt")
+    assert it.corpora["train"] == {"file": "my.tsv", "source": "Wort", "target": "Umgekehrt"}
+    assert it.rows == len(PAIRS)
+
+
 def test_a_table_of_pairs_without_a_header(tmp_path: Path) -> None:
     it = found(write(tmp_path, "pairs.tsv", PAIRS))
     assert it.task == "text to text"

@@ -37,7 +37,8 @@ class Input:
         typer.Option(
             "--input",
             "-i",
-            help="A file with one source per line; .jsonl with one object per line; .conllu.",
+            help="A file with one source per line, or any table that `train` takes (its column of "
+            "sources is that of training); .jsonl with one object per line; .conllu.",
         ),
     ] = None
     rate: Annotated[
@@ -131,8 +132,9 @@ def _run_recordings(
     model: AudioInputModel, given: Input, decoding: dict[str, Any], form: str, printing: Printing
 ) -> None:
     """Print what is said in recordings, or live. Exits with 1 if one could not be used."""
+    from transduce.automatic.given import trained_on
     from transduce.cli.audio_sources import STANDARD_INPUT, audio_sources, is_audio, standard_input
-    from transduce.cli.input import read_sources
+    from transduce.cli.input import read_recordings
     from transduce.cli.live import run_live
     from transduce.cli.printing import print_recordings
 
@@ -145,7 +147,9 @@ def _run_recordings(
     if sources == [STANDARD_INPUT] or (piped and (given.rate or is_audio(sys.stdin.buffer))):
         recordings = standard_input(*as_read)
     else:
-        recordings = audio_sources(read_sources(given.sources, given.file), *as_read)
+        recordings = audio_sources(
+            read_recordings(given.sources, given.file, trained_on(model.recipe)), *as_read
+        )
     failed = print_recordings(
         model,
         recordings,
@@ -165,12 +169,14 @@ def _run_texts(
     model: Model, given: Input, decoding: dict[str, Any], form: str, printing: Printing
 ) -> None:
     """Print the outputs for texts, in order."""
+    from transduce.automatic.given import trained_on
     from transduce.cli.input import read_requests, run_in_order
     from transduce.cli.printing import print_outputs
 
     several = decoding.get("nbest", 1) > 1
     constraints = [decoding.pop(name, []) for name in ("include", "exclude")]
-    requests = read_requests(given.sources, given.file, decoding.pop("prefix", ""), *constraints)
+    prefix, trained = decoding.pop("prefix", ""), trained_on(model.recipe)
+    requests = read_requests(given.sources, given.file, prefix, *constraints, trained)
     at_once = 1
     if model.engine:
         at_once = model.engine.at_once if given.file else 1

@@ -16,8 +16,8 @@ def score(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="Sources, one per line, or a TSV or CSV file with both; for a language model, "
-            "texts or prompts.",
+            help="Sources, one per line, or any table with both that `train` takes; for a "
+            "language model, texts or prompts.",
         ),
     ],
     target: Annotated[
@@ -28,6 +28,7 @@ def score(
     device: Device = "auto",
 ) -> None:
     """Print log-probability and perplexity of given targets."""
+    from transduce.automatic.given import given_file, trained_on
     from transduce.cli.input import read_lines_of, read_sources
     from transduce.cli.printing import print_scores
     from transduce.interop.engine import open_model
@@ -35,8 +36,10 @@ def score(
 
     transducer = open_model(model, engine, device)
     if isinstance(transducer, LanguageModel) and target is None:
-        texts = (transducer.score(some) for some in read_sources(None, source))
+        texts = (
+            transducer.score(some) for some in read_sources(None, given_file(source, None).path)
+        )
         print_scores(texts, as_json=json, noun="texts")
         return
-    pairs = read_lines_of(source, target)
+    pairs = read_lines_of(source, target, trained=trained_on(transducer.recipe))
     print_scores((transducer.score(*some) for some in pairs), as_json=json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -132,3 +133,28 @@ def test_evaluate_decodes_with_the_settings_that_are_given(
     assert json.loads((folder / "metrics.json").read_text())["valid"]["rerank"] == str(folder)
     reported = sentence(transduce(*asked, "--ctc-weight", "0.3"))
     assert "ctc_weight needs a speech model" in reported
+
+
+def test_a_file_of_another_form_is_evaluated_scored_and_run(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "tiny"
+    shutil.copytree(folder, own)
+    rows = [{"tags": "x", "source": "ab", "target": "A B"}, {"source": "c", "target": "C"}]
+    for name, content in {
+        "test.json": json.dumps(rows),
+        "test.csv": "source;target\nab;A B\nc;C\n",
+        "test.tsv.gz": gzip.compress(b"source\ttarget\nab\tA B\nc\tC\n"),
+        "test.UTF16.tsv": "source\ttarget\nab\tA B\nc\tC\n".encode("utf-16"),
+    }.items():
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        ended = transduce("evaluate", str(own), "--source", str(path))
+        assert (ended.status, "PER" in ended.out) == (0, True), (name, ended)
+        assert "2 pairs" in transduce("score", str(own), str(path)).err, name
+        asked = ["--column", "source"] if name == "test.json" else []
+        job = transduce(
+            "batch", str(own), "-i", str(path), "--output", str(tmp_path / f"{name}.out"), *asked
+        )
+        assert "2 lines in all" in job.out, (name, job)
+        assert len(transduce("run", str(own), "-i", str(path)).lines) == 2, name

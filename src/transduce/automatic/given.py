@@ -1,0 +1,199 @@
+"""A file that is given to a trained model: in any form that training reads, with its columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from transduce.automatic.columns import format_by_name
+from transduce.automatic.elsewhere import with_paths
+from transduce.automatic.inspect import TABLES, format_of, refuse
+from transduce.automatic.rewrite import PREFIX, rewritten
+from transduce.automatic.sample import sample_table
+from transduce.data.text.columns import csv_records, read_rows, without_header
+from transduce.data.text.files import read_lines
+from transduce.data.text.parquet import opened_parquet
+from transduce.errors import DataError, warn
+from transduce.recipe import Column, Columns, Recipe, Recordings, Where
+from transduce.terminal import say
+
+LINES = ("", "txt")  # endings of files whose lines are texts, whatever they look like
+NUMBERED = ("tsv", "csv")
+ADVICE = ("write a header above it", "remove it")  # where the first line is unclear
+USUAL = {0: "source", 1: "target"}
+LOOKED_AT = 100  # objects of JSON Lines whose keys are known
+
+Trained = Columns | Recordings
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is read in place of the file that was given."""
+
+    path: Path
+    kind: str | None
+    """tsv, csv, jsonl or parquet; None: lines of text."""
+    made: bool = False
+    """Whether it is a table that was written beside that file."""
+
+
+def trained_on(recipe: Recipe) -> Trained | None:
+    """The columns that a model was trained on; None: it was not trained on a table."""
+    data = recipe.data
+    given = (data.test, data.valid, data.train)
+    return next((one for one in given if isinstance(one, Columns | Recordings)), None)
+
+
+def given_file(
+    path: Path, trained: Trained | None, pairs: bool = False, commas: bool = False
+) -> Given:
+    """A file as training would read it; what it is made into is said. Raises DataError.
+
+    pairs: whether it has to be a table; else each line of a text is a source, unless training read
+    a text as a table. commas: whether CSV must be separated by these.
+    """
+    if not path.is_file():  # a pipe, or nothing
+        return Given(path, None)
+    ending = format_by_name(path).lower()
+    as_table = pairs or ending not in LINES or (trained is not None and _was_text(trained))
+    table = rewritten(path, {}, parts=False, as_table=as_table, commas=commas)
+    if table is not None:
+        for sentence in table.seen:
+            say(sentence)
+        path, ending = table.path, format_by_name(table.path).lower()
+    kind = {"ndjson": "jsonl"}.get(ending, ending)
+    if kind not in TABLES:
+        refuse(path, ending)
+        kind = _by_its_lines(path) if as_table else ""
+    if kind not in TABLES:
+        return Given(path, None)
+    if isinstance(trained, Recordings):
+        listed = with_paths(path, sample_table(path, kind))
+        if listed is not None:
+            say(f"{path.name}: its recordings are elsewhere; with their paths it is {listed.name}.")
+            return Given(listed, "tsv", True)
+    return Given(path, kind, table is not None)
+
+
+def _was_text(trained: Trained) -> bool:
+    """Whether the table of training was made of a file of another form, or its name does not say
+    that it is one."""
+    files = [trained.file] if isinstance(trained.file, str) else trained.file
+    return trained.format is not None or any(Path(one).name.startswith(PREFIX) for one in files)
+
+
+def _by_its_lines(path: Path) -> str:
+    try:
+        return format_of(path)
+    except DataError:
+        return ""  # such as one with empty lines alone: reading it says what is wrong
+
+
+def columns_as_trained(given: Given, wanted: Sequence[Column]) -> list[Column]:
+    """Where a table has the columns of training: by the same names or numbers; what is the only one
+    that is there is the only one that is wanted. Raises DataError."""
+    header, there = _columns_of(given)
+    if given.kind not in NUMBERED:
+        wanted = list(map(_name, wanted))
+    if len(there) == len(wanted) == 1:
+        return [0 if given.kind in NUMBERED else there[0]]
+    if all(
+        one in there if isinstance(one, str) else given.kind in NUMBERED and one < len(there)
+        for one in wanted
+    ):
+        return list(wanted)
+    asked = " and ".join(str(one) for one in wanted)
+    asked = f"column {asked}" if len(wanted) == 1 else f"columns {asked}"
+    numbered = not any(isinstance(one, str) for one in wanted)
+    has = f"the columns {', '.join(there)}" if header else f"{len(there)} columns without a header"
+    how = (
+        "give it these columns in the same order"
+        if numbered
+        else f"call {'it' if len(wanted) == 1 else 'them'} so"
+        if header
+        else "write a header above that has these names"
+    )
+    raise DataError(
+        f"{given.path.name} has {has}, and the model was trained on the {asked}"
+        f"{' (counted from 0)' if numbered else ''}; {how}"
+    )
+
+
+def named_column(given: Given, column: Column) -> str | None:
+    """The name of a column, or its number where there is no header; None: it is the first, and the
+    header is unclear."""
+    header, there = _columns_of(given)
+    if isinstance(column, int) and not header:
+        return str(column) if column else None
+    return there[column] if isinstance(column, int) else column
+
+
+def has_columns(given: Given, where: Sequence[Where]) -> bool:
+    there = _columns_of(given)[1]
+    return all(
+        one.column in there if isinstance(one.column, str) else one.column < len(there)
+        for one in where
+    )
+
+
+def _name(column: Column) -> Column:
+    """As JSON Lines and Parquet have it, where there are names alone."""
+    return USUAL.get(column, column) if isinstance(column, int) else column
+
+
+def read_as_trained(given: Given, wanted: Sequence[Column]) -> Iterator[list[str]]:
+    """The cells of a table in the columns of training, row by row."""
+    found = columns_as_trained(given, wanted)
+    place, named = str(given.path.absolute()), [one for one in found if isinstance(one, str)]
+    for _, cells in read_rows(
+        place, None, found, given.kind, numbers=True, labels=named, say=warn, advice=ADVICE
+    ):
+        yield cells
+
+
+def _columns_of(given: Given) -> tuple[bool, list[str]]:
+    """Whether a table begins with a header, and the cells of its first line; of JSON Lines the keys
+    of its first objects, of Parquet its columns, with those within them."""
+    if given.kind == "parquet":
+        with opened_parquet(str(given.path), given.path.name) as file:
+            names = [*file.schema_arrow.names, *(one.path for one in file.schema)]
+        return True, list(dict.fromkeys(names))
+    lines = read_lines(given.path.name, str(given.path.parent), table=True)
+    if given.kind == "jsonl":
+        return True, list(dict.fromkeys(_keys(islice(lines, LOOKED_AT))))
+    numbered = enumerate(lines, start=1)
+    records = (
+        csv_records(lines, given.path.name)
+        if given.kind == "csv"
+        else ((number, line.split("\t")) for number, line in numbered)
+    )
+    names, rows = without_header(given.path.name, records)
+    return names is not None, next(rows)[1] if names is None else names
+
+
+def _keys(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # it is said when it is its turn
+        for key, value in record.items() if isinstance(record, dict) else ():
+            yield from (f"{key}.{inner}" for inner in value) if isinstance(value, dict) else [key]
+
+
+def is_request(given: Given, trained: Trained | None) -> bool:
+    """Whether the objects of JSON Lines are requests, which have a source and what is wanted of
+    its output, and not rows as training has them."""
+    if given.kind != "jsonl" or trained is None:
+        return given.kind == "jsonl"
+    there = {*_columns_of(given)[1]}
+    source, target = (_name(one) for one in (source_of(trained), trained.target))
+    is_row = {source, target} <= there
+    return not there or (not is_row and "source" in {*there, source})
+
+
+def source_of(trained: Trained) -> Column:
+    return trained.audio if isinstance(trained, Recordings) else trained.source

@@ -1,0 +1,134 @@
+"""Files that are given to a trained model: in the forms and with the columns of training."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.automatic.given import Trained, columns_as_trained, given_file
+from transduce.batch_inference.inputs import column_of_sources, read_table, table_given
+from transduce.cli.input import read_lines_of, read_recordings, read_requests
+from transduce.errors import DataError
+from transduce.recipe import Columns, Recordings
+
+NAMED = Columns(file="pairs.tsv", source="en", target="de")
+TURNED = Columns(file="pairs.tsv", source=1, target=0)
+ROWS = [("un", "one"), ("deux", "two"), ("trois", "three")]  # German first, so to speak
+
+
+def sources(file: Path, trained: Trained | None = None) -> list[str]:
+    requests = read_requests(None, file, "", [], [], trained)
+    return [source for request in requests for source in request["sources"]]
+
+
+def written(file: Path, header: bool = True, sign: str = "\t") -> Path:
+    rows = [("de", "en"), *ROWS] if header else ROWS
+    file.write_text("".join(f"{sign.join(row)}\n" for row in rows), "utf-8")
+    return file
+
+
+@pytest.mark.parametrize("sign", ["\t", ",", ";"])
+def test_sources_are_in_the_column_of_training(tmp_path: Path, sign: str) -> None:
+    ending = "tsv" if sign == "\t" else "csv"
+    with_names = written(tmp_path / f"a.{ending}", sign=sign)
+    without = written(tmp_path / f"b.{ending}", header=False, sign=sign)
+    assert sources(with_names) == ["un", "deux", "trois"]
+    assert sources(with_names, NAMED) == ["one", "two", "three"]
+    assert sources(without, TURNED) == ["one", "two", "three"]
+    (_, targets), *_ = read_lines_of(with_names, None, trained=NAMED)
+    assert targets == ["un", "deux", "trois"]
+    (ones, targets), *_ = read_lines_of(without, None, trained=TURNED)
+    assert (ones, targets) == (["one", "two", "three"], ["un", "deux", "trois"])
+    # A batch job reads the same column.
+    path, given = table_given(str(with_names), NAMED)
+    assert read_table([path], column_of_sources(given, NAMED)).place == 1
+    path, given = table_given(str(without), TURNED)
+    table = read_table([path], column_of_sources(given, TURNED))
+    assert (table.kind, table.place, table.header) == ("tsv" if sign == ";" else ending, 1, "")
+
+
+def test_a_table_with_sources_alone(tmp_path: Path) -> None:
+    (tmp_path / "new.tsv").write_text("un\ndeux\n", "utf-8")
+    assert sources(tmp_path / "new.tsv", TURNED) == sources(tmp_path / "new.tsv", NAMED)
+    (tmp_path / "new.jsonl").write_text('{"text": "un"}\n', "utf-8")
+    assert sources(tmp_path / "new.jsonl", NAMED) == ["un"]
+
+
+def test_what_cannot_be_told_is_asked(tmp_path: Path) -> None:
+    other = tmp_path / "other.tsv"
+    other.write_text("english\tgerman\none\tun\ntwo\tdeux\n", "utf-8")
+    with pytest.raises(DataError, match=r"columns english, german, and .* on the column en; call"):
+        sources(other, NAMED)
+    with pytest.raises(DataError, match=r"trained on the columns en and de; call them so"):
+        next(read_lines_of(other, None, trained=NAMED))
+    bare = written(tmp_path / "bare.tsv", header=False)
+    with pytest.raises(DataError, match=r"2 columns without a header, .* write a header above"):
+        sources(bare, NAMED)
+    third = Columns(file="pairs.tsv", source=2, target=1)
+    with pytest.raises(DataError, match=r"on the column 2 \(counted from 0\); give it these"):
+        sources(bare, third)
+    (tmp_path / "x.zip").touch()
+    with pytest.raises(DataError, match=r"x\.zip is an archive; unpack it"):
+        sources(tmp_path / "x.zip", NAMED)
+
+
+def test_forms_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    array = tmp_path / "new.json"
+    array.write_text(json.dumps([{"de": de, "en": en} for de, en in ROWS]), "utf-8")
+    assert sources(array, NAMED) == ["one", "two", "three"]
+    assert "one JSON array of 3 objects; written as transduce-new.jsonl" in capsys.readouterr().err
+    (tmp_path / "wide.txt").write_bytes("un\ndeux\n".encode("utf-16"))
+    assert sources(tmp_path / "wide.txt") == ["un", "deux"]
+    with gzip.open(tmp_path / "packed.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("un\ndeux\n")
+    assert sources(tmp_path / "packed.txt.gz") == ["un", "deux"]
+    with gzip.open(tmp_path / "packed.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("de\ten\nun\tone\n")
+    assert sources(tmp_path / "packed.tsv.gz", NAMED) == ["one"]
+
+
+def test_lines_are_sources_unless_training_had_such_a_table(tmp_path: Path) -> None:
+    lines = [f"{de} {number} ||| {en}" for number in range(20) for de, en in ROWS]
+    text = tmp_path / "new.txt"
+    text.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    assert sources(text, TURNED) == lines
+    made = TURNED.model_copy(update={"file": "transduce-pairs.tsv"})
+    assert sources(text, made)[:2] == ["one", "two"]
+    (ones, _), *_ = read_lines_of(text, None, trained=TURNED)  # pairs are in columns
+    assert ones[:2] == ["one", "two"]
+    tabs = written(tmp_path / "new.dev", header=False)
+    assert sources(tabs, TURNED) == ["one", "two", "three"]
+
+
+def test_objects_are_requests_or_rows_of_training(tmp_path: Path) -> None:
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"source": "un", "prefix": "o"}\n', "utf-8")
+    trained = Columns(file="pairs.jsonl", source="source", target="target")
+    (request,) = read_requests(None, file, "", [], [], trained)
+    assert request == {"sources": ["un"], "prefix": ["o"]}
+    file.write_text('{"source": "un", "target": "one"}\n', "utf-8")
+    (request,) = read_requests(None, file, "", [], [], trained)
+    assert request == {"sources": ["un"]}
+
+
+def test_recordings_of_a_table_start_at_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").touch()
+    table = tmp_path / "new.tsv"
+    table.write_text("id\tpath\n1\ta.wav\n", "utf-8")
+    trained = Recordings(file="x.tsv", audio="path", target="text")
+    assert list(read_recordings(None, table, trained)) == [[str(tmp_path / "a.wav")]]
+    (tmp_path / "list.txt").write_text("a.wav\n", "utf-8")
+    assert list(read_recordings(None, tmp_path / "list.txt", trained)) == [["a.wav"]]
+
+
+@pytest.mark.parametrize("wanted", [["en", "de"], [1, 0]])
+def test_names_of_a_header_are_known_where_they_are_no_usual_ones(
+    tmp_path: Path, wanted: list[Any]
+) -> None:
+    table = tmp_path / "t.tsv"
+    table.write_text("de\ten\nun\tone\n", "utf-8")
+    assert columns_as_trained(given_file(table, None), wanted) == wanted
