@@ -29,7 +29,7 @@ from transduce.automatic.folders import inspect_folder
 from transduce.automatic.found import Found, Side, Task, count_of
 from transduce.automatic.manifests import inspect_manifest
 from transduce.automatic.pairs import FEWEST, pairs_found
-from transduce.automatic.rewrite import rewritten
+from transduce.automatic.rewrite import PREFIX, rewritten, rewritten_pair
 from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
 from transduce.automatic.siblings import languages_beside, parts_of, siblings
 from transduce.automatic.sound import recordings
@@ -39,10 +39,7 @@ from transduce.errors import DataError
 from transduce.recipe.tasks import TASK_ALIASES
 
 TABLES = ("tsv", "csv", "jsonl", "parquet")
-_OTHERS = (
-    "xls ods numbers docx doc odt pdf rtf db sqlite sqlite3 pkl npy npz "
-    "tbx xml html htm sgm po srt vtt"
-)
+_OTHERS = "xls numbers docx doc odt pdf rtf db sqlite sqlite3 pkl npy npz tbx xml html htm"
 OTHER_PROGRAMS = frozenset(_OTHERS.split())
 ARCHIVES = {"zip": "unzip", "tar": "tar xf", "tgz": "tar xf", "7z": "7z x", "rar": "unrar x"}
 PACKED = {"zst": "zstd -d", "bz2": "bunzip2", "lz4": "lz4 -d", "z": "uncompress"}
@@ -384,6 +381,10 @@ def _are_aligned(rows: Sequence[tuple[str, str, str]]) -> bool:
 def _parallel(first: Path, second: Path) -> Found:
     """Two files of which line n of one belongs to line n of the other."""
     first, second = first.absolute(), second.absolute()
+    if (table := rewritten_pair(first, second)) is not None:
+        found = _inspect_file(table.path, {"header": table.header})
+        name = run_name(table.path.with_name(table.path.name.removeprefix(PREFIX)))
+        return replace(found, name=name, seen=[*table.seen, *found.seen])
     for path in (first, second):
         if path.is_dir() or format_by_name(path) in (*TABLES, "conllu", "conll"):
             raise DataError(

@@ -1,5 +1,6 @@
 """Files in forms that are read once and written as a table beside them: translation memories (TMX,
-XLIFF), spreadsheets (.xlsx), one JSON array, pronunciation lexicons, fastText's labels, UTF-16.
+XLIFF, gettext), subtitles, SGML, sheets (.xlsx, .ods), one JSON array, pronunciation lexicons,
+fastText's labels, UTF-16.
 
 A recipe can then name the table, and it is read as any other. It is made anew each time.
 """
@@ -19,6 +20,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 from transduce.automatic.columns import SOUND_ENDINGS, format_by_name
+from transduce.automatic.forms import (
+    lines_of,
+    paired_cues,
+    read_catalogue,
+    read_segments,
+    read_sheet,
+    read_subtitles,
+)
 from transduce.automatic.found import Side
 from transduce.automatic.siblings import siblings
 from transduce.corpora.unpack import DAMAGED, open_compressed
@@ -31,6 +40,7 @@ from transduce.storage import write_file
 PREFIX = "transduce-"  # of the names of tables that are written
 LARGEST = 1 << 31  # bytes of a JSON array, or of a sheet once it is unpacked
 FEWEST = 40  # lines of a lexicon
+SUBTITLES, SGML = ("srt", "vtt"), ("sgm", "sgml")
 XML = ("tmx", "xlf", "xliff", "sdlxliff")
 JSON = ("json", "jsonl", "ndjson")
 TABLES = ("", "txt", "tsv", "dict", "lex", "lexicon", "pron")
@@ -87,9 +97,59 @@ def rewritten(
     )
 
 
-def _written(path: Path, form: _Form) -> Path:
+def rewritten_pair(first: Path, second: Path) -> Rewritten | None:
+    """The table of two files of subtitles or of SGML that belong together, and of those of the
+    other parts; None: they are of other forms. Raises DataError."""
+    form = _pair_form(first, second)
+    if form is None:
+        return None
+    place = _written(_joint(first, second), form)
+    if first.parent == second.parent:
+        names = {"source": first.name, "target": second.name}
+        for other in siblings(first, names).values():
+            sides = [first.with_name(other[side]) for side in names]
+            if (more := _pair_form(*sides)) is not None:
+                _written(_joint(*sides), more)
+    title = f"{first.name} and {second.name}: {form.title}; written as {place.name}."
+    return Rewritten(place, form.header, [title, *form.about])
+
+
+def _joint(first: Path, second: Path) -> Path:
+    """movie-en-de.tsv of movie.en.srt and movie.de.srt."""
+    one, other = (_stem(path) for path in (first, second))
+    shared = one.partition(".")[0]
+    both = f"{one}-{other.removeprefix(f'{shared}.')}".replace(".", "-")
+    return first.with_name(f"{both}.tsv")
+
+
+def _pair_form(first: Path, second: Path) -> _Form | None:
+    endings = {format_by_name(path).lower() for path in (first, second)}
+    header = line_of(("source", "target"))
+    if endings <= {*SUBTITLES}:
+        cues = [read_subtitles(path) for path in (first, second)]
+        pairs, alone = paired_cues(*cues)
+        counts = f"{len(cues[0]):,} and {len(cues[1]):,}"
+        title = f"subtitles, {counts} in all, {len(pairs):,} pairs shown at the same time"
+        about = [f"{alone:,} have none in the other language, and are left out."] if alone else []
+        return _Form(title, chain([header], map(line_of, pairs)), about=about)
+    if endings <= {*SGML}:
+        one, other = (read_segments(path) for path in (first, second))
+        both = [(one[key], other[key]) for key in one if key in other]
+        alone = len(one) + len(other) - 2 * len(both)
+        about = [f"{alone:,} are in one file alone, and are left out."] if alone else []
+        title = f"SGML, {len(both):,} segments that are in both"
+        return _Form(title, chain([header], map(line_of, both)), about=about)
+    return None
+
+
+def _stem(path: Path) -> str:
+    """The name without its ending, nor that of a compressed one."""
     ending = "".join(path.suffixes[-2:]) if path.suffix in (".gz", ".xz") else path.suffix
-    place = path.with_name(f"{PREFIX}{path.name.removesuffix(ending)}{form.suffix}")
+    return path.name.removesuffix(ending)
+
+
+def _written(path: Path, form: _Form) -> Path:
+    place = path.with_name(f"{PREFIX}{_stem(path)}{form.suffix}")
 
     def write(part: Path) -> None:
         with part.open("w", encoding="utf-8", newline="\n") as file:
@@ -115,6 +175,16 @@ def _form_of(path: Path, as_table: bool = True, commas: bool = False) -> _Form |
         return _translation_memory(path, ending)
     if ending == "xlsx":
         return _sheet(path)
+    if ending == "ods":
+        return _open_sheet(path)
+    if ending == "po":
+        return _messages(path)
+    if ending in SUBTITLES:
+        texts = [cue.text for cue in read_subtitles(path)]
+        return _Form(f"subtitles, {len(texts):,} in all", texts, None, ".txt")
+    if ending in SGML:
+        segments = list(read_segments(path).values())
+        return _Form(f"SGML with {len(segments):,} segments", segments, None, ".txt")
     beginning = _beginning(path)
     if beginning.startswith(b"version https://git-lfs"):
         raise DataError(
@@ -125,7 +195,7 @@ def _form_of(path: Path, as_table: bool = True, commas: bool = False) -> _Form |
             f"{path.name} is a web page, perhaps of a download that failed; download the file again"
         )
     if beginning.startswith(UTF16) and ending != "parquet":
-        return _Form("text in UTF-16", _utf16(path), None, f".{ending}" if ending else "")
+        return _Form("text in UTF-16", lines_of(path), None, f".{ending}" if ending else "")
     if b"\r" in beginning and b"\n" not in beginning and ending in (*TABLES, "csv"):
         return _Form("text with old line ends (CR)", _old_lines(path), None, f".{ending or 'txt'}")
     if ending in JSON and beginning.removeprefix(BOM).lstrip()[:1] == b"[":
@@ -178,17 +248,6 @@ def _beginning(path: Path) -> bytes:
             return file.read(1 << 12)
     except (OSError, *DAMAGED):
         return b""
-
-
-def _utf16(path: Path) -> Iterator[str]:
-    try:
-        with open_compressed(path) as raw:
-            for line in TextIOWrapper(raw, encoding="utf-16", newline="\n"):
-                yield line.removesuffix("\n").removesuffix("\r")
-    except UnicodeError as error:
-        raise DataError(
-            f"{path.name} begins as UTF-16, but is none ({error}); save it in UTF-8"
-        ) from None
 
 
 def _old_lines(path: Path) -> Iterator[str]:
@@ -295,6 +354,16 @@ def _text_of(element: ElementTree.Element) -> str:
     return "".join(parts)
 
 
+def _messages(path: Path) -> _Form:
+    """Of gettext: messages and their translations."""
+    found = read_catalogue(path)
+    title = f"gettext's messages, {len(found.pairs):,} translated"
+    left = [(found.empty, "are not translated"), (found.fuzzy, "are marked as fuzzy")]
+    about = [f"{count:,} {what}, and are left out." for count, what in left if count]
+    lines = chain([line_of(("source", "target"))], map(line_of, found.pairs))
+    return _Form(title, lines, about=about)
+
+
 # --------------------------------------------------------------------------------- spreadsheets
 
 
@@ -323,14 +392,7 @@ def _sheet(path: Path) -> _Form:
             f"{path.name} is not a workbook that can be read ({error}); save it as CSV or TSV in "
             f"UTF-8"
         ) from None
-    width = max(map(len, rows), default=0)
-    lines = [
-        line_of([*row, *[""] * (width - len(row))])
-        for row in rows
-        if any(cell.strip() for cell in row)
-    ]
-    about = [] if len(sheets) == 1 else [f"Of its {len(sheets)} sheets, the first is read."]
-    return _Form(f"a workbook of Excel with {len(lines):,} rows", lines, None, about=about)
+    return _table_form("a workbook of Excel", rows, len(sheets))
 
 
 def _said(element: ElementTree.Element) -> str:
@@ -366,6 +428,23 @@ def _rows_of_sheet(root: ElementTree.Element, shared: Sequence[str]) -> Iterator
             cells += [""] * (place - len(cells))
             cells.append(value)
         yield cells
+
+
+def _open_sheet(path: Path) -> _Form:
+    rows, sheets = read_sheet(path, LARGEST)
+    return _table_form("a sheet of OpenDocument", rows, sheets)
+
+
+def _table_form(title: str, rows: Sequence[Sequence[str]], sheets: int) -> _Form:
+    """The rows of a sheet that are not empty, of one width."""
+    width = max(map(len, rows), default=0)
+    lines = [
+        line_of([*row, *[""] * (width - len(row))])
+        for row in rows
+        if any(cell.strip() for cell in row)
+    ]
+    about = [] if sheets == 1 else [f"Of its {sheets} sheets, the first is read."]
+    return _Form(f"{title} with {len(lines):,} rows", lines, None, about=about)
 
 
 # ------------------------------------------------------------------------------------ JSON arrays
