@@ -184,7 +184,8 @@ def test_a_sheet_of_open_document(tmp_path: Path) -> None:
     rows = [
         f"<table:table-row><table:table-cell><text:p>{en}</text:p></table:table-cell>"
         f"<table:table-cell><office:annotation><text:p>a note</text:p></office:annotation>"
-        f"<text:p><office:annotation>another</office:annotation>{de}<text:s/>und<text:span> so</text:span></text:p></table:table-cell>"
+        f"<text:p><office:annotation>another</office:annotation>"
+        f"{de}<text:s/>und<text:span> so</text:span></text:p></table:table-cell>"
         '<table:table-cell table:number-columns-repeated="16382"/></table:table-row>'
         for en, de in [("English", "German"), *PAIRS]
     ]
