@@ -15,20 +15,21 @@ are played to it as in benchmarks/live.py: see there for what `first`, `final` a
 --telephone: ten test recordings of one speaker in a row, as in scores.py, in place of single ones;
 for spoken digits. --limit counts what is played.
 
-The table has the mean over seeds, and ± half of the range. Writes
-benchmarks/results/live_kinds_DEVICE.json, or --json.
+The table has the mean over seeds and ± their standard deviation. Writes
+benchmarks/results/live_kinds_DEVICE.json, or --json; what is there of other kinds and seeds, with
+the same recipe and overrides, stays.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from live import RESULTS, latency, latency_of_files, recordings
 from scores import telephone_numbers
@@ -148,11 +149,33 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells = []
         for column in COLUMNS:
             values = [row[column] for row in rows if row["kind"] == name]
-            known = np.array([value for value in values if value is not None])
-            spread = f" ± {np.ptp(known) / 2:.2f}" if len(known) > 1 else ""
-            cells.append(f"{known.mean():.2f}{spread}" if len(known) else "–")
+            known = [value for value in values if value is not None]
+            spread = f" ± {statistics.stdev(known):.2f}" if len(known) > 1 else ""
+            cells.append(f"{statistics.mean(known):.2f}{spread}" if known else "–")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def of_earlier_runs(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows that are in a file. Raises SystemExit if they were measured otherwise."""
+    if not path.is_file():
+        return []
+    found = json.loads(path.read_text("utf-8"))
+    for name, value in settings.items():
+        if found.get(name) != value:
+            raise SystemExit(
+                f"{path} was measured with {name} {found.get(name)!r}, not {value!r}: give another "
+                f"--json"
+            )
+    rows: list[dict[str, Any]] = found["rows"]
+    return rows
+
+
+def together(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows with a new one in place of that of its kind and seed, in the order of the table."""
+    mine = [row for row in rows if (row["kind"], row["seed"]) != (new["kind"], new["seed"])]
+    order = list(KINDS)
+    return sorted([*mine, new], key=lambda row: (order.index(row["kind"]), row["seed"]))
 
 
 def main() -> None:
@@ -174,14 +197,16 @@ def main() -> None:
     device = torch.device(asked.device)
     path = asked.json or RESULTS / f"live_kinds_{device.type}.json"
     asked.runs.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, Any]] = []
+    settings = {"recipe": asked.recipe, "chunk": asked.chunk, "telephone": asked.telephone}
+    settings |= {"overrides": asked.overrides}
+    rows = of_earlier_runs(path, settings)
     for name in asked.kinds:
         for seed in asked.seeds:
-            rows.append(measured(name, seed, asked))
-            print(json.dumps(rows[-1]), flush=True)
-            facts = {"facts": metadata(device), "recipe": asked.recipe, "chunk": asked.chunk}
-            facts |= {"telephone": asked.telephone, "overrides": asked.overrides}
-            path.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", "utf-8")
+            new = measured(name, seed, asked)
+            print(json.dumps(new), flush=True)
+            rows = together(rows, new)
+            made = {"facts": metadata(device), **settings, "rows": rows}
+            path.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
     print(table(rows))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -592,7 +592,8 @@ def hotwords(corpus: str, metric: str) -> list[str]:
 
 
 def live_kinds(name: str) -> list[str]:
-    """Kinds of recognisers in live use; with further error rates where they were kept."""
+    """Kinds of recognisers in live use, each the mean over its seeds ± their standard deviation;
+    with further error rates where they were kept."""
     found = read(name)
     if found is None:
         return []
@@ -609,13 +610,27 @@ def live_kinds(name: str) -> list[str]:
         "revisions": "revisions a word",
         "real_time_factor": "real-time factor",
     }
-    rows = []
+    kinds: dict[str, list[list[float]]] = {}
     for row in found["rows"]:
         scores = row.get("scores", {how: {"wer": row[how]} for how in ("file", "live")})
         values = [scores[how][metric] for how, metric in errors.values()]
-        values += [row[column] for column in columns]
-        rows.append([row["kind"], *(f"{value:.2f}" for value in values)])
-    return table(["", *errors, *columns.values()], rows)
+        kinds.setdefault(row["kind"], []).append([*values, *(row[column] for column in columns)])
+    seeds = [len(of_kind) for of_kind in kinds.values()]
+    several = ["seeds"] if max(seeds) > 1 else []
+    rows = [
+        [
+            kind,
+            *map(str, [len(of_kind)] * len(several)),
+            *map(mean_and_spread, zip(*of_kind, strict=True)),
+        ]
+        for kind, of_kind in kinds.items()
+    ]
+    return table(["", *several, *errors, *columns.values()], rows)
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread}"
 
 
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
