@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transduce.data.batches.batch import collate
+from transduce.data.batches.batch import Row, collate
 from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.token_budget import pack
 from transduce.models.call_context import NO_CONTEXT, CallContext
@@ -36,7 +36,7 @@ class Encoding:
 
 def encoder_states(
     encode: Callable[..., EncoderOutput],
-    sources: Sequence[Sequence[int]],
+    sources: Sequence[Row],
     device: torch.device,
     *,
     ends: bool,

@@ -3,9 +3,13 @@ length, and tokens that it does not know."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+import numpy as np
+
+from transduce.data.tokens.tokenizer import UNKNOWN
+from transduce.data.tokens.words import Ids
 from transduce.recipe import Recipe
 
 TIMES = 4  # the maximum length in training: outputs for longer sources are useless
@@ -14,7 +18,7 @@ MIN_LABEL = 4096  # or where sources are labelled, which takes a single pass
 TRUNCATED = "it was truncated"
 LETTERS = 100  # maximum characters per token: text beyond that is not even tokenized
 
-Ids = list[list[int]]
+Row = TypeVar("Row", list[int], Ids)
 
 
 def max_source_tokens(recipe: Recipe, minimum: int = MIN_GENERATE) -> int:
@@ -23,15 +27,19 @@ def max_source_tokens(recipe: Recipe, minimum: int = MIN_GENERATE) -> int:
 
 
 def encode_truncated(
-    tokens: Tokens, texts: Sequence[str], recipe: Recipe, capacity: int, minimum: int = MIN_GENERATE
-) -> tuple[Ids, dict[int, str]]:
+    encode: Callable[[list[str]], list[Row]],
+    texts: Sequence[str],
+    recipe: Recipe,
+    capacity: int,
+    minimum: int = MIN_GENERATE,
+) -> tuple[list[Row], dict[int, str]]:
     """The ids of texts, truncated where too long, and a description of those truncated.
 
-    capacity: the number of tokens that the model has positions for.
+    encode: gives the ids of texts, which may be very long. capacity: the number of tokens that the model has positions for.
     """
     longest = min(max_source_tokens(recipe, minimum), capacity)
     maximum = longest * LETTERS
-    rows = tokens.encode_batch([text[:maximum] for text in texts])
+    rows = encode([text[:maximum] for text in texts])
     lengths = {}
     for index, (text, ids) in enumerate(zip(texts, rows, strict=True)):
         if len(text) > maximum or len(ids) > longest:
@@ -40,7 +48,7 @@ def encode_truncated(
     return shortened(rows, longest), lengths
 
 
-def shortened(rows: Ids, longest: int) -> Ids:
+def shortened(rows: list[Row], longest: int) -> list[Row]:
     """The rows, those that are too long without their ends."""
     return [ids if len(ids) <= longest else ids[:longest] for ids in rows]
 
@@ -58,9 +66,9 @@ def truncation_warnings(lengths: dict[int, str]) -> dict[int, str]:
     return {index: f"the source {text}; {TRUNCATED}" for index, text in lengths.items()}
 
 
-def unknown_warning(ids: Sequence[int]) -> str:
+def unknown_warning(ids: list[int] | Ids) -> str:
     """A warning for a source of mostly unknown tokens, such as capitals or another script."""
-    unknown = ids.count(UNKNOWN)
+    unknown = ids.count(UNKNOWN) if isinstance(ids, list) else np.count_nonzero(ids == UNKNOWN)
     if 2 * unknown <= len(ids):
         return ""
     return (

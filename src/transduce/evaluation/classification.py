@@ -80,6 +80,8 @@ def label_rows(names: Sequence[str], items: Sequence[Labelled]) -> dict[str, Mea
 
 def _composed(item: Labelled) -> Labelled:
     """In Unicode NFC, as texts are compared."""
+    if all(label.isascii() for label in (*item.predicted, *item.reference)):
+        return item
     predicted, reference = (
         [composed(label) for label in labels] for labels in (item.predicted, item.reference)
     )

@@ -51,14 +51,15 @@ def evaluate(
     normalisation before."""
     normalized = normalizer(normalize)
     outputs = model.run([item.source for item in items], **settings)
-    answers = [Answer.of(output) for output in outputs]
-    compared = items
-    if normalize:
-        answers = [answer._replace(text=normalized(answer.text)) for answer in answers]
-        compared = [
-            replace(item, references=[normalized(one) for one in item.references]) for item in items
-        ]
     with no_garbage_collection():
+        answers = [Answer.of(output) for output in outputs]
+        compared = items
+        if normalize:
+            answers = [answer._replace(text=normalized(answer.text)) for answer in answers]
+            compared = [
+                replace(item, references=[normalized(one) for one in item.references])
+                for item in items
+            ]
         rows = scored_rows(model, compared, answers, metrics)
         for one in rows.values():
             one.details.update({"normalize": list(normalize)} if normalize else {})
@@ -192,7 +193,8 @@ def evaluate_folder(
             write_metrics(folder, split, measured.metrics, tokens, **found)
         return replace(measured, name=split)
     counts = ReadingCounts()
-    pairs = list(read_pairs(corpus, data.folder, counts))
+    with no_garbage_collection():
+        pairs = list(read_pairs(corpus, data.folder, counts))
     for sentence in counts.notes:
         warn(sentence)
     right = measurable(pairs, model.recipe.task, model.source_tokens)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transduce.data.text.tags import without_blank
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
+from transduce.data.tokens.words import Ids
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.output import Output
 from transduce.decoding.readings import Reading, ReadRequest
@@ -70,6 +70,7 @@ class Classifier(LabelModel, task="classify"):
 
     pooled = True
 
+    @no_garbage_collection()
     def run(
         self,
         sources: Sequence[str],
@@ -93,27 +94,27 @@ class Classifier(LabelModel, task="classify"):
             raise ModelError(f"nbest is {nbest}; it must be 1 or more")
         sources = self.tagged(sources, tags)
         encoded, warnings = self._encode(sources)
-        filled = [index for index, ids in enumerate(encoded) if ids]
+        filled = [index for index, ids in enumerate(encoded) if len(ids)]
         rows = [encoded[index] for index in filled]
         with inference(self):
             found = label_probabilities(self.network, rows)
             weights = pooling_weights(self.network, rows) if attention else None
         outputs = [Output("", 0.0)] * len(sources)
-        with no_garbage_collection():
-            for place, index in enumerate(filled):
-                output = outputs[index] = self._output(encoded[index], found[place], nbest)
-                output.attention = None if weights is None else weights[place][None, None, None]
-                output.warning = warnings.get(index) or unknown_warning(encoded[index])
+        made = self._outputs(self.source_tokens.pieces_of_rows(rows), found, nbest)
+        for place, (index, output) in enumerate(zip(filled, made, strict=True)):
+            outputs[index] = output
+            output.attention = None if weights is None else weights[place][None, None, None]
+            output.warning = warnings.get(index) or unknown_warning(encoded[index])
         if self._lenses:
-            self._record([(sources[index], encoded[index], outputs[index]) for index in filled])
+            self._record([(sources[i], encoded[i].tolist(), outputs[i]) for i in filled])
         return outputs
 
-    def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]:
+    def _encode(self, sources: list[str]) -> tuple[list[Ids], dict[int, str]]:
         """The ids of sources; truncation as in training gives no warning."""
         data, capacity = self.recipe.data, max_length_of(self.recipe.model.encoder)
         given = without_blank(sources)
         rows, lengths = encode_truncated(
-            self.source_tokens, given, self.recipe, capacity, MIN_LABEL
+            self.source_tokens.encode_arrays, given, self.recipe, capacity, MIN_LABEL
         )
         if data.overlong == "truncate" and data.max_length <= capacity:
             return shortened(rows, data.max_length), {}
@@ -124,25 +125,22 @@ class Classifier(LabelModel, task="classify"):
         rows, _ = self._encode(check_sources(sources))
         with inference(self):
             states = encoder_states(self.network.encode, rows, self.device, ends=False)
-        tokens = [self.source_tokens.pieces(row) for row in rows]
+        tokens = self.source_tokens.pieces_of_rows(rows)
         return pad_states(states, tokens, self.recipe.model.width)
 
-    def _output(self, source: list[int], log_probs_1V: LogProbabilities, nbest: int) -> Output:
-        pieces = self.source_tokens.pieces(source)
-        order: NDArray[np.intp] = np.argsort(-log_probs_1V[0], kind="stable")[:nbest]
-        outputs = []
-        for label in order.tolist():
-            log_probability = float(log_probs_1V[0, label])
-            probability = math.exp(log_probability)
-            (piece,) = self.target_tokens.pieces([label + len(SPECIALS)])
-            outputs.append(
-                Output(
-                    text=piece,
-                    score=probability,
-                    tokens=[piece],
-                    source_tokens=pieces,
-                    log_probability=log_probability,
-                    probabilities=[probability],
-                )
-            )
-        return replace(outputs[0], alternatives=outputs) if nbest > 1 else outputs[0]
+    def _outputs(
+        self, sources: list[list[str]], found: list[LogProbabilities], nbest: int
+    ) -> Iterator[Output]:
+        """The most likely labels of each source, of which the tokens are given."""
+        names = self.target_tokens.pieces(range(len(SPECIALS), len(self.target_tokens)))
+        log_probs_BV = np.concatenate([np.zeros((0, len(names)), np.float32), *found])
+        best_BN = np.argsort(-log_probs_BV, axis=1, kind="stable")[:, :nbest]
+        values_BN = np.take_along_axis(log_probs_BV, best_BN, axis=1)
+        for source, *best in zip(sources, best_BN.tolist(), values_BN.tolist(), strict=True):
+            outputs = []
+            for label, log_probability in zip(*best, strict=True):
+                probability = math.exp(log_probability)
+                output = Output(names[label], probability, [names[label]], source, log_probability)
+                output.probabilities = [probability]
+                outputs.append(output)
+            yield replace(outputs[0], alternatives=outputs) if nbest > 1 else outputs[0]

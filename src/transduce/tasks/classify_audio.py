@@ -98,7 +98,7 @@ class AudioClassifier(Classifier):
                     labels = label_probabilities(self.network, rows, context)
                     weights = pooling_weights(self.network, rows, context) if attention else None
                 if self._lenses:
-                    outputs = [self._output([], one, nbest) for one in labels]
+                    outputs = self._outputs([[]] * len(labels), labels, nbest)
                     self._record(list(zip(segments, rows, outputs, strict=True)), context)
                 for place, (recording, start, end) in enumerate(entries):
                     found.setdefault(id(recording), []).append((end - start, labels[place]))
@@ -127,7 +127,7 @@ class AudioClassifier(Classifier):
         )
         mean_V = shares @ each / shares.sum()
         log_probs_1V = np.log(np.maximum(mean_V, 1e-30))[None].astype(np.float32)
-        output = self._output([], log_probs_1V, nbest)
+        (output,) = self._outputs([[]], [log_probs_1V], nbest)
         if self.calibration is not None and (why := self.calibration.warning(output.score)):
             notes.append(f"{recording.source}: {why}")
         return replace(

@@ -154,7 +154,7 @@ class Transducer(GenerativeModel, task="transduce"):
             raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
         encoded, warnings = self._encode(sources)
         written, too_long = encode_truncated(
-            self.target_tokens, targets, self.recipe, _max_lengths(self)[1] - 1
+            self.target_tokens.encode_batch, targets, self.recipe, _max_lengths(self)[1] - 1
         )
         written = self._copied_targets(targets, written, sources, encoded)
         for number in range(len(written)):
@@ -224,7 +224,8 @@ class Transducer(GenerativeModel, task="transduce"):
         if self.recipe.data.bidirectional:
             capacity -= 1  # for the token that asks for the other direction
         given = without_blank(sources)
-        rows, lengths = encode_truncated(self.source_tokens, given, self.recipe, capacity)
+        encode = self.source_tokens.encode_batch
+        rows, lengths = encode_truncated(encode, given, self.recipe, capacity)
         if self._copied is not None:
             rows = list(map(self._copied.source_ids, given, rows))
         return rows, truncation_warnings(lengths)

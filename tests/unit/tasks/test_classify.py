@@ -11,6 +11,7 @@ import torch
 
 from tiny_label_networks import FILMS, LABELS, classifier
 from transduce import recipe
+from transduce.data.tokens import tokenizer
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError, ModelError
 from transduce.tasks import Classifier, Model
@@ -38,6 +39,25 @@ def test_the_label_that_is_likeliest_is_the_text() -> None:
         assert (output.text, output.tokens) == (expected[0][1], [expected[0][1]])
         assert model(text) == output.text
     assert sum(o.score for o in outputs[0].alternatives) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("nbest", [1, 2])
+def test_many_texts_have_the_outputs_that_each_has_alone(
+    nbest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer, "AT_ONCE", 4)
+    model = classifier()
+    texts = [*FILMS, "", "zzz zzz fine", f"{FILMS[0]} {FILMS[1]}", "zzz"] * 3
+    outputs = model.run(texts, nbest=nbest)
+    assert sum(bool(output.warning) for output in outputs) == 6
+    for text, output in zip(texts, outputs, strict=True):
+        (alone,) = model.run([text], nbest=nbest)
+        assert output.score == pytest.approx(alone.score, rel=1e-6)
+        for field in ("text", "tokens", "source_tokens", "warning"):
+            assert getattr(output, field) == getattr(alone, field)
+        ids = model.source_tokens.encode(text)
+        assert output.source_tokens == model.source_tokens.pieces(ids)
+        assert [o.text for o in output.alternatives] == [o.text for o in alone.alternatives]
 
 
 def test_one_label_has_no_alternatives_and_empty_texts_have_none() -> None:

@@ -232,6 +232,16 @@ class Tokens:
             raise TokensError(HALF_CHARACTER) from None
         return side_by_side(heads, found) if len(heads[0]) else found
 
+    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+        """As `encode_batch`, an array for each text."""
+        if len(texts) < AT_ONCE:
+            return [np.array(ids, np.int32) for ids in self.encode_batch(texts)]
+        rows: list[Ids] = []
+        for start in range(0, len(texts), AT_ONCE):
+            ids, offsets = self.encode_flat(texts[start : start + AT_ONCE])
+            rows += [ids[first:end] for first, end in pairwise(offsets.tolist())]
+        return rows
+
     @cached_property
     def _words(self) -> WordTable | None:
         """Where the ids of a text are those of its words, a table of these."""
@@ -343,6 +353,13 @@ class Tokens:
             size = len(self)
             return [self._pieces[i] if i < size else copied[i - size] for i in map(int, ids)]
         return list(map(self._pieces.__getitem__, ids))
+
+    def pieces_of_rows(self, rows: Sequence[Ids]) -> list[list[str]]:
+        """The `pieces` of many texts."""
+        if sum(map(len, rows)) < len(self):
+            return [self.pieces(row.tolist()) for row in rows]
+        pieces = np.array([self._pieces[number] for number in range(len(self))], object)
+        return [pieces[row].tolist() for row in rows]
 
     @cached_property
     def word_edges(self) -> WordEdges:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches.batch import collate
+from transduce.data.batches.batch import Row, collate
 from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.token_budget import pack
 from transduce.decoding.readings import Reading, read_parts
@@ -21,7 +21,7 @@ POOLING = "pool.attention"
 
 
 def label_probabilities(
-    network: LabelNetwork, sources: Sequence[Sequence[int]], context: CallContext = NO_CONTEXT
+    network: LabelNetwork, sources: Sequence[Row], context: CallContext = NO_CONTEXT
 ) -> list[LogProbabilities]:
     """Log-probabilities of all labels, [tokens, labels] for each source; [1, labels] if pooled."""
     found: list[LogProbabilities] = [np.zeros((0, 0), np.float32)] * len(sources)
@@ -37,7 +37,7 @@ def label_probabilities(
 
 
 def pooling_weights(
-    network: LabelNetwork, sources: Sequence[Sequence[int]], context: CallContext = NO_CONTEXT
+    network: LabelNetwork, sources: Sequence[Row], context: CallContext = NO_CONTEXT
 ) -> list[NDArray[np.float32]] | None:
     """The pooling weight of each token, [tokens] for each source; None without attention."""
     found: dict[int, NDArray[np.float32]] = {}
