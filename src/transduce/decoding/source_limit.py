@@ -35,7 +35,7 @@ def encode_truncated(
 ) -> tuple[list[Row], dict[int, str]]:
     """The ids of texts, truncated where too long, and a description of those truncated.
 
-    encode: gives the ids of texts, which may be very long. capacity: the number of tokens that the model has positions for.
+    encode: gives the ids of texts. capacity: the number of tokens that the model has positions for.
     """
     longest = min(max_source_tokens(recipe, minimum), capacity)
     maximum = longest * LETTERS
