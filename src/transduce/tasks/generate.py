@@ -45,7 +45,7 @@ from transduce.decoding.search.observer import ChosenToken, SearchObserver
 from transduce.decoding.search.stepper import ContextStepper, InContext, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.decoding.source_limit import TRUNCATED
-from transduce.decoding_settings import RunKeywords, Terms
+from transduce.decoding_settings import KINDS, SETTINGS, RunKeywords, Terms
 from transduce.errors import ModelError, warn
 from transduce.models import TrainableNetwork
 from transduce.models.call_context import NO_CONTEXT, Call, CallContext
@@ -208,8 +208,12 @@ class GenerativeModel(Model):
         that are not given. Raises ModelError."""
         known = [f.name for f in fields(Settings)]
         for name in given:
-            if name not in known:
-                raise ModelError(f"unknown setting {name}; choose among {', '.join(known)}")
+            if name in known:
+                continue
+            kind = SETTINGS[name].kind if name in SETTINGS else "all"
+            if kind != "all":
+                raise ModelError(f"{name} is for {KINDS[kind]}; leave it out")
+            raise ModelError(f"unknown setting {name}; choose among {', '.join(known)}")
         chosen = Settings(**given)
         if chosen.ctc_weight and self.recipe.audio is None:
             raise ModelError("ctc_weight needs a speech model, and this is a text model; omit it")

@@ -402,8 +402,8 @@ class SpeechModel(Transducer):
         if loop is None:
             return replace(output, source_tokens=[])
         text = self.target_tokens.decode(output.ids[loop.start : loop.start + loop.length])
-        warning = f"{source}: {text.strip()!r} is repeated {loop.times} times in a row; "
-        warning += self.against_loops
+        warning = f"{source}: {text.strip()!r} is repeated {loop.times} times in a row"
+        warning += f"; {self.against_loops}" if self.against_loops else ""
         return replace(output, source_tokens=[], warning=warning)
 
     def _stepper(self, settings: Settings, context: CallContext = NO_CONTEXT) -> Stepper:

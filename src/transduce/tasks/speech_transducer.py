@@ -79,6 +79,7 @@ class SpeechTransducerModel(SpeechModel):
 
     network: SpeechTransducer  # type: ignore[assignment]
     scorer = "transducer"
+    against_loops = ""  # the settings against them are not for a transducer
 
     @classmethod
     def build(  # type: ignore[override]

@@ -79,7 +79,7 @@ def message(answer: httpx.Response, status: int) -> str:
         (b'{"input": "a", "stream": true, "beam": 3}', "a stream has a single hypothesis"),
         (b'{"input": "a", "stream": true, "alternatives": -1}', "alternatives is -1"),
         (b'{"input": "a", "ensemble": ["x"]}', "ensemble: there is no model x; there are tiny"),
-        (b'{"input": "a", "times": true}', "unknown setting times"),
+        (b'{"input": "a", "times": true}', "times is for speech models; leave it out"),
         (b'{"input": "' + b"[" * 500 + b'"}', ""),
         (b"[" * 1000, "the body"),
     ],

@@ -262,7 +262,7 @@ def test_a_loop_is_reported(sounds: Path) -> None:
     head.bias.data[4] = 50.0  # it says the same letter for ever
     (output,) = model.run([str(sounds / "one.wav")], beam=1)
     assert len(output.ids) > 20
-    assert "times in a row" in output.warning
+    assert "times in a row; try no_repeat_ngram (--no-repeat-ngram)" in output.warning
 
 
 def test_sound_that_was_leapt_over_is_reported(tmp_path: Path) -> None:

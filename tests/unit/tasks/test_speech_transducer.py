@@ -21,6 +21,7 @@ from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.batch.decode import CANCELLED
 from transduce.decoding.constraints.hotwords import HOTWORD_BEAM
 from transduce.decoding.settings import Settings
+from transduce.decoding.speech.warnings import Loop
 from transduce.errors import ModelError, RecipeError
 from transduce.inspection.analysis.subject import subject_of
 from transduce.inspection.speech_figure import draw_speech_attention
@@ -345,6 +346,21 @@ def test_one_without_chunks_hears_the_utterance_again_and_again() -> None:
 def test_settings_that_a_transducer_has_not(given: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=f"{next(iter(given))} is not for a transducer"):
         transducer().run(WAVES, rate=RATE, **given)
+
+
+def test_settings_of_whisper_are_said_to_be_so() -> None:
+    for asked in ({"vad": True}, {"language": "en"}, {"fallback": False}):
+        with pytest.raises(ModelError, match=f"^{next(iter(asked))} is for Whisper; leave it out$"):
+            transducer().run(WAVES, rate=RATE, **asked)
+
+
+def test_a_loop_is_reported_without_a_setting_that_a_transducer_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("transduce.tasks.speech.find_loop", lambda ids: Loop(0, 1, 9))
+    (output,) = transducer().run(WAVES[:1], rate=RATE)
+    assert "is repeated 9 times in a row" in output.warning
+    assert "no_repeat_ngram" not in output.warning
 
 
 def test_other_models_and_looking_inside_are_refused() -> None:
