@@ -32,7 +32,7 @@ LEAST_READ = 50_000  # rows of a sample
 ROWS_OF_BATCH = 24
 LEAST_PASSES = 3  # over the training set, whatever the plan's most updates
 HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
-# Of running text. A core reads some 8,000 a second, and validation comes eight times.
+# Of running text, of which a core reads some 8,000 a second at each validation.
 HELD_OUT_CHARACTERS = 50_000
 FEWEST_HELD_OUT = 5
 # Of fewer sources one part is held out, which also chooses the checkpoint: two would take too many

@@ -798,6 +798,10 @@ def test_validations_are_few_where_decoding_takes_the_time() -> None:
         assert choice.get("validation.every") == -(-choice.expected // times)
     labels = choose(found("text to label"), CPU, 1.0)
     assert labels.get("validation.every") == -(-labels.expected // 8)
+    # A core reads the held-out part of running text as long as it takes for many updates.
+    for machine, minutes, times in ((CPU, 2.9, 4), (CPU, 3.0, 8), (GPU, 2.9, 8)):
+        text = choose(found("language model", 1_000_000), machine, minutes)
+        assert text.get("validation.every") == -(-text.expected // times)
 
 
 def test_the_warmup_is_of_the_updates_that_there_is_time_for() -> None:

@@ -51,7 +51,11 @@ def test_it_can_be_searched(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "small", "expected"),
-    [("recurrent", 10**6, "float32"), ("recurrent", 0, "int8"), ("transformer", 10**6, "int8")],
+    [
+        ("recurrent", 40 * 32, "float32"),
+        ("recurrent", 40 * 32 - 1, "int8"),
+        ("transformer", 10**6, "int8"),
+    ],
 )
 def test_a_small_output_layer_above_recurrent_networks_is_in_float32_as_they_are(
     monkeypatch: pytest.MonkeyPatch, kind: str, small: int, expected: str
