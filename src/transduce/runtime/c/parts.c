@@ -12,22 +12,26 @@
 /* The sum of some numbers, or of their squares about a mean. */
 static float sum_of(const float *x, int64_t count) {
     Sums sums = {{{0}}};
-    for (int64_t i = 0; i < count; i += SPAN)
-        UNROLL for (int p = 0; p < PARTS; p++) {
-            const int64_t at = i + p * LANES, some = some_at(at, count);
-            if (some) sums.part[p] += load_some(x + at, some, 0.0f);
-        }
+    int64_t i = 0;
+    for (; i + SPAN <= count; i += SPAN)
+        UNROLL for (int p = 0; p < PARTS; p++) sums.part[p] += load(x + i + p * LANES);
+    for (int p = 0; i < count; i += LANES, p++)
+        sums.part[p] += load_some(x + i, some_at(i, count), 0.0f);
     return total(sums);
 }
 
 static float squares_of(const float *x, int64_t count, float mean) {
     Sums sums = {{{0}}};
-    for (int64_t i = 0; i < count; i += SPAN)
+    int64_t i = 0;
+    for (; i + SPAN <= count; i += SPAN)
         UNROLL for (int p = 0; p < PARTS; p++) {
-            const int64_t at = i + p * LANES, some = some_at(at, count);
-            const Vector apart = some ? load_some(x + at, some, mean) - mean : (Vector){0};
+            const Vector apart = load(x + i + p * LANES) - mean;
             sums.part[p] += apart * apart;
         }
+    for (int p = 0; i < count; i += LANES, p++) {
+        const Vector apart = load_some(x + i, some_at(i, count), mean) - mean;
+        sums.part[p] += apart * apart;
+    }
     return total(sums);
 }
 
@@ -36,8 +40,14 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
         const float mean = norm->bias ? sum_of(x, width) / (float)width : 0.0f;
         const float variance = squares_of(x, width, mean) / (float)width;
         float by = 1.0f / sqrtf(variance + norm->epsilon);
-        for (int64_t i = 0; i < width; i += LANES) {
-            const int64_t some = some_at(i, width);
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES) {
+            Vector z = (load(x + i) - mean) * by * load(norm->weight + i);
+            if (norm->bias) z += load(norm->bias + i);
+            store(y + i, z);
+        }
+        if (i < width) {
+            const int64_t some = width - i;
             Vector z = (load_some(x + i, some, 0.0f) - mean) * by;
             z *= load_some(norm->weight + i, some, 0.0f);
             if (norm->bias) z += load_some(norm->bias + i, some, 0.0f);
@@ -64,6 +74,38 @@ void softmax(float *scores, int64_t count) {
     const float by = 1.0f / total(sums);
     for (int64_t i = 0; i < count; i++) scores[i] *= by;
 }
+
+#if defined(__wasm_simd128__)
+/* The same as `dot` of four others each, times a scale; of a count that is a multiple of 2 * SPAN. */
+static Vector four_dots(const float *a, const float *const *others, int64_t offset, int64_t count) {
+    const float *b[4];
+    Vector pair[2][4];
+    UNROLL for (int j = 0; j < 4; j++) b[j] = others[j] + offset;
+    UNROLL for (int p = 0; p < 2; p++) {
+        Vector part[2][4];
+        UNROLL for (int side = 0; side < 2; side++) {
+            const int at = (p + 2 * side) * LANES;
+            Vector here[4] = {{0}}, there[4] = {{0}};
+            for (int32_t i = at; i < (int32_t)count; i += 2 * SPAN) {
+                const Vector x = load(a + i), y = load(a + i + SPAN);
+                UNROLL for (int j = 0; j < 4; j++) {
+                    here[j] += x * load(b[j] + i);
+                    there[j] += y * load(b[j] + i + SPAN);
+                }
+            }
+            UNROLL for (int j = 0; j < 4; j++) part[side][j] = here[j] + there[j];
+        }
+        UNROLL for (int j = 0; j < 4; j++) pair[p][j] = part[0][j] + part[1][j];
+    }
+    v128_t v[4];
+    UNROLL for (int j = 0; j < 4; j++) v[j] = (v128_t)(pair[0][j] + pair[1][j]);
+    const v128_t low = wasm_i32x4_shuffle(v[0], v[1], 0, 4, 1, 5), far = wasm_i32x4_shuffle(v[2], v[3], 0, 4, 1, 5);
+    const v128_t up = wasm_i32x4_shuffle(v[0], v[1], 2, 6, 3, 7), out = wasm_i32x4_shuffle(v[2], v[3], 2, 6, 3, 7);
+    const Vector first = (Vector)wasm_i64x2_shuffle(low, far, 0, 2) + (Vector)wasm_i64x2_shuffle(up, out, 0, 2);
+    const Vector second = (Vector)wasm_i64x2_shuffle(low, far, 1, 3) + (Vector)wasm_i64x2_shuffle(up, out, 1, 3);
+    return first + second;
+}
+#endif
 
 /* Positions whose keys, or values, are still in the cache when the next row reads them. */
 #define NEAR_PLACES 32
@@ -104,11 +146,21 @@ void attend(const float *query, int64_t rows, int64_t apart, const float *const 
     const float scale = 1.0f / sqrtf((float)size);
     for (int64_t first = 0; first < count; first += NEAR_PLACES) {
         const int64_t last = count - first < NEAR_PLACES ? count : first + NEAR_PLACES;
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t t = first; t < last; t++)
+        for (int64_t r = 0; r < rows; r++) {
+            const float *asked = query + r * apart;
+            float *found = scores + r * all;
+            int64_t t = first;
+#if defined(__wasm_simd128__)
+            for (; size % (2 * SPAN) == 0 && t + 4 <= last; t += 4)
                 for (int64_t h = 0; h < heads; h++)
-                    scores[r * all + h * stride + t] =
-                        scale * dot(query + r * apart + h * size, places[t] + h * size, size);
+                    store(found + h * stride + t,
+                          scale * four_dots(asked + h * size, places + t, h * size, size));
+#endif
+            for (; t < last; t++)
+                for (int64_t h = 0; h < heads; h++)
+                    found[h * stride + t] =
+                        scale * dot(asked + h * size, places[t] + h * size, size);
+        }
     }
     for (int64_t i = 0; by_distance && i < rows * heads; i++) {
         const float *bias = by_distance + i % heads * (2 * reach + 1) + reach;
@@ -175,13 +227,20 @@ void activate(float *x, int64_t rows, int64_t hidden, int32_t activation, int32_
 }
 
 void log_softmax(float *x, int64_t count) {
-    Vector most = all(-INFINITY), sum[4] = {{0}};
+    Vector most = all(-INFINITY), sum[4] = {{0}}, plain = {0};
     int64_t i = 0;
-    for (; i + 4 * LANES <= count; i += 4 * LANES)
-        most = higher(most, higher(higher(load(x + i), load(x + i + LANES)),
-                                   higher(load(x + i + 2 * LANES), load(x + i + 3 * LANES))));
-    for (; i + LANES <= count; i += LANES) most = higher(most, load(x + i));
+    for (; i + 4 * LANES <= count; i += 4 * LANES) {
+        const Vector a = load(x + i), b = load(x + i + LANES);
+        const Vector c = load(x + i + 2 * LANES), d = load(x + i + 3 * LANES);
+        most = higher(most, higher(higher(a, b), higher(c, d)));
+        plain += (a + b) + (c + d);
+    }
+    for (; i + LANES <= count; i += LANES) {
+        most = higher(most, load(x + i));
+        plain += load(x + i);
+    }
     const float top = highest(higher(most, load_some(x + i, count - i, -INFINITY)));
+    plain += load_some(x + i, count - i, 0.0f);
     /* Four accumulators at a time: one alone is a long chain of dependent operations. */
     for (i = 0; i + 4 * LANES <= count; i += 4 * LANES)
         for (int k = 0; k < 4; k++)
@@ -191,7 +250,13 @@ void log_softmax(float *x, int64_t count) {
         sum[0] += falling_exponential(load_some(x + i, some, -INFINITY) - top);
     }
     const float taken = top + logf(total_of((sum[0] + sum[1]) + (sum[2] + sum[3])));
-    for (i = 0; i < count; i += LANES) {
+    i = 0;
+    /* The sum of finite numbers is finite, or nearly always. */
+    if (total_of(plain - plain) == 0.0f)
+        for (; i + 4 * LANES <= count; i += 4 * LANES)
+            UNROLL for (int k = 0; k < 4; k++)
+                store(x + i + k * LANES, load(x + i + k * LANES) - taken);
+    for (; i < count; i += LANES) {
         const int64_t some = count - i < LANES ? count - i : LANES;
         Vector y = load_some(x + i, some, 0.0f) - taken;
         store_some(x + i, pick(y - y == 0.0f, y, all(-INFINITY)), some);

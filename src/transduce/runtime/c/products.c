@@ -37,6 +37,24 @@ static float largest(const float *x, int64_t count) {
     return found;
 }
 
+#if defined(__wasm__)
+/* As find_levels does it, of sixteen numbers. */
+static inline v128_t sixteen_levels(const float *x, float by, int32_t offset) {
+    const v128_t times = wasm_f64x2_splat(by);
+    v128_t magic = wasm_f64x2_const_splat(6755399441055744.0), whole[4];
+    __asm__("" : "+r"(magic)); /* as in vectors.h */
+    UNROLL for (int v = 0; v < 4; v++) {
+        const v128_t low = wasm_f64x2_promote_low_f32x4(wasm_v128_load64_zero(x + 4 * v));
+        const v128_t high = wasm_f64x2_promote_low_f32x4(wasm_v128_load64_zero(x + 4 * v + 2));
+        whole[v] = wasm_i32x4_shuffle(wasm_f64x2_add(wasm_f64x2_mul(low, times), magic),
+                                      wasm_f64x2_add(wasm_f64x2_mul(high, times), magic), 0, 2, 4, 6);
+    }
+    const v128_t levels = wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(whole[0], whole[1]),
+                                                  wasm_i16x8_narrow_i32x4(whole[2], whole[3]));
+    return wasm_i8x16_add(levels, wasm_i8x16_splat((int8_t)offset));
+}
+#endif
+
 /* Quantize one row, shifted by `offset`, 128 for kernels with unsigned inputs; returns the
  * scale. */
 static float find_levels(const float *x, int64_t inputs, int64_t depth, int32_t offset,
@@ -44,8 +62,12 @@ static float find_levels(const float *x, int64_t inputs, int64_t depth, int32_t 
     float most = largest(x, inputs), by = most > 0.0f ? 127.0f / most : 0.0f;
     /* The product is exact, and rounded once, whatever the CPU and compiler: adding 1.5 * 2^23, or
      * 2^52 in double, leaves the nearest integer in the lowest bits. */
-    for (int64_t i = 0; i < inputs; i++) {
+    int64_t i = 0;
 #if defined(__wasm__) /* has no fused multiply-add */
+    for (; i + 16 <= inputs; i += 16) wasm_v128_store(levels + i, sixteen_levels(x + i, by, offset));
+#endif
+    for (; i < inputs; i++) {
+#if defined(__wasm__)
         const double rounded = (double)x[i] * (double)by + 6755399441055744.0;
 #else
         const float rounded = fmaf(x[i], by, 12582912.0f);

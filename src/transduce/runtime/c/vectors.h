@@ -141,6 +141,9 @@ static inline float highest(Vector v) {
     return _mm512_reduce_max_ps((__m512)v);
 #elif defined(__ARM_NEON) && defined(__aarch64__)
     return vmaxvq_f32((float32x4_t)v);
+#elif defined(__wasm_simd128__) /* without branches, which a CPU could not predict */
+    v = higher(v, (Vector)wasm_i32x4_shuffle((v128_t)v, (v128_t)v, 2, 3, 0, 1));
+    return higher(v, (Vector)wasm_i32x4_shuffle((v128_t)v, (v128_t)v, 1, 0, 3, 2))[0];
 #else
     float x[LANES];
     memcpy(x, &v, sizeof v);

@@ -35,7 +35,7 @@ export class Embedding {
     this.runtime = runtime;
     this.tokens = ref.tokens;
     this.scale = Math.fround(ref.scale); // in float32, as in Python
-    this.table = file.floats(ref.table);
+    this.table = file.floats(ref.table).map((value) => value * this.scale); // scaled once for all
     this.own = ref.width; // of a row of the table
     this.content = ref.width + (ref.letters?.width ?? 0);
     this.positions = ref.positions && new Positions(file, ref.positions);
@@ -55,10 +55,8 @@ export class Embedding {
 
   /** Write what tokens are, without their positions, to the first `content` columns of x. */
   fill(x, tokens, spelt) {
-    const { width, own, scale, table } = this;
-    tokens.forEach((token, row) => {
-      for (let i = 0; i < own; i++) x[row * width + i] = Math.fround(table[token * own + i] * scale);
-    });
+    const { width, own, table } = this;
+    tokens.forEach((token, row) => x.set(table.subarray(token * own, (token + 1) * own), row * width));
   }
 
   /** Write the vectors of tokens to an address; the first, or with `together` all, at position

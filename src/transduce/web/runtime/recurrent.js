@@ -114,7 +114,7 @@ export class RecurrentDecoder {
       bridge: file.product(runtime, ref.bridge),
       table: runtime.newFloats(target.table),
       vocabulary: target.tokens,
-      table_scale: target.scale,
+      table_scale: 1, // scaled already
       kernel: BEST,
     });
   }

@@ -137,7 +137,8 @@ export class Runtime {
   }
 
   longs(address, count) {
-    return Array.from({ length: count }, (_, i) => this.ints(address, 2 * count)[2 * i]);
+    const view = this.ints(address, 2 * count);
+    return Array.from({ length: count }, (_, i) => view[2 * i]);
   }
 
   newFloats(given) {
