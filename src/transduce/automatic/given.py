@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from transduce.automatic.columns import format_by_name
 from transduce.automatic.elsewhere import with_paths
@@ -159,8 +160,9 @@ def _columns_of(given: Given) -> tuple[bool, list[str]]:
     of its first objects, of Parquet its columns, with those within them."""
     if given.kind == "parquet":
         with opened_parquet(str(given.path), given.path.name) as file:
-            names = [*file.schema_arrow.names, *(one.path for one in file.schema)]
-        return True, list(dict.fromkeys(names))
+            fields = [(one.name, one.type) for one in file.schema_arrow]
+        inner = [f"{name}.{kind.field(n).name}" for name, kind in fields for n in _fields(kind)]
+        return True, [*(name for name, _ in fields), *inner]
     lines = read_lines(given.path.name, str(given.path.parent), table=True)
     if given.kind == "jsonl":
         return True, list(dict.fromkeys(_keys(islice(lines, LOOKED_AT))))
@@ -170,8 +172,13 @@ def _columns_of(given: Given) -> tuple[bool, list[str]]:
         if given.kind == "csv"
         else ((number, line.split("\t")) for number, line in numbered)
     )
-    names, rows = without_header(given.path.name, records)
-    return names is not None, next(rows)[1] if names is None else names
+    header, rows = without_header(given.path.name, records)
+    return header is not None, next(rows)[1] if header is None else header
+
+
+def _fields(kind: Any) -> range:
+    """The fields of a type of Arrow: those of an object."""
+    return range(kind.num_fields if str(kind).startswith("struct") else 0)
 
 
 def _keys(lines: Iterable[str]) -> Iterator[str]:

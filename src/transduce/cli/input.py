@@ -99,8 +99,8 @@ def read_requests(
             "include": [include + line.get("include", []) for line in lines],
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
-        given = {name: of_lines for name, of_lines in constraints.items() if any(of_lines)}
-        yield {"sources": [line["source"] for line in lines], **given}
+        asked = {name: of_lines for name, of_lines in constraints.items() if any(of_lines)}
+        yield {"sources": [line["source"] for line in lines], **asked}
 
 
 def _groups_of(

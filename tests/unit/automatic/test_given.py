@@ -132,3 +132,14 @@ def test_names_of_a_header_are_known_where_they_are_no_usual_ones(
     table = tmp_path / "t.tsv"
     table.write_text("de\ten\nun\tone\n", "utf-8")
     assert columns_as_trained(given_file(table, None), wanted) == wanted
+
+
+def test_columns_of_parquet(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = {"id": [1, 2], "translation": [{"de": de, "en": en} for de, en in ROWS[:2]]}
+    parquet.write_table(arrow.table(table), tmp_path / "t.parquet")
+    trained = Columns(file="x.parquet", source="translation.en", target="translation.de")
+    assert sources(tmp_path / "t.parquet", trained) == ["one", "two"]
+    with pytest.raises(DataError, match=r"columns id, translation, translation\.de, translation"):
+        sources(tmp_path / "t.parquet", NAMED)

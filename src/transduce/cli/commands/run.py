@@ -174,9 +174,9 @@ def _run_texts(
     from transduce.cli.printing import print_outputs
 
     several = decoding.get("nbest", 1) > 1
-    constraints = [decoding.pop(name, []) for name in ("include", "exclude")]
+    include, exclude = (decoding.pop(name, []) for name in ("include", "exclude"))
     prefix, trained = decoding.pop("prefix", ""), trained_on(model.recipe)
-    requests = read_requests(given.sources, given.file, prefix, *constraints, trained)
+    requests = read_requests(given.sources, given.file, prefix, include, exclude, trained)
     at_once = 1
     if model.engine:
         at_once = model.engine.at_once if given.file else 1

@@ -41,6 +41,7 @@ from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Learned, Sinusoidal
+from transduce.recipe import RECIPE
 from transduce.tasks.folder import read_definition
 from transduce.tasks.transduce import Transducer
 
@@ -65,8 +66,7 @@ def read(source: Path) -> Transducer:
         raise ModelError(f"{file.path} is a {file.specification}, which is not a Transformer")
     settings = Settings(source, file)
     sides = [settings.side("encoder"), settings.side("decoder")]
-    exported_here = (source / recipe.RECIPE).is_file()
-    own = read_definition(source) if exported_here else None
+    own = read_definition(source) if (source / RECIPE).is_file() else None  # an export of ours
     tokens = None if own is None else (own.source_tokens, own.target_tokens)
     vocabularies = read_vocabularies(source, settings.config, tokens)
     tables = [
