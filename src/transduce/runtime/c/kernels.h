@@ -112,6 +112,8 @@ static enum dots dots(void) {
     return (enum dots)known;
 }
 
+#define SHIFTED_BLOCK 8 /* outputs in one block of weights for that instruction */
+
 /* The instruction for two products: other x86 takes no sign either, but its sums saturate. */
 static int saturates(void) {
     static int known = -1;
@@ -129,6 +131,7 @@ INLINE int simd128_is_fast(void) { return simd128_is_exact(); }
 INLINE int simd128_x86_is_exact(void) { return saturates(); }
 INLINE int32_t simd128_offset(void) { return dots() == UNSIGNED ? 128 : 0; }
 INLINE int32_t simd128_weight_offset(void) { return saturates() ? 128 : 0; }
+INLINE int32_t simd128_weight_block(void) { return saturates() ? SHIFTED_BLOCK : BLOCK; }
 
 /* By the instruction for four products. */
 INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
@@ -155,11 +158,11 @@ INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t 
 
 /* For x86 without AVX-VNNI, whose instruction for two products takes weights shifted by 128, without
  * a sign, and levels with one. Two products fit into its 16 bits if levels of the same sign add up to
- * no more than 128. Where they do not, only half of four levels stays in its place; the other half
- * comes after all levels, as a product of its own. */
+ * no more than 128. Where they do not, only half of them stays in its place; the other half comes after
+ * all levels, as a product of its own. */
 typedef struct {
-    int32_t weights; /* the place of the first in a block */
     uint8_t levels[4];
+    int32_t weights; /* the place of the first in a block */
 } Half;
 
 typedef struct {
@@ -168,30 +171,52 @@ typedef struct {
     Half half[];
 } Halves;
 
-INLINE void prepare_levels(uint8_t *levels, int32_t depth) {
-    Halves *halves = (Halves *)(levels + depth);
+/* Levels of four rows lie side by side, four of each row after the other; behind them is what is left
+ * of each row. */
+INLINE Halves *halves_of(const uint8_t *levels, int32_t depth, int32_t row) {
+    const int32_t tile = row / MAX_ROWS * MAX_ROWS, behind = (2 * depth + 64) * (row - tile);
+    return (Halves *)(levels + tile * APART(depth) + MAX_ROWS * depth + behind);
+}
+
+/* Where the levels of a row are before they are prepared: halves that are written never reach those
+ * that are still to be read. */
+INLINE uint8_t *levels_of(uint8_t *levels, int32_t depth, int32_t row) {
+    return (uint8_t *)halves_of(levels, depth, row) + depth + 64;
+}
+
+INLINE void prepare_levels(uint8_t *levels, int32_t depth, int32_t row) {
+    Halves *halves = halves_of(levels, depth, row);
+    const uint8_t *from = levels_of(levels, depth, row);
+    const int32_t tile = row / MAX_ROWS * MAX_ROWS;
+    uint8_t *to = levels + tile * APART(depth) + 4 * (row - tile);
     const v128_t zero = wasm_i8x16_const_splat(0);
-    v128_t total = zero;
-    halves->count = 0;
+    v128_t total = zero, most = wasm_i16x8_const_splat(128);
+    __asm__("" : "+r"(most)); /* as in vectors.h */
+    Half *next = halves->half;
     for (int32_t i = 0; i < depth; i += 16) {
-        const v128_t x = wasm_v128_load(levels + i);
+        v128_t x = wasm_v128_load(from + i);
         const v128_t above = wasm_u16x8_extadd_pairwise_u8x16(wasm_i8x16_max(x, zero));
         const v128_t below = wasm_u16x8_extadd_pairwise_u8x16(wasm_i8x16_max(wasm_i8x16_neg(x), zero));
-        const v128_t most = wasm_i16x8_const_splat(128);
         const v128_t large = wasm_i16x8_gt(wasm_i16x8_max(above, below), most);
         total = wasm_i32x4_add(total, wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_sub(above, below)));
-        if (!wasm_v128_any_true(large)) continue;
-        const v128_t half = wasm_v128_and(wasm_i8x16_shr(x, 1), large);
-        uint8_t taken[16];
-        wasm_v128_store(taken, half);
-        wasm_v128_store(levels + i, wasm_i8x16_sub(x, half));
-        for (int four = 0; four < 4; four++) {
-            Half *next = halves->half + halves->count;
-            next->weights = (i + 4 * four) * BLOCK;
-            memcpy(next->levels, taken + 4 * four, 4);
-            halves->count += four_levels(next->levels) != 0;
+        if (wasm_v128_any_true(large)) {
+            const v128_t half = wasm_v128_and(wasm_i8x16_shr(x, 1), large);
+            x = wasm_i8x16_sub(x, half);
+            int32_t taken[4];
+            wasm_v128_store(taken, half);
+            UNROLL for (int four = 0; four < 4; four++) {
+                next->weights = (i + 4 * four) * SHIFTED_BLOCK;
+                memcpy(next->levels, taken + four, 4);
+                next += taken[four] != 0;
+            }
         }
+        wasm_v128_store32_lane(to, x, 0);
+        wasm_v128_store32_lane(to + 4 * MAX_ROWS, x, 1);
+        wasm_v128_store32_lane(to + 8 * MAX_ROWS, x, 2);
+        wasm_v128_store32_lane(to + 12 * MAX_ROWS, x, 3);
+        to += 16 * MAX_ROWS;
     }
+    halves->count = (int32_t)(next - halves->half);
     halves->shift = -128 * (wasm_i32x4_extract_lane(total, 0) + wasm_i32x4_extract_lane(total, 1) +
                             wasm_i32x4_extract_lane(total, 2) + wasm_i32x4_extract_lane(total, 3));
 }
@@ -202,43 +227,53 @@ INLINE v128_t add_four(v128_t sum, v128_t four, v128_t w, v128_t ones) {
     return wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(two, ones));
 }
 
-INLINE void sum_shifted(const uint8_t *levels, const int8_t *weights, int32_t depth, const int rows,
-                        int32_t *sums) {
-    v128_t ones = wasm_i16x8_const_splat(1);
-    __asm__("" : "+r"(ones)); /* as in vectors.h */
-    const uint8_t *x[2];
-    v128_t sum[2][4];
-    UNROLL for (int r = 0; r < rows; r++) {
-        x[r] = levels + r * APART(depth);
-        UNROLL for (int v = 0; v < 4; v++) sum[r][v] = wasm_v128_load32_splat(x[r] + depth);
-    }
-    for (const int8_t *w = weights, *end = weights + depth * BLOCK; w < end; w += 4 * BLOCK)
-        UNROLL for (int r = 0; r < rows; r++) {
-            const v128_t four = wasm_v128_load32_splat(x[r]);
-            UNROLL for (int v = 0; v < 4; v++)
-                sum[r][v] = add_four(sum[r][v], four, wasm_v128_load(w + 16 * v), ones);
-            x[r] += 4;
+/* Of eight outputs. */
+INLINE void sum_shifted(const uint8_t *x, const int8_t *weights, int32_t depth, const int rows,
+                        v128_t ones, int32_t *sums) {
+    const int times = rows < 3 ? 2 : 1; /* one or two rows alone are few sums for a loop */
+    v128_t sum[MAX_ROWS][2];
+    UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = wasm_i32x4_const_splat(0);
+    const int8_t *end = weights + depth * SHIFTED_BLOCK;
+    for (const int8_t *w = weights; w < end; w += 32 * times, x += 4 * MAX_ROWS * times)
+        UNROLL for (int i = 0; i < times; i++) {
+            v128_t four[MAX_ROWS];
+            UNROLL for (int r = 0; r < rows; r++)
+                four[r] = wasm_v128_load32_splat(x + 4 * (MAX_ROWS * i + r));
+            UNROLL for (int v = 0; v < 2; v++) {
+                const v128_t some = wasm_v128_load(w + 32 * i + 16 * v);
+                UNROLL for (int r = 0; r < rows; r++)
+                    sum[r][v] = add_four(sum[r][v], four[r], some, ones);
+            }
         }
-    UNROLL for (int r = 0; r < rows; r++) {
-        const Halves *halves = (const Halves *)x[r];
-        for (const Half *half = halves->half, *end = half + halves->count; half < end; half++) {
-            const v128_t four = wasm_v128_load32_splat(half->levels);
-            UNROLL for (int v = 0; v < 4; v++)
-                sum[r][v] = add_four(sum[r][v], four, wasm_v128_load(weights + half->weights + 16 * v),
-                                     ones);
-        }
-    }
     UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int v = 0; v < 4; v++) wasm_v128_store(sums + r * BLOCK + 4 * v, sum[r][v]);
+        UNROLL for (int v = 0; v < 2; v++) wasm_v128_store(sums + r * BLOCK + 4 * v, sum[r][v]);
 }
 
-/* Two rows at a time: their sums and what else is needed fit into 16 registers. */
+/* The sums of four rows and eight outputs fit into 16 registers with what else is needed, and weights
+ * are read once, in the order in which they are in memory. */
 INLINE void simd128_x86(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                         int64_t inputs, const int rows, const int blocks, int32_t *sums) {
     (void)totals, (void)blocks;
     const int32_t depth = (int32_t)inputs;
-    UNROLL for (int r = 0; r < rows; r += 2)
-        sum_shifted(levels + r * APART(depth), weights, depth, rows - r < 2 ? 1 : 2, sums + r * BLOCK);
+    const int8_t *others = weights + SHIFTED_BLOCK * depth;
+    v128_t ones = wasm_i16x8_const_splat(1);
+    __asm__("" : "+r"(ones)); /* as in vectors.h */
+    sum_shifted(levels, weights, depth, rows, ones, sums);
+    sum_shifted(levels, others, depth, rows, ones, sums + SHIFTED_BLOCK);
+    UNROLL for (int r = 0; r < rows; r++, sums += BLOCK) {
+        const Halves *halves = halves_of(levels, depth, r);
+        const v128_t shift = wasm_v128_load32_splat(&halves->shift);
+        v128_t sum[4];
+        UNROLL for (int v = 0; v < 4; v++)
+            sum[v] = wasm_i32x4_add(shift, wasm_v128_load(sums + 4 * v));
+        for (const Half *half = halves->half, *end = half + halves->count; half < end; half++) {
+            const v128_t four = wasm_v128_load32_splat(half->levels);
+            const int8_t *w[2] = {weights + half->weights, others + half->weights};
+            UNROLL for (int v = 0; v < 4; v++)
+                sum[v] = add_four(sum[v], four, wasm_v128_load(w[v / 2] + 16 * (v % 2)), ones);
+        }
+        UNROLL for (int v = 0; v < 4; v++) wasm_v128_store(sums + 4 * v, sum[v]);
+    }
 }
 #elif defined(__wasm_simd128__)
 /* Whether this is x86: there, what is no number has a sign. */
@@ -259,6 +294,7 @@ INLINE int simd128_is_exact(void) { return 1; }
 INLINE int simd128_x86_is_exact(void) { return 1; }
 INLINE int32_t simd128_offset(void) { return 0; }
 INLINE int32_t simd128_weight_offset(void) { return 0; }
+INLINE int32_t simd128_weight_block(void) { return BLOCK; }
 
 /* Four outputs, each the sum of two neighbours. */
 INLINE void store_pairs(v128_t a, v128_t b, int32_t *sums) {
@@ -300,8 +336,13 @@ INLINE void simd128(const uint8_t *levels, const int8_t *weights, const int32_t 
     }
 }
 
+INLINE uint8_t *levels_of(uint8_t *levels, int32_t depth, int32_t row) {
+    return levels + row * APART(depth);
+}
+
 /* Levels in place, in 16 bits. */
-INLINE void prepare_levels(uint8_t *levels, int32_t depth) {
+INLINE void prepare_levels(uint8_t *levels, int32_t depth, int32_t row) {
+    levels += row * APART(depth);
     for (int32_t i = depth - 16; i >= 0; i -= 16) {
         const v128_t x = wasm_v128_load(levels + i);
         wasm_v128_store(levels + 2 * i, wasm_i16x8_extend_low_i8x16(x));

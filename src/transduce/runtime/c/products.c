@@ -161,8 +161,9 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
 #endif
 
 /* All rows and blocks of a product, in tiles of the kernel's size, which is a compile-time
- * constant. The outer loop is over blocks: each weight is read from main memory once. */
-#define WALK(name, kernel, BREADTH)                                                              \
+ * constant; of MAX_ROWS + 1 rows, FIRST come first. The outer loop is over blocks: each weight is read
+ * from main memory once. */
+#define WALK(name, kernel, BREADTH, FIRST)                                                       \
     static void name(const Ending *ending, const uint8_t *levels, int64_t rows, int64_t depth,   \
                      int64_t first, int64_t last) {                                              \
         const Weight *weight = ending->weight;                                                   \
@@ -173,7 +174,7 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
             for (int64_t r = 0, some; r < rows; r += some) {                                     \
                 const uint8_t *x = levels + r * APART(depth);                                    \
                 const int64_t left = rows - r;                                                   \
-                some = left < MAX_ROWS ? left : left == MAX_ROWS + 1 ? MAX_ROWS / 2 : MAX_ROWS;  \
+                some = left < MAX_ROWS ? left : left == MAX_ROWS + 1 ? FIRST : MAX_ROWS;         \
                 switch (some) {                                                                  \
                 case 1: kernel(x, w, t, depth, 1, BREADTH, sums); break;                         \
                 case 2: kernel(x, w, t, depth, 2, BREADTH, sums); break;                         \
@@ -187,20 +188,20 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
         }                                                                                        \
     }
 
-WALK(by_plain, plain, 1)
+WALK(by_plain, plain, 1, MAX_ROWS / 2)
 #if defined(__ARM_FEATURE_DOTPROD)
-WALK(by_neon, neon, 1)
+WALK(by_neon, neon, 1, MAX_ROWS / 2)
 #endif
 #if defined(__wasm_simd128__)
-WALK(by_simd128, simd128, 1)
-WALK(by_simd128_x86, simd128_x86, 1)
+WALK(by_simd128, simd128, 1, MAX_ROWS / 2)
+WALK(by_simd128_x86, simd128_x86, 1, MAX_ROWS)
 #endif
 #if defined(__AVX2__)
-WALK(by_avx2, avx2, 1)
+WALK(by_avx2, avx2, 1, MAX_ROWS / 2)
 #endif
 #if defined(__AVX512VNNI__)
-WALK(by_vnni, vnni, 4)
-WALK(by_vnni_of_one, vnni_of_one, 1)
+WALK(by_vnni, vnni, 4, MAX_ROWS / 2)
+WALK(by_vnni_of_one, vnni_of_one, 1, MAX_ROWS / 2)
 #endif
 
 /* The same in float32. CPUs with AVX-512 have the larger caches, and multiply so fast that reading
@@ -418,6 +419,10 @@ static void by_amx(const Ending *ending, const uint8_t *levels, int64_t rows, in
 /* By how much levels of weights are to be shifted for the kernels of this browser. */
 int32_t weight_offset(void);
 int32_t weight_offset(void) { return simd128_weight_offset(); }
+
+/* How many outputs are in a block of their layout. */
+int32_t weight_block(void);
+int32_t weight_block(void) { return simd128_weight_block(); }
 #endif
 
 int32_t has_kernel(int32_t kernel) {
@@ -527,9 +532,13 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
     const int32_t offset = level_offset(kernel);
     for (int64_t r = 0; r < rows; r++) {
         uint8_t *row = levels + r * APART(depth);
+#if defined(__wasm_simd128__)
+        const int prepared = kernel == SIMD128_X86;
+        if (prepared) row = levels_of(levels, (int32_t)depth, (int32_t)r);
+#endif
         scale[r] = find_levels(x + r * weight->inputs, weight->inputs, depth, offset, row);
 #if defined(__wasm_simd128__)
-        if (kernel == SIMD128_X86) prepare_levels(row, (int32_t)depth);
+        if (prepared) prepare_levels(levels, (int32_t)depth, (int32_t)r);
 #endif
     }
     const Ending ending = {weight, scale, added, y, then};

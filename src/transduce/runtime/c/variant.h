@@ -12,6 +12,7 @@
 /* products.c */
 #define has_kernel NAME(has_kernel)
 #define weight_offset NAME(weight_offset)
+#define weight_block NAME(weight_block)
 #define product_workspace NAME(product_workspace)
 #define multiply NAME(multiply)
 /* parts.c */

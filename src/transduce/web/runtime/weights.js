@@ -101,8 +101,8 @@ export class ModelFile {
     return runtime.newFloats(packed);
   }
 
-  /** [outputs / 16][inputs / 4][16][4], shifted as the library wants them; the sum of each output's
-   * levels, and its scale. */
+  /** [outputs / 16][inputs / 4][16][4], or in blocks of 8 outputs, and shifted, as the library wants
+   * them; the sum of each output's levels, and its scale. */
   #int8(runtime, name, first, outputs, inputs) {
     const from = this.tensor(name).data.subarray(first * inputs, (first + outputs) * inputs);
     const scale = this.tensor(`${name}.scale`).data.subarray(first, first + outputs);
@@ -110,14 +110,15 @@ export class ModelFile {
     const deep = padded(inputs);
     const levels = runtime.allocate(wide * deep);
     const offset = runtime.call("weight_offset");
+    const size = runtime.call("weight_block");
     const packed = new Int8Array(runtime.buffer, levels, wide * deep).fill(offset);
     const totals = new Int32Array(wide);
     for (let f = 0; f < outputs; f++) {
-      const block = Math.floor(f / BLOCK) * BLOCK * deep + (f % BLOCK) * 4;
+      const block = Math.floor(f / size) * size * deep + (f % size) * 4;
       let total = 0;
       for (let d = 0; d < inputs; d++) {
         const level = from[f * inputs + d];
-        packed[block + (d >> 2) * 4 * BLOCK + (d & 3)] = level + offset;
+        packed[block + (d >> 2) * 4 * size + (d & 3)] = level + offset;
         total += level;
       }
       totals[f] = total;
