@@ -5,6 +5,7 @@ training.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -37,7 +38,7 @@ WORD_PATTERNS = tuple(
     for digits in (r"\p{N}{1,3}", r"\p{N}")
 )
 KNOWN_PATTERNS = frozenset((*PATTERNS, *FOREIGN_PATTERNS, *WORD_PATTERNS))
-_SPELT_SPECIAL = Regex(PATTERNS[0])
+_SPELT_SPECIAL, _SPELT = Regex(PATTERNS[0]), re.compile(PATTERNS[0])
 _SPELT_PATTERN = {"Regex": PATTERNS[0]}
 JOINER = "\u2060"  # WORD JOINER, invisible
 _SUBWORDS_JOINED = decoders.Sequence(
@@ -47,6 +48,7 @@ _SUBWORDS_JOINED = decoders.Sequence(
 _ESCAPED = {" ": "\u2420", "\n": "\u2424", "\t": "\u2409", "\r": "\u240d", "\u00a0": "\u237d"}
 _RESTORED = {sign: space for space, sign in _ESCAPED.items()}
 _MARK = "\u2060tokenizer:{}\u2060"
+AT_ONCE = 256  # texts that are handed to the library as one
 LONGEST_WORD = 1000  # characters without a space from which subwords are learned
 HALF_CHARACTER = "the text holds half of a surrogate pair, which is not a character; remove it"
 
@@ -89,7 +91,9 @@ def learn(
     )
     cutter = WordPieces.of(tokenizer)
     try:
-        if cutter is None:
+        if settings.level == "subword" and not _normalizers(settings):
+            _train_on_words(tokenizer, trainer, settings, chain(first, filled))
+        elif cutter is None:
             tokenizer.train_from_iterator(chain(first, filled), trainer)
         else:  # the same vocabulary in less time
             names = most_frequent(cutter.count(chain(first, filled)), settings.min_count)
@@ -108,6 +112,30 @@ def learn(
     tokenizer = _deterministic(tokenizer) if unigram else tokenizer
     tokenizer.add_special_tokens(special)
     return tokenizer
+
+
+def _train_on_words(
+    tokenizer: Tokenizer, trainer: Any, settings: recipe.Tokens, texts: Iterable[str]
+) -> None:
+    """Train subwords on texts that are cut here as the tokenizer cuts them, with a space between
+    any two pieces: the same in half the time, as the library copies a text with every cut."""
+    normal, whole = tokenizer.normalizer, tokenizer.pre_tokenizer
+    tokenizer.normalizer = normalizers.Sequence([])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.CharDelimiterSplit(" "), *_cut_apart(settings)]
+    )
+    remaining = iter(texts)
+    blocks = iter(lambda: " ".join(map(_pieces_apart, islice(remaining, AT_ONCE))), "")
+    tokenizer.train_from_iterator(blocks, trainer)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normal, whole
+
+
+def _pieces_apart(text: str) -> str:
+    """A text with a space between its pieces: words that begin with SPACE, and what is isolated."""
+    text = SPACE + text.replace(SPACE, " ").replace(" ", f" {SPACE}")
+    if "<" in text:
+        text = _SPELT.sub(" < ", text)
+    return text.replace("\n", " \n ") if "\n" in text else text
 
 
 def of_vocabulary(settings: recipe.Tokens, names: Sequence[str]) -> Tokenizer:
@@ -227,13 +255,16 @@ def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, An
             pre_tokenizers.Split("\n", "isolated"),
             pre_tokenizers.Split(_SPELT_SPECIAL, "isolated"),
         ]
-        if settings.punctuation == "apart":
-            cuts.append(pre_tokenizers.Punctuation("isolated"))
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, *_cut_apart(settings)])
         tokenizer.decoder = _SUBWORDS_JOINED
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer, trainer
+
+
+def _cut_apart(settings: recipe.Tokens) -> list[Any]:
+    """What else is cut out of the words that subwords are learned from."""
+    return [pre_tokenizers.Punctuation("isolated")] if settings.punctuation == "apart" else []
 
 
 def registered_level(tokenizer: Tokenizer) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from threading import Thread
 from typing import Any
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce import recipe
-from transduce.data.tokens import tokenizer, word_pieces, words
+from transduce.data.tokens import learn, tokenizer, word_pieces, words
 from transduce.data.tokens.tokenizer import AT_ONCE, Tokens
 from transduce.data.tokens.word_pieces import WordPieces
 from transduce.errors import TokensError
@@ -95,6 +95,26 @@ def test_the_vocabulary_is_that_of_the_trainer(
         patch.setattr(word_pieces, "AT_ONCE", 3)
         if not with_library:
             patch.setattr(word_pieces, "word_counts", lambda: None)
+        assert Tokens.train(asked, texts).to_json() == expected
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"punctuation": "apart"}, {"algorithm": "unigram"}, {"min_count": 2}]
+)
+@settings(max_examples=20, deadline=None)
+@given(texts=TEXTS)
+def test_subwords_are_those_of_the_trainer(more: dict[str, Any], texts: list[str]) -> None:
+    asked = recipe.Tokens(size=80, **more)
+    texts = [*texts, "a cat\na <cat", "a<s>cat, cat  saw▁a <unk>", *TRAINED] * 3
+
+    def on_texts(tokenizer: Any, trainer: Any, asked: recipe.Tokens, texts: Iterable[str]) -> None:
+        tokenizer.train_from_iterator(texts, trainer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learn, "_train_on_words", on_texts)
+        expected = Tokens.train(asked, texts).to_json()
+        patch.undo()
+        patch.setattr(learn, "AT_ONCE", 2)
         assert Tokens.train(asked, texts).to_json() == expected
 
 
