@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from transduce.automatic.found import Found
 from transduce.automatic.siblings import OTHERS, TRAIN
 from transduce.automatic.sound import sounds_found
 from transduce.data.text.columns import read_rows
-from transduce.data.text.files import read_lines
+from transduce.data.text.manifests import is_kaldi, is_lhotse, manifest_kind
 from transduce.errors import DataError
 
 MAX_ROWS = 200_000  # that are looked at
@@ -25,11 +24,14 @@ TITLES = {"kaldi": "a Kaldi data folder", "lhotse": "a Lhotse manifest"}
 
 def inspect_manifest(path: Path) -> Found | None:
     """What a folder or a file of Kaldi or Lhotse has; None: it is none. Raises DataError."""
+    kind = manifest_kind(path)
+    if kind == "lhotse":
+        return _found(path, kind, {})
     if not path.is_dir():
-        return _found(path, "lhotse", {}) if is_lhotse(path) else None
-    if _is_kaldi(path):
+        return None
+    if kind == "kaldi":
         return replace(_found(path / "text", "kaldi", {}), name=run_name(path))
-    folders = [one for one in sorted(path.iterdir()) if one.is_dir() and _is_kaldi(one)]
+    folders = [one for one in sorted(path.iterdir()) if one.is_dir() and is_kaldi(one)]
     if folders:
         parts = _parts(path, {one.name: one / "text" for one in folders})
         return replace(_found(parts.pop("train"), "kaldi", parts), name=run_name(path))
@@ -40,24 +42,6 @@ def inspect_manifest(path: Path) -> Found | None:
             parts = _parts(path, {one.name: one for one in files})
             return replace(_found(parts.pop("train"), "lhotse", parts), name=run_name(path))
     return None
-
-
-def is_lhotse(path: Path) -> bool:
-    """Whether the first line of a file is a cut or a supervision."""
-    if ".jsonl" not in path.name:
-        return False
-    try:
-        (first,) = islice(read_lines(str(path), None, table=True), 1)
-        record = json.loads(first)
-    except (DataError, ValueError, RecursionError):
-        return False
-    if not isinstance(record, dict) or "duration" not in record:
-        return False
-    return "recording_id" in record or isinstance(record.get("supervisions"), list)
-
-
-def _is_kaldi(folder: Path) -> bool:
-    return (folder / "wav.scp").is_file()
 
 
 def _parts(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from transduce.automatic.given import columns_as_trained, given_file, has_columns
 from transduce.corpora import splits_of
+from transduce.data.text.columns import read_rows
 from transduce.data.text.conll import is_conllu
+from transduce.data.text.manifests import manifest_kind
 from transduce.data.text.pairs import Pair, audio_of
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
@@ -93,8 +95,7 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
     if columns is not None:
         if source is None or target is not None:
             raise DataError("give other recordings to evaluate on as a table, with --source alone")
-        changed = _table_of(source, columns, columns.audio, columns.target)
-        changed |= {"group": None}
+        columns, changed = _other_recordings(source, columns)
         if isinstance(model.recipe.data.train, Mixture):  # it would be unclear which tag to use
             changed |= {"tag": None, "tags": None}
         return columns.model_copy(update=changed), source
@@ -134,6 +135,33 @@ def _table_of(file: Path, like: Columns | Recordings, *wanted: Column) -> dict[s
     if given.made:
         changed["header"] = None
     return changed | {"format": given.kind}
+
+
+def _other_recordings(source: Path, like: Recordings) -> tuple[Recordings, dict[str, Any]]:
+    """The recipe's recordings as a list of others has them, and what else is other of them: a list
+    of Kaldi or Lhotse has its own columns, and a table in place of such a list those it names."""
+    file, kind = str(source.resolve()), manifest_kind(source)
+    changed: dict[str, Any] = {"file": file, "limit": None, "group": None}
+    if kind is not None and kind != like.format:
+        return Recordings(file=file, format=kind, audio="audio", tag=like.tag), changed
+    if kind is not None or (like.is_manifest and not _is_table(source)):
+        return like, changed
+    if like.is_manifest:
+        there = {name: name for name in ("audio", "start", "end") if _has_column(source, name)}
+        like = Recordings(file=file, audio="path", tag=like.tag).model_copy(update=there)
+    return like, changed | _table_of(source, like, like.audio, like.target)
+
+
+def _is_table(source: Path) -> bool:
+    return source.is_file() and ".tar" not in source.suffixes
+
+
+def _has_column(source: Path, column: str) -> bool:
+    try:
+        next(read_rows(str(source), None, [column]), None)
+    except DataError:
+        return False
+    return True
 
 
 def split_of(model: Model, folder: Path, split: str) -> Corpus:

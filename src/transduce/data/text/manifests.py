@@ -11,8 +11,9 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transduce.data.text.files import locate, read_lines
 from transduce.data.text.shards import audio_by_cut, webdataset_rows
@@ -29,6 +30,31 @@ ARCHIVE = re.compile(r"\.(ark|scp)(:\d+)?$")
 CUTS = ("MonoCut", None)  # the type of a cut; of others a part would be lost
 
 Rows = Iterator[tuple[int, list[str]]]
+
+
+def manifest_kind(path: Path) -> Literal["kaldi", "lhotse"] | None:
+    """Which of them a folder or file of this machine is; None: neither."""
+    if path.is_dir():
+        return "kaldi" if is_kaldi(path) else None
+    return "lhotse" if is_lhotse(path) else None
+
+
+def is_kaldi(folder: Path) -> bool:
+    return (folder / "wav.scp").is_file()
+
+
+def is_lhotse(path: Path) -> bool:
+    """Whether the first line of a file is a cut or a supervision."""
+    if ".jsonl" not in path.name:
+        return False
+    try:
+        (first,) = islice(read_lines(str(path), None, table=True), 1)
+        record = json.loads(first)
+    except (DataError, ValueError, RecursionError):
+        return False
+    if not isinstance(record, dict) or "duration" not in record:
+        return False
+    return "recording_id" in record or isinstance(record.get("supervisions"), list)
 
 
 def manifest_rows(name: str, folder: str | None, kind: str, wanted: Sequence[Any]) -> Rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from transduce.automatic.inspect import inspect
 from transduce.data.audio.read import parse_place
 from transduce.data.text.pairs import Pair, read_pairs
 from transduce.errors import DataError
+from transduce.evaluation.items import given_files
 from transduce.recipe import Recordings, parse_recipe
 
 RATE = 4000
@@ -235,3 +237,35 @@ audio: {{sample_rate: {RATE}}}
     parts = [list(read_pairs(one, None)) for one in (data.train, data.valid)]
     assert sum(map(len, parts)) == len(WORDS)
     assert all(parts)
+
+
+@pytest.mark.parametrize("trained", ["kaldi", "lhotse", "table"])
+def test_a_model_is_evaluated_on_lists_of_another_kind(
+    kaldi: Path, tmp_path: Path, trained: str
+) -> None:
+    """Whatever it was trained from: each kind of list has columns of its own."""
+    sound = kaldi.parents[1] / "wavs" / "5.wav"
+    rows = {
+        "paths.tsv": f"path\ttext\n{sound}\tfour five six\n",
+        "aligned.tsv": f"audio\tstart\tend\ttext\n{sound}\t0.1\t0.3\tfour five six\n",
+    }
+    for name, text in rows.items():
+        (tmp_path / name).write_text(text)
+    cuts = write_jsonl(kaldi.parents[1] / "cuts.jsonl.gz", [cut(2)])
+    like = {
+        "kaldi": {"file": "data/train", "format": "kaldi"},
+        "lhotse": {"file": "cuts.jsonl.gz", "format": "lhotse"},
+        "table": {"file": "train.tsv", "audio": "path"},
+    }[trained]
+    train = Recordings.model_validate(like)
+    model: Any = SimpleNamespace(recipe=SimpleNamespace(data=SimpleNamespace(train=train)))
+
+    def evaluated_on(source: Path) -> list[tuple[str, str]]:
+        corpus, _ = given_files(model, source, None)
+        return [(Path(pair.source).name, pair.target) for pair in read_pairs(corpus, None)]
+
+    assert evaluated_on(tmp_path / "paths.tsv") == [("5.wav", "four five six")]
+    if trained != "table":  # which has its own names of columns
+        assert evaluated_on(tmp_path / "aligned.tsv") == [("5.wav#t=0.1,0.3", "four five six")]
+    assert [target for _, target in evaluated_on(cuts)] == [WORDS[2]]
+    assert [target for _, target in evaluated_on(kaldi)] == WORDS
