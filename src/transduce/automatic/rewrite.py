@@ -37,6 +37,17 @@ from transduce.data.text.files import BOM, UTF16, read_lines
 from transduce.errors import CheckpointError, DataError
 from transduce.storage import write_file
 
+# How files begin that are no text, and what to do with them.
+MAGIC = {
+    b"\x1f\x8b": ("compressed by gzip", "call it {}.gz"),
+    b"\xfd7zXZ\0": ("compressed by xz", "call it {}.xz"),
+    b"BZh": ("compressed by bzip2", "decompress it"),
+    b"(\xb5/\xfd": ("compressed by zstd", "decompress it"),
+    b"PK\3\4": ("a ZIP archive", "unpack it, or give it the ending of the program that wrote it"),
+    b"%PDF": ("a PDF", "save its text as .txt in UTF-8"),
+    b"\x89PNG": ("a picture", "give text or a table"),
+    b"\xff\xd8\xff": ("a picture", "give text or a table"),
+}
 PREFIX = "transduce-"  # of the names of tables that are written
 LARGEST = 1 << 31  # bytes of a JSON array, or of a sheet once it is unpacked
 FEWEST = 40  # lines of a lexicon
@@ -194,6 +205,8 @@ def _form_of(path: Path, as_table: bool = True, commas: bool = False) -> _Form |
         raise DataError(
             f"{path.name} is a web page, perhaps of a download that failed; download the file again"
         )
+    if ending != "parquet":
+        _check_is_text(path, beginning)
     if beginning.startswith(UTF16) and ending != "parquet":
         return _Form("text in UTF-16", lines_of(path), None, f".{ending}" if ending else "")
     if b"\r" in beginning and b"\n" not in beginning and ending in (*TABLES, "csv"):
@@ -220,6 +233,21 @@ def _form_of(path: Path, as_table: bool = True, commas: bool = False) -> _Form |
     if 10 * sum(one.endswith(SOUND_ENDINGS) for one in first) >= 9 * len(first):
         return _recordings(path)
     return _lexicon(path, filled)
+
+
+def _check_is_text(path: Path, beginning: bytes) -> None:
+    """Raise DataError for a file of another kind that is called as if it were text."""
+    for start, (what, how) in MAGIC.items():
+        if beginning.startswith(start):
+            raise DataError(f"{path.name} is {what}, despite its name; {how.format(path.name)}")
+    wide = beginning.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff"))
+    zeros = beginning.count(b"\0")
+    if wide or (zeros > len(beginning) // 8 and not beginning.startswith(UTF16)):
+        raise DataError(
+            f"{path.name} has many zero bytes: if it is text in UTF-16 or UTF-32, save it in UTF-8 "
+            f"(`iconv -f UTF-{32 if wide else '16LE'} -t UTF-8 {path.name} > NEW`); else it is no "
+            f"text"
+        )
 
 
 def _other_csv(path: Path) -> _Form | None:

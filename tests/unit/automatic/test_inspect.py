@@ -587,7 +587,7 @@ BAD = {
     "a pointer of Git": ("x.tsv", "version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
     "a web page": ("x.tsv", "<!DOCTYPE html>\n<p>404\n", "a web page, perhaps of a download that"),
     "no UTF-16": ("x.tsv", "\udcff\udcfea", "begins as UTF-16, but is none"),
-    "zero bytes": ("x.tsv", "\0\udcff\n", "it is a file of another kind"),
+    "zero bytes": ("x.tsv", "\0\udcff\n", "x.tsv has many zero bytes"),
     "a spreadsheet": ("x.xls", "PK", r"file of another program \(.xls\); save it as text there"),
     "a broken spreadsheet": ("x.xlsx", "PK", "not a workbook that can be read .*; save it as CSV"),
     "a recording": ("x.wav", "RIFF", "is one recording; give the folder"),
@@ -993,3 +993,20 @@ def test_a_language_that_is_the_same_in_every_row_is_no_tag(tmp_path: Path) -> N
     rows = [["lang", "word", "phones"], *(["eng", *row] for row in PAIRS)]
     it = found(write(tmp_path, "x.tsv", rows))
     assert it.corpora["train"] == {"file": "x.tsv", "source": "word", "target": "phones"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (gzip.compress(b"a\tb\n" * 99, mtime=0), r"is compressed by gzip, .* call it my\.tsv\.gz"),
+        (b"PK\x03\x04" + bytes(99), r"is a ZIP archive, .* unpack it"),
+        (b"%PDF-1.4\n", r"is a PDF, .* save its text"),
+        (("a\tb\n" * 99).encode("utf-16-le"), r"zero bytes: .*`iconv -f UTF-16LE -t UTF-8 my"),
+        (("a\tb\n" * 99).encode("utf-32"), r"zero bytes: .*`iconv -f UTF-32 -t UTF-8 my"),
+        (bytes(999), r"has many zero bytes"),
+    ],
+)
+def test_a_file_of_another_kind_is_called_what_it_is(tmp_path: Path, raw: bytes, said: str) -> None:
+    (tmp_path / "my.tsv").write_bytes(raw)
+    with pytest.raises(DataError, match=said):
+        found(tmp_path / "my.tsv")

@@ -33,6 +33,11 @@ def data_files(first: str | Path, others: Iterable[str]) -> tuple[list[Path], li
     """
     rest = list(others)
     path = Path(first)
+    if path.is_fifo():
+        raise DataError(
+            f"{path} is a pipe, which can be read once, and data are read several times; write "
+            f"them into a file first"
+        )
     if recipe_file(first) is None or not path.exists() or _is_recipe(path):
         return [], rest
     more = [one for one in rest if "=" not in one and Path(one).exists()]

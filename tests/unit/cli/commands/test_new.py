@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -151,6 +152,9 @@ def test_mistakes_are_a_sentence(transduce: Transduce, pairs: Path, tmp_path: Pa
         assert "./pronounce is what lies here" in ended.err
         assert not Path("runs/tiny").exists()
     assert "./pronounce is a recipe or a run" in sentence(transduce("new", "./pronounce"))
+    os.mkfifo("pipe")
+    for command in ("train", "new", "check"):
+        assert "pipe is a pipe, which can be read once" in sentence(transduce(command, "pipe"))
     Path("nothing").mkdir()
     assert "nothing is an empty folder; give a file of data" in sentence(
         transduce("new", "nothing")
