@@ -295,7 +295,7 @@ def print_metrics(evaluation: Evaluation) -> None:
 
 
 def error_sentences(metric: Metric) -> list[str]:
-    """Of word error rates: the kinds of errors, and which words are confused most."""
+    """Of word and phone error rates: the kinds of errors, and what is confused most."""
     details = metric.details
     if "confused" not in details:
         return []
@@ -306,7 +306,8 @@ def error_sentences(metric: Metric) -> list[str]:
     steps = details.get("normalize")
     normalized = f"; normalised: {', '.join(steps)}" if steps else ""
     length = details["reference_length"]
-    found = [f"{', '.join(counts)} in {length:,} words{normalized}"]
+    units = ("phone" if metric.name == "per" else "word") + "s" * (length != 1)
+    found = [f"{', '.join(counts)} in {length:,} {units}{normalized}"]
     common = [one for one in details["confused"] if one[2] > 1][:SHOWN_CONFUSIONS]
     if common:
         pairs = (f"{one or NOTHING} → {other or NOTHING} {n:,}" for one, other, n in common)

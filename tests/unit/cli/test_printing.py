@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transduce.cli.printing import print_metrics
+from transduce.cli.printing import error_sentences, print_metrics
 from transduce.decoding.output import Output
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import metric_of, rows_of
@@ -39,3 +39,10 @@ def test_outputs_with_a_warning_are_counted(capsys: pytest.CaptureFixture[str]) 
     print_metrics(evaluation())
     reported = capsys.readouterr().err
     assert "1 of 4 outputs have a warning; --items writes each (low confidence)" in reported
+
+
+def test_errors_are_counted_in_what_the_rate_is_of() -> None:
+    for name, units in {"wer": "words", "per": "phones"}.items():
+        rows = rows_of([name], ["t iː"], [["t iː k"]])
+        (counts,) = error_sentences(metric_of(name, rows[name], 0))
+        assert counts == f"0 substitutions, 1 deletion, 0 insertions in 3 {units}"

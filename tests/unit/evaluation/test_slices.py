@@ -164,7 +164,7 @@ def test_errors_of_each_speaker_in_every_place(
     printed = capsys.readouterr().out
     counts = "1 substitution, 0 deletions, 0 insertions in"
     assert f"{counts} 4 words; normalised: lower, punctuation" in printed
-    assert f"Bob: {counts} 1 words" in printed
+    assert f"Bob: {counts} 1 word\n" in printed
     kept = json.loads((folder / "metrics.json").read_text())["test-normalized"]
     assert kept["normalize"] == ["lower", "punctuation"]
     assert kept["metrics"]["wer"]["details"]["confused"] == [["y", "z", 1]]
