@@ -519,10 +519,18 @@ def test_of_more_rows_than_the_time_allows_a_sample_is_read() -> None:
     assert choose(it, CPU, 600).get("data.train.split") == "0-99.6%"
 
 
-def test_large_sets_are_streamed_and_a_bounded_part_is_scored() -> None:
-    choice = choose(found(rows=50_000_000), GPU)
+@pytest.mark.parametrize("rows", [22_800_000, 50_000_000, 900_000_000])
+def test_of_large_sets_which_are_streamed_a_bounded_part_of_all_rows_is_held_out(rows: int) -> None:
+    choice = choose(found(rows=rows), GPU)
     assert choice.get("data.streaming") is True
-    assert choice.get("data.test.limit") == 2000
+    ends = []
+    for part in ("train", "valid", "test"):
+        first, _, last = str(choice.get(f"data.{part}.split")).rstrip("%").partition("-")
+        ends += [float(first), float(last)]
+        if part != "train":  # a limit would take the first rows of the file
+            assert choice.get(f"data.{part}.limit") is None
+            assert 1500 < (ends[-1] - ends[-2]) / 100 * rows < 3000
+    assert ends[1::2] == [*ends[2::2], 100.0]
 
 
 def test_targets_much_longer_than_sources_get_room() -> None:
@@ -772,7 +780,7 @@ def test_a_sample_has_enough_rows_and_a_stream_is_not_cut() -> None:
     it = found(rows=1_000_000, source=side("words"), target=side("phones"))
     assert choose(it, CPU, 0.05).get("data.train.split") == "0-5%"
     large = choose(replace(it, rows=50_000_000, sources=50_000_000), CPU, 1)
-    assert large.get("data.train.split") == "0-99.96%"
+    assert large.get("data.train.split") == "0-99.992%"
     assert large.get("data.streaming")
     learned = large.get("data.tokens").values()
     assert [tokens["sample"] for tokens in learned] == [1_000_000] * len(learned)
