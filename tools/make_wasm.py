@@ -40,17 +40,8 @@ FLAGS = (
 )
 FUNCTIONS = (
     *("multiply", "has_kernel", "weight_offset", "weight_block", "product_workspace"),
-    *(
-        "normalise",
-        "attend",
-        "rotate",
-        "activate",
-        "softmax",
-        "log_softmax",
-        "find_log_probs",
-        "encode",
-        "decoder_step",
-    ),
+    *("normalise", "attend", "rotate", "activate", "softmax", "log_softmax", "find_log_probs"),
+    *("encode", "decoder_step"),
     *("stack_workspace", "read_sequences", "sequences_workspace", "start_decoder"),
     *("start_workspace", "recurrent_step", "recurrent_workspace", "next_rows", "end_step"),
     *("find_best", "find_copied", "copying_layout", "copying_layout_length"),
