@@ -36,8 +36,8 @@ def inspect_manifest(path: Path) -> Found | None:
         parts = _parts(path, {one.name: one / "text" for one in folders})
         return replace(_found(parts.pop("train"), "kaldi", parts), name=run_name(path))
     # Cuts have all in one; of supervisions, the recordings are beside them.
-    for kind in ("cuts", "supervisions"):
-        files = [one for one in sorted(path.glob(f"*{kind}*.jsonl*")) if is_lhotse(one)]
+    for name in ("cuts", "supervisions"):
+        files = [one for one in sorted(path.glob(f"*{name}*.jsonl*")) if is_lhotse(one)]
         if files:
             parts = _parts(path, {one.name: one for one in files})
             return replace(_found(parts.pop("train"), "lhotse", parts), name=run_name(path))
