@@ -466,7 +466,7 @@ def in_c(encoder: dict[str, Any], decoder: dict[str, Any]) -> Transducer:
 SIDE = {"layers": 2, "heads": 2, "feed_forward": 70, "activation": "gelu"}
 GRU, SKIP = RECURRENT | {"cell": "gru"}, RECURRENT | {"layers": 2, "skip": True}
 IN_C: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "transformer": (SIDE, SIDE),
+    "transformer": (SIDE | {"heads": 3}, SIDE),  # of heads with 32 columns, four scores at once
     "gru": (GRU, GRU | {"attention": "additive"}),
     "lstm, cosine": (SKIP, SKIP | {"attention": "cosine"}),
     "bridge": (SIDE, GRU | {"attention": "general"}),
