@@ -95,10 +95,13 @@ def quick() -> dict[str, Race]:
 
 def race_alone(race: Race, seed: int, device: str) -> None:
     """Train, score once, and print what was found."""
-    from transduce.evaluation.evaluate import evaluate_folder
-    from transduce.evaluation.metrics import HIGHER_IS_BETTER as METRICS
-    from transduce.recipe import load_recipe
-    from transduce.training import train
+    from transduce.garbage import no_garbage_collection
+
+    with no_garbage_collection():  # as the command does
+        from transduce.evaluation.evaluate import evaluate_folder
+        from transduce.evaluation.metrics import HIGHER_IS_BETTER as METRICS
+        from transduce.recipe import load_recipe
+        from transduce.training import train
 
     _mark("imported")
     overrides = [f"train.device={device}", f"seed={seed}", *race.overrides]

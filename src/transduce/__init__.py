@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from transduce.garbage import no_garbage_collection
+
 __version__ = "0.1.0"
 __all__ = [
     "Lens",
@@ -51,6 +53,7 @@ def __dir__() -> list[str]:
     return sorted({*own, *__all__, *_PACKAGES})
 
 
+@no_garbage_collection()
 def __getattr__(name: str) -> Any:
     # Imported lazily: torch takes seconds to import, and not every use needs it.
     if name in _WHERE:

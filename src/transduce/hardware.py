@@ -82,19 +82,6 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Within, the garbage collector does not run: where many objects are made that stay, it would
-    look through all of them again and again."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
 def keep_loaded() -> None:
     """Freeze all existing objects for the garbage collector (gc.freeze): torch's modules, a model.
 

@@ -20,7 +20,7 @@ ROOT = Path(transduce.__file__).parent
 # From the lowest layer up: a package may import those listed before it, and its own modules.
 LAYERS = [
     ["errors", "decoding_settings"],
-    ["registry"],
+    ["registry", "garbage"],
     ["storage", "hardware", "memory", "cores", "terminal", "shared_library"],
     ["nn"],
     ["checksums", "recipe"],

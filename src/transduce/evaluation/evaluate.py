@@ -24,7 +24,7 @@ from transduce.evaluation.perplexity import (
 from transduce.evaluation.results import Evaluation, write_evaluation, write_metrics
 from transduce.evaluation.score import Answer, check_bleu, score, scored_rows, summed
 from transduce.evaluation.slices import cut, mean_over, score_slices
-from transduce.hardware import no_garbage_collection
+from transduce.garbage import no_garbage_collection
 from transduce.recipe import Corpus, nearest, with_overrides
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel

@@ -29,7 +29,7 @@ from transduce.decoding.source_limit import (
     unknown_warning,
 )
 from transduce.errors import ModelError
-from transduce.hardware import no_garbage_collection
+from transduce.garbage import no_garbage_collection
 from transduce.models import LabelNetwork
 from transduce.models.build import build_label_network
 from transduce.recipe import Recipe

@@ -41,7 +41,7 @@ from transduce.errors import DataError
 from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.perplexity import ScoredText, text_to_score
 from transduce.evaluation.score import check_bleu
-from transduce.hardware import no_garbage_collection
+from transduce.garbage import no_garbage_collection
 from transduce.recipe import Corpus, Recipe
 from transduce.recipe.model import max_length_of
 from transduce.recipe.tasks import TASK_RULES

@@ -23,7 +23,7 @@ from torch.autograd.graph import increment_version
 
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed, pack, packed_padding
-from transduce.hardware import no_garbage_collection
+from transduce.garbage import no_garbage_collection
 from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
 from transduce.models.hooks import is_watched

@@ -14,6 +14,7 @@ import typer
 from transduce.cores import count_cores
 from transduce.decoding_settings import SETTINGS, Setting
 from transduce.errors import DataError
+from transduce.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
     from transduce.tasks import Model
@@ -193,6 +194,7 @@ class Loading:
     precision: Precision = "auto"
     workers: Workers = 0
 
+    @no_garbage_collection()
     def open(self, folder: Path, many: bool, settings: Mapping[str, Any] = NONE_GIVEN) -> Model:
         """The model in a folder, with its worker processes; many: whether sources may be many.
         settings: of decoding. An ensemble among them is in place of the models of the folder."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transduce.cli.commands.options import Minutes, Overrides, RecipeArgument
+from transduce.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
     from transduce.recipe import Recipe
@@ -125,9 +126,10 @@ def _train_recipe(
     engine: str,
     workers: int,
 ) -> None:
-    from transduce.recipe import load_recipe, recipe_file
-    from transduce.tasks.folder import holds_run
-    from transduce.training.train import train_recipe
+    with no_garbage_collection():
+        from transduce.recipe import load_recipe, recipe_file
+        from transduce.tasks.folder import holds_run
+        from transduce.training.train import train_recipe
 
     chosen = load_recipe(recipe, overrides)
     # A folder without a run may hold other files: its recipe is trained under runs/.

@@ -202,7 +202,8 @@ def _of_classifier(
     if isinstance(model, AudioClassifier):
         ids, times, context = _samples_of(model, source, settings)
     else:
-        (ids,), _ = model._encode([source])
+        (row,), _ = model._encode([source])
+        ids = row.tolist()
     if not len(ids):
         raise ModelError("the source is empty: there is nothing to explain")
     return _labelled(model, network, ids, times, [target], baseline, context)
