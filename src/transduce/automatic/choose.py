@@ -34,7 +34,7 @@ LEAST_PASSES = 3  # over the training set, whatever the plan's most updates
 HELD_OUT = 2000  # pairs of a validation or test part: an interval of two points or so
 # Of running text, of which a core reads some 8,000 a second at each validation.
 HELD_OUT_CHARACTERS = 50_000
-SMALLEST_PART = 0.0001  # per cent
+SMALLEST_PART = 0.004  # per cent: of fifty million rows, which take minutes to read
 FEWEST_HELD_OUT = 5
 # Of fewer sources one part is held out, which also chooses the checkpoint: two would take too many
 # from training. The score of so few means little, and that is said.
@@ -184,7 +184,7 @@ def _share(found: Found, parts: int) -> float:
         return min(max(float(f"{100 * HELD_OUT_CHARACTERS / count:.1g}"), 0.02), 10.0)
     share = 15.0 if count < 300 else 10.0 if count < 5000 else 5.0
     if count * share / 100 > HELD_OUT:
-        # Of all of the file, however large: the first rows of a larger part may be of one kind.
+        # Of all of the file: the first rows of a larger part may be of one kind.
         share = max(float(f"{100 * HELD_OUT / count:.1g}"), SMALLEST_PART)
     # A hash may leave a small part empty.
     while found.examples and share < 25:
@@ -202,7 +202,7 @@ def _share(found: Found, parts: int) -> float:
 
 def _ends(share: float, parts: list[str]) -> dict[str, str]:
     borders = [0.0, *(100 - share * (len(parts) - n) for n in range(len(parts))), 100.0]
-    texts = [f"{border:.6f}".rstrip("0").rstrip(".") for border in borders]
+    texts = [f"{border:.3f}".rstrip("0").rstrip(".") for border in borders]
     names = ["train", *parts]
     return {name: f"{texts[n]}-{texts[n + 1]}%" for n, name in enumerate(names)}
 
