@@ -489,7 +489,9 @@ def _array(path: Path) -> _Form:
             )
         records = json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError, OSError, *DAMAGED) as error:
-        raise DataError(f"{path.name} is not valid JSON: {error}") from None
+        deep = isinstance(error, RecursionError)
+        why = "brackets in brackets without end" if deep else error
+        raise DataError(f"{path.name} is not valid JSON: {why}") from None
     if not records or not all(isinstance(one, dict) for one in records):
         raise DataError(
             f"{path.name} is one JSON array, but not of objects; write an object with a source and "
