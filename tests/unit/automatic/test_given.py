@@ -5,15 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from transduce.automatic.given import Trained, columns_as_trained, given_file
+from transduce.automatic.given import (
+    Trained,
+    columns_as_trained,
+    given_file,
+    has_columns,
+    trained_on,
+)
 from transduce.batch_inference.inputs import column_of_sources, read_table, table_given
 from transduce.cli.input import read_lines_of, read_recordings, read_requests
 from transduce.errors import DataError
-from transduce.recipe import Columns, Recordings
+from transduce.recipe import Columns, ParallelFiles, Recordings, Where
+from transduce.recipe.corpus import conditions
 
 NAMED = Columns(file="pairs.tsv", source="en", target="de")
 TURNED = Columns(file="pairs.tsv", source=1, target=0)
@@ -49,11 +57,14 @@ def test_sources_are_in_the_column_of_training(tmp_path: Path, sign: str) -> Non
     path, given = table_given(str(without), TURNED)
     table = read_table([path], column_of_sources(given, TURNED))
     assert (table.kind, table.place, table.header) == ("tsv" if sign == ";" else ending, 1, "")
+    # Where it is unclear whether there is a header, the first column has no name.
+    assert column_of_sources(given, TURNED.model_copy(update={"source": 0})) is None
 
 
 def test_a_table_with_sources_alone(tmp_path: Path) -> None:
     (tmp_path / "new.tsv").write_text("un\ndeux\n", "utf-8")
-    assert sources(tmp_path / "new.tsv", TURNED) == sources(tmp_path / "new.tsv", NAMED)
+    for trained in (TURNED, NAMED):
+        assert sources(tmp_path / "new.tsv", trained) == ["un", "deux"]
     (tmp_path / "new.jsonl").write_text('{"text": "un"}\n', "utf-8")
     assert sources(tmp_path / "new.jsonl", NAMED) == ["un"]
 
@@ -102,6 +113,10 @@ def test_lines_are_sources_unless_training_had_such_a_table(tmp_path: Path) -> N
     assert ones[:2] == ["one", "two"]
     tabs = written(tmp_path / "new.dev", header=False)
     assert sources(tabs, TURNED) == ["one", "two", "three"]
+    tabs = written(tmp_path / "tabs.txt", header=False)
+    assert sources(tabs, TURNED) == ["un\tone", "deux\ttwo", "trois\tthree"]
+    said = TURNED.model_copy(update={"format": "tsv"})  # so training read a file of any name
+    assert sources(tabs, said) == ["one", "two", "three"]
 
 
 def test_objects_are_requests_or_rows_of_training(tmp_path: Path) -> None:
@@ -110,6 +125,9 @@ def test_objects_are_requests_or_rows_of_training(tmp_path: Path) -> None:
     trained = Columns(file="pairs.jsonl", source="source", target="target")
     (request,) = read_requests(None, file, "", [], [], trained)
     assert request == {"sources": ["un"], "prefix": ["o"]}
+    file.write_text("no object\n", "utf-8")
+    with pytest.raises(DataError, match=r"new\.jsonl:1: not valid JSON"):
+        sources(file, NAMED)
     file.write_text('{"source": "un", "target": "one"}\n', "utf-8")
     (request,) = read_requests(None, file, "", [], [], trained)
     assert request == {"sources": ["un"]}
@@ -132,6 +150,25 @@ def test_names_of_a_header_are_known_where_they_are_no_usual_ones(
     table = tmp_path / "t.tsv"
     table.write_text("de\ten\nun\tone\n", "utf-8")
     assert columns_as_trained(given_file(table, None), wanted) == wanted
+
+
+def test_a_column_of_parts_may_be_missing(tmp_path: Path) -> None:
+    given = given_file(written(tmp_path / "t.tsv"), None)
+    for column, there in (("de", True), ("split", False), (1, True), (2, False)):
+        where = conditions(Where(column=column, value="test"))
+        assert has_columns(given, where) is there
+
+
+def test_the_columns_of_training_are_those_of_any_part_that_is_a_table() -> None:
+    lines = ParallelFiles(source="a.en", target="a.de")
+    for parts, expected in (((lines, None, NAMED), NAMED), ((NAMED, lines, None), NAMED)):
+        data = SimpleNamespace(**dict(zip(("train", "valid", "test"), parts, strict=True)))
+        recipe: Any = SimpleNamespace(data=data)
+        assert trained_on(recipe) == expected
+    data = SimpleNamespace(train=TURNED, valid=None, test=NAMED)
+    assert trained_on(cast("Any", SimpleNamespace(data=data))) == NAMED  # as it is evaluated
+    data = SimpleNamespace(train=lines, valid=lines, test=None)
+    assert trained_on(cast("Any", SimpleNamespace(data=data))) is None
 
 
 def test_columns_of_parquet(tmp_path: Path) -> None:
