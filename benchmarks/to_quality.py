@@ -12,7 +12,7 @@ and CUDA) are new and empty folders, unless --caches names some. Corpora must be
 Prints a line for each seed, and what the time went into. --record adds the runs, with the date, the
 commit and what brought the gain, to benchmarks/results/to_quality_DEVICE.json, from which
 tools/make_tables.py makes the tables of docs/reference/speedrun.md; --out names another file, and
---add FILE adds the runs of such a file: seeds of the same settings become one record. With --jobs,
+--add FILE adds the runs of such a file: other seeds of the same settings join it. With --jobs,
 several seeds run side by side: such runs tell quality, their seconds do not count, and the record
 says so. --quick runs the script on a corpus that it makes itself.
 """
@@ -277,12 +277,18 @@ SETTINGS = ("race", "recipe", "overrides", "target", "at_once", "caches", "devic
 
 
 def add_runs(path: Path, others: Path, races: dict[str, Race]) -> None:
-    """Add the records of another file; where there is one of the same settings, their seeds."""
+    """Add the records of another file; where there is one of the same settings, their seeds. A seed
+    that it has already was run again: that is another record."""
     records = json.loads(path.read_text("utf-8"))["records"] if path.exists() else []
     new = []
     for found in json.loads(others.read_text("utf-8"))["records"]:
         wanted = [found[key] for key in SETTINGS]
-        same = [one for one in [*records, *new] if [one[key] for key in SETTINGS] == wanted]
+        same = [
+            one
+            for one in [*records, *new]
+            if [one[key] for key in SETTINGS] == wanted
+            and one["runs"].keys().isdisjoint(found["runs"])
+        ]
         if not same:
             new.append(found)
             continue

@@ -495,16 +495,16 @@ def inflected(size: str) -> list[str]:
     return table(["language", "test forms", *columns], lines)
 
 
-def together() -> list[str]:
-    """Seeds on one core, each alone and as an ensemble, of all forms of the languages."""
+def together(results: str, size: str) -> list[str]:
+    """Seeds, each alone and as an ensemble, of all forms of the languages."""
     published = read("words_published")
     found: dict[int, dict[str, dict[str, Any]]] = {}
-    for row in read_lines(ON_A_CORE["the same, tag attention"]):
-        if "exact" in row and (row["part"], row["size"]) == ("test", "small"):
+    for row in read_lines(results):
+        if "exact" in row and (row["part"], row["size"]) == ("test", size):
             found.setdefault(row["seed"], {})[row["language"]] = row
     if published is None or not found:
         return []
-    forms = {language: of["forms"] for language, of in published["small"].items()}
+    forms = {language: of["forms"] for language, of in published[size].items()}
 
     def of_all(rows: dict[str, dict[str, Any]], key: str) -> float:
         right = sum(row[key] * forms[language] for language, row in rows.items())
@@ -531,17 +531,22 @@ def _percent(value: float | None) -> str:
 
 
 def pronounced() -> list[str]:
-    """Words wrong in the test sets of SIGMORPHON 2020, each language trained alone."""
-    found: dict[str, list[float]] = {}
-    for row in read_lines("words_pronounced_cuda"):
+    """Words wrong in the test sets of SIGMORPHON 2020, each language trained alone: each seed, and
+    seeds as an ensemble. Of seeds that not all languages have, nothing is shown."""
+    found: dict[str, dict[str, float]] = {}
+    for row in sorted(read_lines("words_pronounced_cuda"), key=lambda row: row["seed"]):
         if "exact" in row and row["part"] == "test":
-            found.setdefault(row["language"], []).append(100 - row["exact"])
-    if not found:
-        return []
-    means = {language: statistics.mean(of) for language, of in sorted(found.items())}
-    head = ["", *means, f"mean of {len(means)}"]
-    cells = [f"{value:.1f}" for value in [*means.values(), statistics.mean(means.values())]]
-    return table(head, [["words wrong, %", *cells]])
+            found.setdefault(f"seed {row['seed']}", {})[row["language"]] = 100 - row["exact"]
+            if "members" in row:
+                ensemble = found.setdefault(f"{row['members']} seeds together", {})
+                ensemble[row["language"]] = 100 - row["exact_ensemble"]
+    languages = sorted({language for of in found.values() for language in of})
+    lines = [
+        [name, *(f"{of[one]:.1f}" for one in languages), f"{statistics.mean(of.values()):.2f}"]
+        for name, of in sorted(found.items(), key=lambda entry: ("together" in entry[0], entry[0]))
+        if len(of) == len(languages)
+    ]
+    return table(["words wrong, %", *languages, f"mean of {len(languages)}"], lines)
 
 
 def choices(results: str) -> list[str]:
@@ -648,7 +653,14 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "inflected": ("guides/your-own-file.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("guides/your-own-file.md", partial(inflected, "large")),
     "pronounced": ("guides/your-own-file.md", pronounced),
-    "seeds together": ("guides/your-own-file.md", together),
+    "seeds together": (
+        "guides/your-own-file.md",
+        partial(together, ON_A_CORE["the same, tag attention"], "small"),
+    ),
+    "seeds together, 7,000 forms": (
+        "guides/your-own-file.md",
+        partial(together, "words_inflected_cuda", "large"),
+    ),
     "choices": ("guides/your-own-file.md", partial(choices, "choices_cuda")),
     "choices on cores": ("guides/your-own-file.md", partial(choices, "choices_cpu")),
     "one command": ("guides/your-own-file.md", partial(one_command, "one_command_cuda")),

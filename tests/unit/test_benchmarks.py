@@ -824,3 +824,9 @@ def test_seeds_run_later_are_of_the_same_record(tmp_path: Path) -> None:
     assert (one["score"], one["seconds"], one["reached"]) == (pytest.approx(64 / 3), 90.0, False)
     assert one["runs"]["2"]["commit"] == "abc"
     assert list(other["runs"]) == ["1"]
+    # A seed that was run again does not take the place of the older figure.
+    to_quality.write(again := tmp_path / "again.json", [record(19.0, 50.0, 2)])
+    to_quality.add_runs(kept, again, to_quality.read_races())
+    *before, last = json.loads(kept.read_text())["records"]
+    assert before == [one, other]
+    assert (last["seconds"], list(last["runs"])) == (50.0, ["2"])
