@@ -30,13 +30,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
 from unicodedata import normalize
 
 import torch
+from choices import by_hash, lines_of
 from systems import hardware
 
 import transduce
@@ -191,15 +192,16 @@ def _merged(below: Any, above: Any) -> Any:
     return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}
 
 
-def chosen(options: argparse.Namespace, language: str, place: Path) -> dict[str, Any]:
-    """The recipe that `transduce train` chooses for the training file, for so many seconds; on a
-    GPU as if it had it alone, on a CPU for one core of a Neoverse-N1. place: for a file that is
-    cut."""
-    folder, name = options.folder, f"{language}_{options.size}.train"
+def training_file(options: argparse.Namespace, language: str) -> str:
     if options.task == "pronunciation":
-        name = f"{language}_train.tsv.gz"
-    if options.rows:
-        folder = cut(folder, name, options.rows, place)
+        return f"{language}_train.tsv.gz"
+    return f"{language}_{options.size}.train"
+
+
+def chosen(options: argparse.Namespace, language: str) -> dict[str, Any]:
+    """The recipe that `transduce train` chooses for the training file, for so many seconds; on a
+    GPU as if it had it alone, on a CPU for one core of a Neoverse-N1."""
+    folder, name = options.folder, training_file(options, language)
     machine = Machine("cuda" if options.device.startswith("cuda") else "cpu")
     choice = choose(inspect([folder / name]), machine, options.seconds / 60)
     choice.set("data.folder", str(folder.resolve()))
@@ -210,18 +212,18 @@ def chosen(options: argparse.Namespace, language: str, place: Path) -> dict[str,
 
 
 def cut(folder: Path, name: str, rows: int, place: Path) -> Path:
-    """A folder in which the training file has only its first rows; the other parts are as they
-    are."""
+    """A folder in which the training file has so many of its rows, and the other parts are as they
+    are. Files are sorted, so a hash decides which rows: the first ones would begin alike."""
     place = place / "cut"
     place.mkdir()
     for file in folder.glob(f"{name.split('_')[0]}[_.]*"):
         (place / file.name).symlink_to(file.resolve())
-    opened = gzip.open if name.endswith(".gz") else Path.open
-    with opened(folder / name, "rt", encoding="utf-8") as whole:
-        first = list(islice(whole, rows))
+    some = set(by_hash(lines_of(folder / name))[:rows])
+    kept = [f"{line}\n" for line in lines_of(folder / name) if line in some]
     (place / name).unlink()
+    opened = gzip.open if name.endswith(".gz") else Path.open
     with opened(place / name, "wt", encoding="utf-8") as file:
-        file.writelines(first)
+        file.writelines(kept)
     return place
 
 
@@ -244,8 +246,6 @@ def corpora(options: argparse.Namespace, language: str) -> dict[str, Any]:
         files["test"] = f"{language}.{part}"
         found = {split: {"file": name, "format": "tsv", "tags": 2} for split, name in files.items()}
         found["tokens"] = {"both": {"level": "character", "normalize": "nfd"}}
-    if options.rows:
-        found["train"]["limit"] = options.rows
     return {"folder": str(options.folder.resolve()), **found}
 
 
@@ -262,7 +262,7 @@ def as_symbols(data: dict[str, Any], place: Path, last: bool) -> dict[str, Any]:
             tags = [f"<{tag}>" for tag in split_tags(features)]
             read = [*letters, *tags] if last else [*tags, *letters]
             rows.append(f"{' '.join(read)}\t{' '.join(written)}\n")
-        (place / f"{split}.tsv").write_text("".join(rows[: corpus.get("limit")]), "utf-8")
+        (place / f"{split}.tsv").write_text("".join(rows), "utf-8")
         made[split] = {"file": f"{split}.tsv"}
     return {"folder": str(place), **made, "tokens": {"both": {"level": "symbol"}}}
 
@@ -290,7 +290,7 @@ def recipe(
         "metrics": ["exact", "cer" if inflects else "per"],
     }
     if setting.split("+")[0] == CHOSEN:
-        whole = {**chosen(options, language, place), "seed": seed}
+        whole = {**chosen(options, language), "seed": seed}
     for name in setting.split("+"):
         whole = _merged(whole, PARTS[name])
         if name in ("tagsfirst", "tagslast"):
@@ -312,6 +312,10 @@ def measure(options: argparse.Namespace, language: str, setting: str, seed: int)
             redirect_stdout(nothing),
             redirect_stderr(nothing),
         ):
+            if options.rows:
+                name = training_file(options, language)
+                folder = cut(options.folder, name, options.rows, Path(place))
+                options = argparse.Namespace(**{**vars(options), "folder": folder})
             asked = recipe(options, language, setting, seed, Path(place))
             folder = kept_folder(options, language, setting, seed) or Path(place) / "run"
             trained = transduce.train(asked, folder)
@@ -372,7 +376,7 @@ def by_features(
     """Exact match by what training has of a form's features: all of them together in some form,
     only each of them, or not each of them."""
     lines = (options.folder / f"{language}_{options.size}.train").read_text("utf-8").splitlines()
-    there = [frozenset(split_tags(line.split("\t")[2])) for line in lines[: options.rows]]
+    there = [frozenset(split_tags(line.split("\t")[2])) for line in lines]
     single = frozenset().union(*there)
     right: dict[str, list[bool]] = {}
     for item, output in zip(found.items, found.outputs, strict=True):
@@ -449,7 +453,7 @@ def main() -> None:
     parser.add_argument("--languages", nargs="+", required=True)
     parser.add_argument("--settings", nargs="+", default=["recurrent"])
     parser.add_argument("--size", choices=["small", "large"], default="small")
-    parser.add_argument("--rows", type=int, help="of the training set, the first so many")
+    parser.add_argument("--rows", type=int, help="of the training set, so many, by a hash")
     parser.add_argument("--part", choices=["dev", "test"], default="test")
     parser.add_argument("--updates", type=int, default=800)
     parser.add_argument("--seconds", type=float, default=600, help="of a training, at most")

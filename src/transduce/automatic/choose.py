@@ -12,7 +12,7 @@ from typing import Any
 from transduce.automatic.found import MAX_LETTERS, Found, Lengths, Side
 from transduce.automatic.machine import Machine
 from transduce.automatic.plans import BAG, BATCHES, DROPOUT, PLANS, RECURRENT, Plan
-from transduce.data.text.pairs import PLACES, in_part, place_in_corpus
+from transduce.data.text.split import PLACES, in_part, place_in_corpus
 from transduce.terminal import duration
 
 MINUTES = 10.0

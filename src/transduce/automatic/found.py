@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.data.text.pairs import in_part
+from transduce.data.text.split import in_part
 
 Task = Literal[
     "text to text", "text to label", "words to tags", "language model", "audio to text",

@@ -28,6 +28,7 @@ CACHED = frozenset(
         "transduce.data.audio.silero:_network",
         "transduce.data.batches.bucketing:_library",
         "transduce.data.text.columns:_names_above",
+        "transduce.data.text.split:_library",
         "transduce.data.tokens.words:_library",
         "transduce.inspection.figures:_installed",
         "transduce.inspection.figures:_letters_of",

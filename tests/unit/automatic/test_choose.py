@@ -13,7 +13,7 @@ from transduce.automatic.choose import FEW, RECIPE_TASKS
 from transduce.automatic.found import Lengths, Side, Sound, Unseen
 from transduce.automatic.machine import rounded
 from transduce.automatic.plans import PLANS, Plan
-from transduce.data.text.pairs import in_part
+from transduce.data.text.split import in_part
 from transduce.recipe import Recipe, load_recipe, parse_recipe
 from transduce.recipe.read import shipped
 

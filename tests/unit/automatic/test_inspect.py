@@ -921,7 +921,7 @@ def test_a_column_that_says_the_part_of_each_row(tmp_path: Path) -> None:
 
 def test_letters_of_targets_that_only_held_out_rows_have() -> None:
     from transduce.automatic.found import HELD_OUT, Unseen
-    from transduce.data.text.pairs import in_part
+    from transduce.data.text.split import in_part
 
     outside = in_part(HELD_OUT)
     words = [f"w{n}" for n in range(100)]

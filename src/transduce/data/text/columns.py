@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from transduce.data.text.conll import COLUMNS, read_conll, read_sentences
-from transduce.data.text.files import Span, locate, read_lines, suffix_of
+from transduce.data.text.files import Some, Span, locate, read_blocks, read_lines, suffix_of
 from transduce.data.text.manifests import FORMATS as MANIFESTS
 from transduce.data.text.manifests import manifest_rows
 from transduce.data.text.parquet import (
@@ -21,10 +21,11 @@ from transduce.data.text.parquet import (
     load_pyarrow,
     opened_parquet,
 )
+from transduce.data.text.split import LinesOfPart
 from transduce.errors import DataError
 from transduce.recipe import Column, Columns, Where
 from transduce.recipe.corpus import conditions
-from transduce.storage.positions import Version, check_version
+from transduce.storage.positions import Version, check_version, version_of
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu", ".conll")
 SAID = (*FORMATS, *MANIFESTS)  # those that format: may say, and no name does
@@ -60,9 +61,11 @@ def read_columns(
     corpus: Columns,
     say: Say | None = None,
     span: Span | RowGroup | None = None,
+    part: str | None = None,
 ) -> Rows:
     """Sources, targets and, where the corpus has them, tags, whatever the format of a file; of a
-    corpus with `where`, of these rows alone. span: a block of a TSV, JSONL or Parquet file.
+    corpus with `where`, of these rows alone. span: a block of a TSV, JSONL or Parquet file. part:
+    of a TSV file, rows whose source is in no such part need not come.
 
     All columns of a row are read at once, so that one check decides whether there is a header.
     Raises DataError.
@@ -86,6 +89,7 @@ def read_columns(
             say=say,
             where=where,
             span=span,
+            part=part,
         )
     names = _names(name, corpus, "source", "target")
     # The targets of a classifier may be numbers or truth values.
@@ -105,19 +109,21 @@ def read_rows(
     advice: tuple[str, str] = ADVICE,
     where: Sequence[Where] = (),
     span: Span | RowGroup | None = None,
+    part: str | None = None,
 ) -> Rows:
     """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too, and in
     the columns `labels` truth values, too.
 
     file_format: where the name does not say it. header: whether TSV and CSV begin with one; None:
     decided by their first lines, and `say` is told of it. where: of the rows alone for which all of
-    these hold. span: a block of a TSV, JSONL or Parquet file, in place of all of it.
+    these hold. span: a block of a TSV, JSONL or Parquet file, in place of all of it. part: of a TSV
+    file, rows that begin with a source of another part need not come.
     """
     if where:
         columns = [one.column for one in where]
         more, counted = [*wanted, *columns], (*labels, *map(str, columns))
         rows = read_rows(
-            name, folder, more, file_format, header, numbers, counted, say, advice, span=span
+            name, folder, more, file_format, header, numbers, counted, say, advice, (), span, part
         )
         allowed, count = [one.values for one in where], len(wanted)
         return (
@@ -130,7 +136,6 @@ def read_rows(
         return manifest_rows(name, folder, kind, wanted)
     if kind in NUMBERED:
         lines = span if isinstance(span, Span) else None
-        records = _records(name, folder, kind, lines)
         separator = "commas" if kind == ".csv" else "tabs"
         named = [column for column in wanted if isinstance(column, str)]
         if named and header is False:
@@ -139,6 +144,12 @@ def read_rows(
                 f"one; give its number, or leave header out"
             )
         told = True if named else header
+        some = None
+        if part is not None and kind == ".tsv":
+            above = _names_above(name, folder, told, version_of(locate(name, folder)))
+            places = _places(name, wanted, above)
+            some = LinesOfPart(part, places[0], max(places) + 1, above[0] if above else "")
+        records = _records(name, folder, kind, lines, some)
         if lines is None:
             names, records = without_header(name, records, told, say, advice)
         else:
@@ -147,10 +158,7 @@ def read_rows(
                 next(records)
             if names is not None:
                 records = without_repeated(name, records, names, 1, say)
-        places = [
-            column if isinstance(column, int) else _column(name, column, names or [])
-            for column in wanted
-        ]
+        places = _places(name, wanted, names)
         return _numbered_rows(name, records, places, separator)
     keys = [str(column) for column in wanted]
     if kind == ".jsonl":
@@ -160,13 +168,26 @@ def read_rows(
     return _parquet_rows(name, folder, keys, numbers, labels, group)
 
 
-def _records(name: str, folder: str | None, kind: str, span: Span | None) -> Rows:
-    """The lines of a TSV or CSV file as cells; span: of TSV, these lines alone."""
-    lines = read_lines(name, folder, table=True, span=span)
+def _places(name: str, wanted: Sequence[Column], names: list[str] | None) -> list[int]:
+    """The numbers of columns, from 0. names: those of the header, if there is one."""
+    return [
+        column if isinstance(column, int) else _column(name, column, names or [])
+        for column in wanted
+    ]
+
+
+def _records(
+    name: str, folder: str | None, kind: str, span: Span | None, some: Some | None = None
+) -> Rows:
+    """The lines of a TSV or CSV file as cells; span, some: of TSV, these lines alone."""
     if kind == ".csv":
-        return csv_records(lines, name)
-    first = 1 if span is None else span.line
-    return ((line, text.split("\t")) for line, text in enumerate(lines, start=first))
+        return csv_records(read_lines(name, folder, table=True), name)
+    blocks = read_blocks(name, folder, table=True, span=span, some=some)
+    return (
+        (line, text.split("\t"))
+        for _, numbers, lines in blocks
+        for line, text in zip(numbers, lines, strict=True)
+    )
 
 
 @lru_cache(maxsize=1024)

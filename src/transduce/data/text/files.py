@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import SEEK_CUR, BufferedReader, BytesIO
 from pathlib import Path
@@ -23,6 +23,10 @@ UTF16 = (b"\xff\xfe", b"\xfe\xff")  # how a file of UTF-16 begins
 NEAR = 1000  # bytes before the limit in which a space to cut at is searched
 MAX_BYTES = 1 << 26  # longest line of a table, which holds several columns
 BLOCK = 1 << 17  # bytes whose lines are read at once
+
+
+Some = Callable[[bytes], tuple[int, list[int], list[str]]]
+"""Of a block of whole lines: how many there are, and the numbers from 0 and the texts of some."""
 
 
 @dataclass(frozen=True)
@@ -130,16 +134,35 @@ def read_lines(
     without loss: some texts are one line. A line of a `table` comes whole, or is a DataError. With
     `span`, these lines alone.
     """
+    for _, _, lines in read_blocks(name, folder, breaks, table, span):
+        yield from lines
+
+
+def read_blocks(
+    name: str,
+    folder: str | None,
+    breaks: bool = False,
+    table: bool = False,
+    span: Span | None = None,
+    some: Some | None = None,
+) -> Iterator[tuple[int, Sequence[int], Sequence[str]]]:
+    """The lines as `read_lines` gives them, in blocks: the number of the last line so far, from 1,
+    and the numbers and the texts of lines.
+
+    some: of a file on this machine that is not compressed, only the lines that this finds, and
+    those of the first block and of each that needs a closer look.
+    """
     line, maximum = 0, MAX_BYTES if table else 4 * LONGEST + 2 * NEAR
     if span is not None and not breaks and (lines := block_lines(name, folder, span)) is not None:
-        yield from lines
+        last = span.line + len(lines)
+        yield last - 1, range(span.line, last), lines
         return
     try:
         with _open(locate(name, folder), span) as file:
             if span is None:
-                for lines in _plain_lines(file, min(BLOCK, maximum)):
-                    line += len(lines)
-                    yield from (f"{text}\n" for text in lines) if breaks else lines
+                for end, numbers, texts in _plain_blocks(file, min(BLOCK, maximum), some):
+                    line = end
+                    yield end, numbers, [f"{text}\n" for text in texts] if breaks else texts
             # Read as binary: split at \n only, and decoding errors can name line and byte.
             first = line if span is None else span.line - 1
             for line, raw in _raw_lines(file, name, breaks, table, maximum, first, span):
@@ -148,7 +171,7 @@ def read_lines(
                 if line == 1:
                     bare = bare.removeprefix(BOM)
                 text = bare.decode("utf-8")
-                yield text + "\n" if breaks and raw.endswith(b"\n") else text
+                yield line, (line,), (text + "\n" if breaks and raw.endswith(b"\n") else text,)
     except UnicodeDecodeError as error:
         start, bad = error.start, error.object[error.start]
         if line == 1 and error.object[:2] in UTF16:
@@ -161,7 +184,7 @@ def read_lines(
             f"{name}:{line}: byte {start + 1} of the line (0x{bad:02x}) is not UTF-8; {hint}"
         ) from None
     except DAMAGED as error:
-        if line == 0 and not _is_compressed(locate(name, folder)):
+        if line == 0 and not is_compressed(locate(name, folder)):
             raise DataError(
                 f"{name} is not compressed, despite its name: remove "
                 f"{Path(name).suffix} from the name, or compress it"
@@ -222,15 +245,18 @@ def _open(path: Place, span: Span | None) -> BinaryIO:
         ) from None
 
 
-def _plain_lines(file: BinaryIO, size: int) -> Iterator[list[str]]:
-    """The lines of a file on this machine in blocks, several times faster than one by one.
+def _plain_blocks(
+    file: BinaryIO, size: int, some: Some | None
+) -> Iterator[tuple[int, Sequence[int], list[str]]]:
+    """The lines of a file on this machine in blocks, several times faster than one by one; of
+    blocks after the first, `some` of them.
 
     It ends before the first block of `size` bytes that has no whole line, or one that is not UTF-8;
     the file then stands there.
     """
     if not isinstance(file, BufferedReader) or not file.seekable():
         return
-    first = True
+    line = 0
     while block := file.read(size):
         whole = block[: block.rfind(b"\n") + 1]
         try:
@@ -240,11 +266,19 @@ def _plain_lines(file: BinaryIO, size: int) -> Iterator[list[str]]:
         file.seek(len(whole) - len(block), SEEK_CUR)
         if not whole:
             return
-        if first:
-            text, first = text.removeprefix("\ufeff"), False
-        if "\r" in text:
-            text = text.replace("\r\n", "\n")
-        yield text[:-1].split("\n")
+        if line and some is not None:
+            count, places, lines = some(whole)
+            numbers: Sequence[int] = [line + 1 + place for place in places]
+        else:
+            if not line:
+                text = text.removeprefix("\ufeff")
+            if "\r" in text:
+                text = text.replace("\r\n", "\n")
+            lines = text[:-1].split("\n")
+            count = len(lines)
+            numbers = range(line + 1, line + 1 + count)
+        line += count
+        yield line, numbers, lines
 
 
 def _raw_lines(
@@ -294,7 +328,7 @@ def _cut_at_character(raw: bytes) -> tuple[bytes, bytes]:
     return raw[:end], raw[end:]
 
 
-def _is_compressed(path: Place) -> bool:
+def is_compressed(path: Place) -> bool:
     """Whether a file begins with the magic bytes of gzip or xz."""
     with path.open("rb") as file:
         return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ\x00"))

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from hashlib import blake2b
 from itertools import chain, compress, islice, zip_longest
 from typing import Any, NamedTuple
 
@@ -19,12 +18,21 @@ from numpy.typing import NDArray
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.audio.read import place_of
 from transduce.data.text.columns import IdWatch, format_of, read_columns, read_rows
-from transduce.data.text.files import LONGEST, Span, block_lines, find_files, locate, read_lines
+from transduce.data.text.files import (
+    LONGEST,
+    Span,
+    block_lines,
+    find_files,
+    is_compressed,
+    locate,
+    read_blocks,
+    read_lines,
+)
 from transduce.data.text.hub import check_hub, hub_name, hub_rows
 from transduce.data.text.parquet import RowGroup
 from transduce.data.text.shards import expanded_braces
+from transduce.data.text.split import LinesOfPart, finds_lines, in_part, place_in_corpus, places_of
 from transduce.data.text.tags import split_tags, with_tags
-from transduce.data.text.unicode import composed
 from transduce.errors import DataError
 from transduce.recipe import (
     Columns,
@@ -44,6 +52,7 @@ from transduce.recipe import (
 from transduce.recipe.corpus import conditions
 from transduce.storage.members import TarMember
 from transduce.storage.positions import version_of
+from transduce.storage.remote import RemotePath
 
 EXAMPLES = 5
 CUT = 1000  # characters of a line of running text that is cut where a part of the text ends
@@ -256,20 +265,24 @@ def read_pairs(
         turns = (tagged(pair, own, pair.tags) for pair in turns) if own else turns
         yield from islice(turns, limit)
         return
+    part = corpus.split if _has_lines_by_part(corpus, folder) else None
     if isinstance(corpus, Text):
         pairs = _text_pairs(corpus, folder)
     elif isinstance(corpus, ParallelFiles):
         matched = matched_files(corpus, folder)
-        pairs = chain.from_iterable(_lines_in_step(names, folder) for names in matched)
+        pairs = chain.from_iterable(_lines_in_step(names, folder, part=part) for names in matched)
     elif isinstance(corpus, Columns):
-        pairs = _column_pairs(corpus, folder, counts)
+        pairs = _column_pairs(corpus, folder, counts, part)
     elif isinstance(corpus, Recordings):
         pairs = _recording_pairs(corpus, folder, counts)
     elif isinstance(corpus, Hub):
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
         pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
-    if isinstance(corpus, Columns | ParallelFiles) and corpus.split is not None:
+    if part is not None:
+        inside = in_part(part)
+        pairs = (pair for pair in pairs if inside(pair.source))
+    elif isinstance(corpus, Columns | ParallelFiles) and corpus.split is not None:
         pairs = _part_of_files(pairs, corpus, corpus.split, folder)
     yield from islice(_usable(pairs, corpus, own, counts), limit)
 
@@ -360,31 +373,21 @@ def _has_odd_break(text: str) -> bool:
     return text.splitlines() != [text] and ODD_BREAK.search(text) is not None
 
 
-def in_part(part: str) -> Callable[[str], bool]:
-    """Whether a text is in a part of its corpus, such as 80-90%: a hash decides, on every machine
-    alike. Tags before a source do not matter."""
-    first, last = _ends(part)
-    return lambda text: first <= place_in_corpus(text) < last
-
-
-PLACES = 2**64
-
-
-def _ends(part: str) -> tuple[int, int]:
-    """The places at which a part begins, and the next one."""
-    first, last = (round(Fraction(str(end)) / 100 * PLACES) for end in percentages(part))
-    return first, last
-
-
-def place_in_corpus(text: str) -> int:
-    """A hash of a source, from 0 to PLACES: its order among those of a corpus, by which it is cut
-    into parts."""
-    known = composed(text.strip()).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(known, digest_size=8).digest(), "little")
-
-
 REMEMBERED = 1 << 23  # places, of 8 bytes
 _places_of_files: dict[object, NDArray[np.uint64]] = {}
+
+
+def _has_lines_by_part(corpus: Corpus, folder: str | None) -> bool:
+    """Whether the lines of a part of it are found by their bytes, see split.py."""
+    if not isinstance(corpus, Columns | ParallelFiles) or corpus.split is None or not finds_lines():
+        return False
+    names = corpus_files(corpus, folder)
+    if isinstance(corpus, Columns) and {format_of(name, corpus.format) for name in names} != {
+        ".tsv"
+    }:
+        return False
+    places = [locate(name, folder) for name in names]
+    return not any(isinstance(place, RemotePath) or is_compressed(place) for place in places)
 
 
 def _part_of_files(
@@ -399,7 +402,7 @@ def _part_of_files(
     rows = corpus.model_dump_json(exclude={"split", "limit", "tag", "weight"})
     names = corpus_files(corpus, folder)
     key = (rows, folder, tuple(version_of(locate(name, folder)) for name in names))
-    first, last = _ends(part)
+    first, last = places_of(part)
     if (known := _places_of_files.get(key)) is not None:
         yield from compress(pairs, ((first <= known) & (known <= last - 1)).tobytes())
         return
@@ -574,8 +577,13 @@ def _lines_in_step(
     names: Sequence[str],
     folder: str | None,
     spans: Sequence[Span | RowGroup | None] = (None, None),
+    part: str | None = None,
 ) -> Iterator[Pair]:
+    """The pairs of two files; part: those of other parts need not come."""
     source_name, target_name = names
+    if part is not None:
+        yield from _some_lines_in_step(source_name, target_name, folder, part)
+        return
     (sources, first), (targets, _) = (
         _lines(name, folder, span) for name, span in zip(names, spans, strict=True)
     )
@@ -585,6 +593,22 @@ def _lines_in_step(
             counts = (line - 1 + more, line - 1)
             raise uneven(source_name, target_name, *(counts if target is None else counts[::-1]))
         yield Pair(source, target, source_name, line)
+
+
+def _some_lines_in_step(
+    source_name: str, target_name: str, folder: str | None, part: str
+) -> Iterator[Pair]:
+    """The same of two files on this machine, without most pairs of other parts."""
+    targets, at, last = read_lines(target_name, folder), 0, 0
+    for end, numbers, sources in read_blocks(source_name, folder, some=LinesOfPart(part)):
+        last = end
+        for line, source in zip(numbers, sources, strict=True):
+            for target in islice(targets, line - at - 1, line - at):
+                yield Pair(source, target, source_name, line)
+                at = line
+    if at + sum(1 for _ in targets) != last:
+        counts = (sum(1 for _ in read_lines(name, folder)) for name in (source_name, target_name))
+        raise uneven(source_name, target_name, *counts)
 
 
 def uneven(source_name: str, target_name: str, sources: int, targets: int) -> DataError:
@@ -645,12 +669,14 @@ def _stretch(lines: Iterable[tuple[int, str]], size: int, part: str) -> Iterator
         begin = end
 
 
-def _column_pairs(corpus: Columns, folder: str | None, counts: ReadingCounts) -> Iterator[Pair]:
-    """With the tags of each row, not yet put before its source."""
+def _column_pairs(
+    corpus: Columns, folder: str | None, counts: ReadingCounts, part: str | None
+) -> Iterator[Pair]:
+    """With the tags of each row, not yet put before its source; part: others need not come."""
     for name in find_files(corpus.file, folder):
         ids = {"source": IdWatch(), "target": IdWatch()}
         try:
-            pairs = _table_pairs(corpus, name, folder, counts)
+            pairs = _table_pairs(corpus, name, folder, counts, part=part)
             for pair in islice(pairs, IdWatch.MOST):
                 ids["source"].add(pair.source)
                 ids["target"].add(pair.target)
@@ -670,8 +696,10 @@ def _table_pairs(
     folder: str | None,
     counts: ReadingCounts,
     span: Span | RowGroup | None = None,
+    part: str | None = None,
 ) -> Iterator[Pair]:
-    for line, (source, target, *tags) in read_columns(name, folder, corpus, counts.say, span):
+    rows = read_columns(name, folder, corpus, counts.say, span, part)
+    for line, (source, target, *tags) in rows:
         found = _tags_in(tags[0], name, line) if tags else ()
         yield Pair(source, target, name, line, found)
 

@@ -13,15 +13,14 @@ from transduce.data.index.sample import draw_sample
 from transduce.data.text.columns import format_of
 from transduce.data.text.files import locate, locate_here
 from transduce.data.text.pairs import (
-    PLACES,
     Pair,
     audio_of,
     corpus_files,
-    place_in_corpus,
     read_pairs,
     resolved,
     tags_of,
 )
+from transduce.data.text.split import PLACES, place_in_corpus
 from transduce.data.text.tags import UNKNOWN_TAG, parts_of, without_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError

@@ -261,6 +261,13 @@ FORMS_OF_FILES: list[Corpus] = [
 ]
 
 
+@pytest.fixture
+def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are not found by their bytes, as in compressed files and without the C library."""
+    monkeypatch.setattr(pairs, "finds_lines", lambda: False)
+
+
+@pytest.mark.usefixtures("row_by_row")
 @pytest.mark.parametrize("corpus", FORMS_OF_FILES)
 def test_the_second_part_of_a_file_is_found_without_hashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Corpus
@@ -291,6 +298,7 @@ def test_parts_of_a_file_that_has_changed(tmp_path: Path) -> None:
     assert [pair.line for pair in after] == [pair.line + 1 for pair in before]
 
 
+@pytest.mark.usefixtures("row_by_row")
 def test_of_a_few_rows_alone_the_parts_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
