@@ -240,6 +240,7 @@ def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "p
 SHOWN_CONFUSIONS = 8
 NOTHING = "(nothing)"  # a word that is missing, or was not there
 SAME_TABLE = ("tag", "group")
+MANY_EMPTY = 0.1  # of the outputs: from here on it is said
 
 
 def print_metrics(evaluation: Evaluation) -> None:
@@ -287,11 +288,28 @@ def print_metrics(evaluation: Evaluation) -> None:
             f"{len(doubtful):,} of {len(evaluation.outputs):,} outputs have a warning; "
             f"--items writes each ({doubtful[0]}{'; …' if len(doubtful) > 1 else ''})"
         )
+    if sentence := _empty_sentence(evaluation):
+        say(sentence)
     if unknown:
         say(
             f"{unknown:,} tokens of the text are not in the vocabulary; they are scored "
             f"as <unk>, so the reported values are too low"
         )
+
+
+def _empty_sentence(evaluation: Evaluation) -> str:
+    """What to do where many outputs are empty and should not be: of a model that has learnt little,
+    the most probable output is often none (Stahlberg and Byrne 2019), which a beam finds."""
+    pairs = list(zip(evaluation.items, evaluation.outputs, strict=False))
+    empty = sum(
+        not output.text and not output.warning and all(item.references) for item, output in pairs
+    )
+    if empty <= MANY_EMPTY * len(pairs):
+        return ""
+    return (
+        f"{empty:,} of {len(pairs):,} outputs are empty: the model has learnt too little; "
+        f"train longer, or decode with --beam 1 (greedy search)"
+    )
 
 
 def error_sentences(metric: Metric) -> list[str]:

@@ -25,7 +25,8 @@ Given = dict[str, float]
 """Decoding settings by name, all else as in the recipe."""
 
 MAX_ROWS = 200
-MIN_ROWS = 20  # fewer say nothing of settings that differ in a few outputs
+MIN_ROWS = 20  # of more, if decoding is slow
+FEWEST = 4  # pairs to choose by: of three, two outputs would be sure. See surely_better
 FRACTION = 0.1  # of train.minutes
 MIN_SECONDS, MAX_SECONDS = 20.0, 120.0  # seconds that are spent, whatever train.minutes is
 SURE, RESAMPLES = 0.95, 1000  # see surely_better
@@ -109,16 +110,18 @@ def choose_decoding(
     recipe = model.recipe
     metric = recipe.validation.metric
     metric = recipe.metrics[0] if metric == "loss" else metric
-    if len(items) < MIN_ROWS:
+    if len(items) < FEWEST:
+        pairs = "pair is" if len(items) == 1 else "pairs are"
         print_line(
-            f"Decoding as in the recipe: {len(items)} validation pairs are too few to choose by."
+            f"Decoding as in the recipe: {len(items)} validation {pairs} too few to choose by."
         )
         return
     ctc = recipe.model.transducer is None and bool(recipe.model.ctc_weight)
     clock = clock_of(recipe)
     seconds, began = seconds_for(recipe), clock()
-    model.run([item.source for item in items[:MIN_ROWS]])
-    rows = rows_for(seconds, (clock() - began) / MIN_ROWS, ctc)
+    first = [item.source for item in items[:MIN_ROWS]]
+    model.run(first)
+    rows = rows_for(seconds, (clock() - began) / len(first), ctc)
     some = items[:: -(-len(items) // rows)]
 
     def measure(given: Given) -> Measured:

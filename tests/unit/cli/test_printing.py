@@ -41,6 +41,19 @@ def test_outputs_with_a_warning_are_counted(capsys: pytest.CaptureFixture[str]) 
     assert "1 of 4 outputs have a warning; --items writes each (low confidence)" in reported
 
 
+@pytest.mark.parametrize(("empty", "said"), [(1, False), (3, True)])
+def test_many_empty_outputs_are_said(
+    empty: int, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not those for which nothing is right, nor those that say themselves why."""
+    outputs = [Output("", -1.0)] * empty + [Output("tea", -1.0)] * (18 - empty)
+    outputs += [Output("", -1.0), Output("", -1.0, warning="no output satisfies all constraints")]
+    items = [Item("source", ["tea"])] * 18 + [Item("source", [""]), Item("source", ["tea"])]
+    print_metrics(Evaluation({}, items, outputs))
+    sentence = f"{empty} of 20 outputs are empty: the model has learnt too little; train longer"
+    assert (sentence in " ".join(capsys.readouterr().err.split())) == said
+
+
 def test_errors_are_counted_in_what_the_rate_is_of() -> None:
     for name, units in {"wer": "words", "per": "phones"}.items():
         rows = rows_of([name], ["t iː"], [["t iː k"]])

@@ -99,6 +99,10 @@ def test_a_few_outputs_do_not_decide() -> None:
     two, five = ([1] * n + base[n:] for n in (2, 5))
     assert not surely_better("exact", measured(two), measured(base))
     assert surely_better("exact", measured(five), measured(base))
+    for pairs in (4, 8):  # two outputs are not enough, however few the pairs are
+        none, two, three = ([1] * n + [0] * (pairs - n) for n in (0, 2, 3))
+        assert not surely_better("exact", measured(two), measured(none))
+        assert surely_better("exact", measured(three), measured(none))
     assert not surely_better("exact", measured(base), measured(five))
     assert surely_better("cer", measured(base), measured(five))  # less of it is better
     assert not surely_better("exact", measured(base), measured(base))
@@ -111,6 +115,31 @@ def test_what_is_kept_is_said(tmp_path: Path) -> None:
     assert said[0].startswith("Decoding, ")
     assert said[1] == "The recipe's own are kept: none of the others is surely better."
     assert model.recipe == before
+
+
+class Empty:
+    """A model that has learnt little: the most probable output is none, and a beam finds it."""
+
+    def __init__(self) -> None:
+        self.recipe = load_recipe("multi30k-en-de", ["decode.beam=5", "validation.metric=chrf"])
+
+    def run(self, sources: list[str], **settings: float) -> list[SimpleNamespace]:
+        text = "a tea" if settings.get("beam", 5) == 1 else ""
+        return [SimpleNamespace(text=text, tokens=[], probabilities=[]) for _ in sources]
+
+    def save_definition(self, folder: Path) -> None: ...
+
+
+@pytest.mark.parametrize(("pairs", "beam"), [(3, 5), (4, 1), (30, 1)])
+def test_few_pairs_are_enough_for_a_difference_in_all(
+    pairs: int, beam: int, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    model, items = Empty(), [Item(str(n), ["the tea"]) for n in range(pairs)]
+    choose_decoding(model, tmp_path, items, said.append)  # type: ignore[arg-type]
+    assert model.recipe.decode.beam == beam
+    few = "Decoding as in the recipe: 3 validation pairs are too few to choose by."
+    assert said[0] == few if beam == 5 else said[0].startswith(f"Decoding, chrf on {pairs} ")
 
 
 class Heard:

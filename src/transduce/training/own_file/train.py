@@ -151,10 +151,19 @@ def print_score(
     count = len(trained.ensemble)
     models = f", ensemble of {count + 1} models" if count else ""
     models += ", a model for each tag" if trained.by_tag else ""
-    _print(f"Held-out score ({split}{about}{models}):")
+    _print(f"Held-out score ({split}{about}{models}{_other_search(trained.model.recipe)}):")
     with Waiting() as waiting:
         waiting.set("the held-out part is decoded and scored")
         evaluate_folder(trained.model, trained.folder, split=split, on_measured=on_measured)
+
+
+def _other_search(recipe: Recipe) -> str:
+    """How outputs are decoded, where validation did so in another way: scores differ by it."""
+    beams = (recipe.decode.beam, recipe.validation.beam)
+    if recipe.task != "transduce" or beams[0] == beams[1]:
+        return ""
+    now, then = ("greedy search" if beam == 1 else f"beam {beam}" for beam in beams)
+    return f"; decoded with {now}, in validation with {then}"
 
 
 def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -> list[str]:

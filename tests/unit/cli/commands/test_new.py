@@ -213,6 +213,9 @@ def test_training_on_a_file_ends_with_a_score_and_a_recipe(
     assert ("It is an ensemble of 2 models; --ensemble none" in ended.out) == kept
     assert Path("runs/pairs/members.json").is_file() == kept
     assert "Held-out score (test" in ended.out
+    beam = load_recipe("runs/pairs/recipe.yaml").decode.beam
+    searches = f"; decoded with beam {beam}, in validation with greedy search):" in ended.out
+    assert searches == (beam > 1)
     assert "exact match" in ended.out
     assert "To try next:" in ended.out
     assert "with the reason of each value, is runs/pairs/chosen.yaml" in ended.out
