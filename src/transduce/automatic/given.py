@@ -17,6 +17,7 @@ from transduce.automatic.sample import sample_table
 from transduce.data.text.columns import csv_records, read_rows, without_header
 from transduce.data.text.files import read_lines
 from transduce.data.text.parquet import opened_parquet
+from transduce.data.text.tags import tags_in, with_tags
 from transduce.errors import DataError, warn
 from transduce.recipe import Column, Columns, Recipe, Recordings, Where
 from transduce.terminal import say
@@ -101,10 +102,7 @@ def columns_as_trained(given: Given, wanted: Sequence[Column]) -> list[Column]:
         wanted = list(map(_name, wanted))
     if len(there) == len(wanted) == 1:
         return [0 if given.kind in NUMBERED else there[0]]
-    if all(
-        one in there if isinstance(one, str) else given.kind in NUMBERED and one < len(there)
-        for one in wanted
-    ):
+    if all(_is_there(one, given, there) for one in wanted):
         return list(wanted)
     asked = " and ".join(str(one) for one in wanted)
     asked = f"column {asked}" if len(wanted) == 1 else f"columns {asked}"
@@ -134,10 +132,31 @@ def named_column(given: Given, column: Column) -> str | None:
 
 def has_columns(given: Given, where: Sequence[Where]) -> bool:
     there = _columns_of(given)[1]
-    return all(
-        one.column in there if isinstance(one.column, str) else one.column < len(there)
-        for one in where
-    )
+    return all(_is_there(one.column, given, there) for one in where)
+
+
+def _is_there(column: Column, given: Given, there: Sequence[str]) -> bool:
+    if isinstance(column, str):
+        return column in there
+    return given.kind in NUMBERED and column < len(there)
+
+
+def tags_as_trained(given: Given, trained: Trained | None) -> Column | None:
+    """Where a table has the column of tags of training; None: there was none, or the table has none
+    of that name or number, which is said where it has several."""
+    column = None if trained is None else trained.tags
+    if column is None:
+        return None
+    there = _columns_of(given)[1]
+    if len(there) > 1 and _is_there(column, given, there):
+        return column
+    if len(there) > 1:
+        counted = " (counted from 0)" if isinstance(column, int) else ""
+        say(
+            f"{given.path.name} has no column {column}{counted}, which had the tags in training; "
+            f"its sources are read without tags (--tag gives all the same)"
+        )
+    return None
 
 
 def _name(column: Column) -> Column:
@@ -145,14 +164,27 @@ def _name(column: Column) -> Column:
     return USUAL.get(column, column) if isinstance(column, int) else column
 
 
-def read_as_trained(given: Given, wanted: Sequence[Column]) -> Iterator[list[str]]:
-    """The cells of a table in the columns of training, row by row."""
+def read_as_trained(
+    given: Given, trained: Trained | None, *, target: bool = False, tags: bool = True
+) -> Iterator[list[str]]:
+    """The sources of a table, row by row, from the column of training, or else the first; with
+    target, each with its target.
+
+    tags: whether they begin with the tags of the column that had them in training.
+    """
+    wanted: list[Column] = [0 if trained is None else source_of(trained)]
+    if target and trained is not None:
+        wanted.append(trained.target)
     found = columns_as_trained(given, wanted)
+    column = tags_as_trained(given, trained) if tags else None
     place, named = str(given.path.absolute()), [one for one in found if isinstance(one, str)]
-    for _, cells in read_rows(
-        place, None, found, given.kind, numbers=True, labels=named, say=warn, advice=ADVICE
+    asked = found if column is None else [*found, column]
+    for line, (source, *rest) in read_rows(
+        place, None, asked, given.kind, numbers=True, labels=named, say=warn, advice=ADVICE
     ):
-        yield cells
+        if column is not None and (of_row := tags_in(rest.pop(), given.path.name, line)):
+            source = with_tags(source, of_row) if source.strip() else source
+        yield [source, *rest]
 
 
 def _columns_of(given: Given) -> tuple[bool, list[str]]:
@@ -197,8 +229,9 @@ def is_request(given: Given, trained: Trained | None) -> bool:
     if given.kind != "jsonl" or trained is None:
         return given.kind == "jsonl"
     there = {*_columns_of(given)[1]}
-    source, target = (_name(one) for one in (source_of(trained), trained.target))
-    is_row = {source, target} <= there
+    wanted = (source_of(trained), trained.target, trained.tags)
+    source, *others = (_name(one) for one in wanted if one is not None)
+    is_row = source in there and not there.isdisjoint(others)
     return not there or (not is_row and "source" in {*there, source})
 
 

@@ -20,6 +20,7 @@ from transduce.automatic.given import (
     given_file,
     named_column,
     source_of,
+    tags_as_trained,
 )
 from transduce.checksums import digest_of
 from transduce.corpora.unpack import DAMAGED, open_compressed
@@ -91,11 +92,16 @@ class Table:
     """The columns that are carried through to the output."""
     header: str = ""
     """The line of column names that each TSV or CSV file begins with, as it is; "" without."""
+    tags: Column | None = None
+    """The column of tags, which are put before each source."""
 
     @property
     def place(self) -> int:
         """The index of the column of sources."""
-        return self.column if isinstance(self.column, int) else self.names.index(str(self.column))
+        return self.place_of(self.column)
+
+    def place_of(self, column: Column | None) -> int:
+        return column if isinstance(column, int) else self.names.index(str(column))
 
 
 def find_inputs(patterns: Sequence[str]) -> list[str]:
@@ -145,6 +151,11 @@ def column_of_sources(given: Given | None, trained: Trained | None) -> str | Non
     return named_column(given, found)
 
 
+def column_of_tags(given: Given | None, trained: Trained | None) -> Column | None:
+    """The column that had the tags in training, if the table has it."""
+    return None if given is None or given.kind is None else tags_as_trained(given, trained)
+
+
 def kind_of(paths: Sequence[str]) -> str:
     """The format of all files. Raises DataError where they differ."""
     kinds: dict[str, str] = {}
@@ -158,7 +169,7 @@ def kind_of(paths: Sequence[str]) -> str:
     return next(iter(kinds))
 
 
-def read_table(paths: Sequence[str], column: str | None) -> Table:
+def read_table(paths: Sequence[str], column: str | None, tags: Column | None = None) -> Table:
     """The format and columns of the inputs, which must agree. Raises DataError."""
     kind = kind_of(paths)
     if kind == "text":
@@ -179,18 +190,19 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
         names = _names(path, kind, chosen, header)
         if not names:
             continue  # an empty file
-        if isinstance(chosen, str) and chosen not in names:
-            raise DataError(
-                f"{path}: there is no column {chosen}; there are: {', '.join(names)} "
-                f"(choose one with --column)"
-            )
+        for one in (chosen, tags):
+            if isinstance(one, str) and one not in names:
+                how = "choose one with --column" if one == chosen else "its tags: --tag"
+                raise DataError(
+                    f"{path}: there is no column {one}; there are: {', '.join(names)} ({how})"
+                )
         if isinstance(chosen, int) and chosen >= len(names):
             raise DataError(
                 f"{path}: there are {len(names)} columns, separated by {NUMBERED[kind]}, so there "
                 f"is no column {chosen} (counted from 0); choose another with --column"
             )
         if first is None:
-            first = Table(kind, chosen, names, _first_line(path) if header else "")
+            first = Table(kind, chosen, names, _first_line(path) if header else "", tags)
         elif kind != "jsonl" and names != first.names:
             raise DataError(
                 f"the columns of {path} ({', '.join(names)}) are not those of {paths[0]} "

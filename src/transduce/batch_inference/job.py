@@ -17,6 +17,7 @@ from transduce.batch_inference.inputs import (
     Shard,
     Table,
     column_of_sources,
+    column_of_tags,
     cut,
     find_inputs,
     joined,
@@ -256,7 +257,8 @@ def open_job(
     if there is not None:
         return _continued(there, digests, inputs, settings)
     column = settings.column or column_of_sources(given[0][1], trained)
-    table = read_table([one.path for one in inputs], column)
+    tags = None if settings.tags else column_of_tags(given[0][1], trained)
+    table = read_table([one.path for one in inputs], column, tags)
     form = settings.format or table.kind
     if form not in ENDINGS:
         raise DataError(f"--format is {form}; it must be one of {', '.join(ENDINGS)}")

@@ -12,7 +12,9 @@ from transduce.batch_inference.inputs import Shard, Table, opened, split_cells
 from transduce.batch_inference.parquet import plain_rows, read_batches, texts_of
 from transduce.data.text.columns import problem_of
 from transduce.data.text.files import BOM, LONGEST, MAX_BYTES
+from transduce.data.text.tags import split_tags, with_tags
 from transduce.errors import DataError
+from transduce.recipe import InvalidValue, plain_tag
 
 # A group is decoded at once. Its bounds are part of a job's result: rounding may differ with the
 # sources of a batch, so a shard has to have the same groups whenever it is decoded.
@@ -108,6 +110,21 @@ def _checked(line: int, source: str, fields: Any, problem: str = "", whole: str 
     return Row(line, "" if problem else source, problem, fields, whole)
 
 
+def _tagged(row: Row, cell: Any) -> Row:
+    """The row with the tags of a cell before its source, as in training."""
+    text = " ".join(map(str, cell)) if isinstance(cell, list) else cell or ""
+    try:
+        if not isinstance(text, str):
+            raise InvalidValue("", f"is {cell!r:.40}; it must be a text")
+        tags = [plain_tag(tag) for tag in split_tags(text)]
+    except InvalidValue as misfit:
+        row.problem, row.source = row.problem or f"the tag {misfit.message}", ""
+        return row
+    if row.source.strip():
+        row.source = with_tags(row.source, tags)
+    return row
+
+
 def _text_row(line: int, raw: bytes | None, table: Table) -> Row:
     if raw is None:
         return _checked(line, "", [""], f"the line has more than {LONGEST:,} characters")
@@ -136,7 +153,8 @@ def _cells_row(line: int, raw: bytes | None, table: Table) -> Row:
     if not problem and count != width and raw.strip():
         problem = f"the line has {count} columns, but the first line of the input has {width}"
     whole = text if not problem and count == width else ""
-    return _checked(line, fields[table.place], fields, problem, whole)
+    row = _checked(line, fields[table.place], fields, problem, whole)
+    return row if table.tags is None else _tagged(row, fields[table.place_of(table.tags)])
 
 
 def _jsonl_row(line: int, raw: bytes | None, table: Table) -> Row:
@@ -163,7 +181,8 @@ def _jsonl_row(line: int, raw: bytes | None, table: Table) -> Row:
         return _checked(line, "", fields, f"the value of {table.column} is not text", whole)
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         return _checked(line, "", fields, SURROGATE, whole)
-    return _checked(line, value, fields, "", whole)
+    row = _checked(line, value, fields, "", whole)
+    return row if table.tags is None else _tagged(row, record.get(str(table.tags)))
 
 
 def json_of_keys(text: str) -> dict[str, str]:
@@ -197,9 +216,11 @@ def _parquet_groups(path: str, table: Table, shard: Shard) -> Iterator[Group]:
     for batch, damage in read_batches(path, shard.first, shard.lines, GROUP_LINES):
         fields = plain_rows(batch)
         rows = []
+        place = None if table.tags is None else table.place_of(table.tags)
         for source, of_row in zip(texts_of(batch, str(table.column)), fields, strict=True):
             wrong = NOT_UTF8 if source == "\udcff" else "" if source is not None else EMPTY
             problem = damage or wrong
-            rows.append(_checked(number, source or "", of_row, problem))
+            row = _checked(number, source or "", of_row, problem)
+            rows.append(row if place is None else _tagged(row, of_row[place]))
             number += 1
         yield Group(rows, batch)

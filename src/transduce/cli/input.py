@@ -18,12 +18,11 @@ from transduce.automatic.given import (
     given_file,
     is_request,
     read_as_trained,
-    source_of,
 )
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.columns import csv_records, without_header
 from transduce.errors import DataError, warn
-from transduce.recipe import Column, Columns, nearest
+from transduce.recipe import Columns, nearest
 from transduce.terminal import say
 
 if TYPE_CHECKING:
@@ -75,10 +74,12 @@ def read_requests(
     include: list[str],
     exclude: list[str],
     trained: Trained | None = None,
+    tags: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Keyword arguments for `Transducer.run`, group by group.
 
-    trained: the columns that the model was trained on; a table has its sources where they had them.
+    trained: the columns that the model was trained on; a table has its sources where they had them,
+    and its tags, which are left out if `tags` is false: others are given.
 
     In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
     "include": ["Hund"], "exclude": ["Katze"]}; fields that it lacks take the given values.
@@ -88,7 +89,7 @@ def read_requests(
     given = None if arguments or file is None else given_file(file, trained)
     by_line = given is not None and is_request(given, trained)
     number = 0
-    for group in _groups_of(arguments, file, given, trained):
+    for group in _groups_of(arguments, file, given, trained, tags):
         lines: list[dict[str, Any]] = [
             _object(line, f"{file}:{number + i}") if by_line else {"source": line}
             for i, line in enumerate(group, start=1)
@@ -104,17 +105,22 @@ def read_requests(
 
 
 def _groups_of(
-    arguments: list[str] | None, file: Path | None, given: Given | None, trained: Trained | None
+    arguments: list[str] | None,
+    file: Path | None,
+    given: Given | None,
+    trained: Trained | None,
+    tags: bool,
 ) -> Iterator[list[str]]:
     if given is None or given.kind is None or is_request(given, trained):
         return read_sources(arguments, file if given is None else given.path)
-    return _column(given, trained)
+    return _column(given, trained, tags)
 
 
-def _column(given: Given, trained: Trained | None, at_once: int = 1024) -> Iterator[list[str]]:
-    """The sources of a table, in groups: the column of training, or else the first."""
-    wanted: list[Column] = [0 if trained is None else source_of(trained)]
-    rows = read_as_trained(given, wanted)
+def _column(
+    given: Given, trained: Trained | None, tags: bool, at_once: int = 1024
+) -> Iterator[list[str]]:
+    """The sources of a table, in groups."""
+    rows = read_as_trained(given, trained, tags=tags)
     while some := [cell for (cell,) in islice(rows, at_once)]:
         yield some
 
@@ -125,7 +131,7 @@ def read_recordings(
     """The paths of recordings: from the arguments, from lines, or from the column of a table, where
     they start at its folder."""
     given = None if arguments or file is None else given_file(file, trained)
-    for group in _groups_of(arguments, file, given, trained):
+    for group in _groups_of(arguments, file, given, trained, tags=False):
         if given is None or given.kind is None:
             yield group
         else:
@@ -181,8 +187,7 @@ def read_lines_of(
 def _of_columns(file: Path, trained: Trained | None) -> Iterator[tuple[str, str]]:
     given = given_file(file, trained, pairs=True)
     if given.kind is not None and isinstance(trained, Columns):
-        wanted = [trained.source, trained.target]
-        yield from ((one, other) for one, other in read_as_trained(given, wanted))
+        yield from ((one, other) for one, other in read_as_trained(given, trained, target=True))
         return
     file = given.path
     lines = chain.from_iterable(read_sources(None, file))

@@ -37,8 +37,9 @@ class Input:
         typer.Option(
             "--input",
             "-i",
-            help="A file with one source per line, or any table that `train` takes (its column of "
-            "sources is that of training); .jsonl with one object per line; .conllu.",
+            help="A file with one source per line, or any table that `train` takes (its columns "
+            "of sources and tags are those of training); .jsonl with one object per line; "
+            ".conllu.",
         ),
     ] = None
     rate: Annotated[
@@ -176,7 +177,8 @@ def _run_texts(
     several = decoding.get("nbest", 1) > 1
     include, exclude = (decoding.pop(name, []) for name in ("include", "exclude"))
     prefix, trained = decoding.pop("prefix", ""), trained_on(model.recipe)
-    requests = read_requests(given.sources, given.file, prefix, include, exclude, trained)
+    by_row = not decoding.get("tags")
+    requests = read_requests(given.sources, given.file, prefix, include, exclude, trained, by_row)
     at_once = 1
     if model.engine:
         at_once = model.engine.at_once if given.file else 1

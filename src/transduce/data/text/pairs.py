@@ -32,13 +32,12 @@ from transduce.data.text.hub import check_hub, hub_name, hub_rows
 from transduce.data.text.parquet import RowGroup
 from transduce.data.text.shards import expanded_braces
 from transduce.data.text.split import LinesOfPart, finds_lines, in_part, place_in_corpus, places_of
-from transduce.data.text.tags import split_tags, with_tags
+from transduce.data.text.tags import tags_in, with_tags
 from transduce.errors import DataError
 from transduce.recipe import (
     Columns,
     Corpus,
     Hub,
-    InvalidValue,
     Mixture,
     Named,
     ParallelFiles,
@@ -47,7 +46,6 @@ from transduce.recipe import (
     Text,
     is_tagged,
     percentages,
-    plain_tag,
 )
 from transduce.recipe.corpus import conditions
 from transduce.storage.members import TarMember
@@ -431,14 +429,6 @@ def tagged(pair: Pair, tags: tuple[str, ...], others: tuple[str, ...]) -> Pair:
     )
 
 
-def _tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
-    """The tags in a table cell: V;PST;3, or separated by | or spaces."""
-    try:
-        return tuple(plain_tag(tag) for tag in split_tags(cell))
-    except InvalidValue as misfit:
-        raise DataError(f"{file}:{line}: the tag {misfit.message}") from None
-
-
 def _interleaved(several: list[Iterator[Pair]]) -> Iterator[Pair]:
     """Interleave: one pair of each corpus in turn, until the last of them ends."""
     while several:
@@ -700,7 +690,7 @@ def _table_pairs(
 ) -> Iterator[Pair]:
     rows = read_columns(name, folder, corpus, counts.say, span, part)
     for line, (source, target, *tags) in rows:
-        found = _tags_in(tags[0], name, line) if tags else ()
+        found = tags_in(tags[0], name, line) if tags else ()
         yield Pair(source, target, name, line, found)
 
 
@@ -730,7 +720,7 @@ def _recording_pairs(
             start = None if corpus.start is None else _time(next(rest), corpus, name, line)
             end = None if corpus.end is None else _time(next(rest), corpus, name, line)
             group = "" if corpus.group is None else next(rest)
-            tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
+            tags = () if corpus.tags is None else tags_in(next(rest), name, line)
             member = TarMember.parse(audio)
             if not inside(audio if member is None else member.inside):
                 continue

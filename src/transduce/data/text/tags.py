@@ -11,6 +11,8 @@ import re
 from collections.abc import Container, Iterable
 
 from transduce.data.text.unicode import composed
+from transduce.errors import DataError
+from transduce.recipe import InvalidValue, plain_tag
 
 UNKNOWN_TAG = "?"
 """The tag in place of those that training does not have, where a model knows it."""
@@ -35,6 +37,14 @@ def split_tags(text: str) -> list[str]:
         else:
             tags[-1] += sign
     return [tag for tag in tags if tag]
+
+
+def tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
+    """The tags of a cell of a table, as training reads them. Raises DataError."""
+    try:
+        return tuple(plain_tag(tag) for tag in split_tags(cell))
+    except InvalidValue as misfit:
+        raise DataError(f"{file}:{line}: the tag {misfit.message}") from None
 
 
 def closes(text: str) -> bool:

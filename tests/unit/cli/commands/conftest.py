@@ -8,8 +8,9 @@ import pytest
 
 from command_line import TINY
 from language import language_model
+from tiny_models import tiny
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.recipe import parse_recipe
+from transduce.recipe import Columns, parse_recipe
 from transduce.tasks.transduce import Transducer
 
 
@@ -36,5 +37,17 @@ def speaker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "speaker"
     model = language_model()
     model.network.float()
+    model.save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose training had a column of tags."""
+    path = tmp_path_factory.mktemp("runs") / "tagged"
+    model = tiny(tags=["V", "N", "PST"])
+    table = Columns(file="forms.tsv", source="lemma", target="form", tags="features")
+    data = model.recipe.data.model_copy(update={"train": table, "valid": table})
+    model.recipe = model.recipe.model_copy(update={"data": data})
     model.save(path)
     return path

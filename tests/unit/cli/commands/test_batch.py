@@ -131,6 +131,44 @@ CELLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet"])
+def test_tags_of_a_table_are_read_as_in_training(
+    transduce: Transduce, tagged: Path, tmp_path: Path, kind: str
+) -> None:
+    rows = [("N", "ba"), ("V;PST", "ba"), ("", "ba"), ("V<", "ba"), ("V", "")]
+    sign = "," if kind == "csv" else "\t"
+    table = tmp_path / f"in.{kind}"
+    if kind == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        arrow = pytest.importorskip("pyarrow")
+        columns = dict(zip(("features", "lemma"), map(list, zip(*rows, strict=True)), strict=True))
+        parquet.write_table(arrow.table(columns), table)
+    elif kind == "jsonl":
+        lines = [json.dumps({"features": tags, "lemma": lemma}) for tags, lemma in rows]
+        table.write_text("\n".join(lines), "utf-8")
+    else:
+        table.write_text("\n".join(map(sign.join, [("features", "lemma"), *rows])), "utf-8")
+
+    def outputs(name: str, *more: object) -> list[str]:
+        asked = ("--output", tmp_path / name, "--format", "jsonl", "--scores", *more)
+        done = transduce("batch", tagged, "--input", table, *asked)
+        assert done.status == 0, done.err
+        text = (tmp_path / name / "part-000000.jsonl").read_text("utf-8")
+        found = [json.loads(line) for line in text.splitlines()]
+        return [f"{one['score'] or 0:.4f}\t{one['output']}" for one in found]
+
+    def run(*sources: str) -> list[str]:
+        return transduce("run", tagged, *sources, "--scores").lines
+
+    found = outputs("rows")
+    assert found[:3] == run("<N> ba", "<V> <PST> ba", "ba")
+    assert found[3:] == ["0.0000\t", "0.0000\t"]
+    said = (tmp_path / "rows" / "errors" / "part-000000.jsonl").read_text("utf-8")
+    assert "the tag is 'V<'; it must be one word" in said
+    assert "the source is empty" in said
+    assert outputs("all", "--tag", "V")[:4] == 4 * run("<V> ba")
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("ending", [".tsv", ".csv"])
 def test_carried_columns_are_the_same_bytes(

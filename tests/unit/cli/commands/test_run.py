@@ -38,6 +38,44 @@ def test_run_takes_arguments_a_file_or_standard_input(
     assert transduce("run", folder, "--input", tmp_path / "in.txt").lines == alone
 
 
+def test_tags_of_a_table_are_read_as_in_training(
+    transduce: Transduce, tagged: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "new.tsv"
+    rows = ["N\tba\tab", "V;PST\tba\tcd", "\tba\tab", "V\t\t"]
+    table.write_text("\n".join(["features\tlemma\tform", *rows]), "utf-8")
+    given = transduce("run", tagged, "--scores", "--input", table)
+    by_hand = transduce("run", tagged, "<N> ba", "<V> <PST> ba", "ba", "", "--scores")
+    assert given.lines == by_hand.lines
+    assert len(set(given.lines)) == 4
+    # --tag is in place of the column.
+    verbs = transduce("run", tagged, "--scores", "--input", table, "--tag", "V")
+    assert verbs.lines[:3] == 3 * transduce("run", tagged, "<V> ba", "--scores").lines
+    objects = tmp_path / "new.jsonl"
+    lines = [{"lemma": "ba", "features": "N"}, {"lemma": "ba", "features": ["V", "PST"]}]
+    objects.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    assert transduce("run", tagged, "--scores", "--input", objects).lines == given.lines[:2]
+    # Also where only the tags tell that these are no requests.
+    other = tmp_path / "other"
+    shutil.copytree(tagged, other)
+    recipe = (other / "recipe.yaml").read_text("utf-8").replace("source: lemma", "source: source")
+    (other / "recipe.yaml").write_text(recipe, "utf-8")
+    objects.write_text(objects.read_text("utf-8").replace("lemma", "source"), "utf-8")
+    assert transduce("run", other, "--scores", "--input", objects).lines == given.lines[:2]
+    table.write_text("\n".join(["features\tlemma\tform", *rows[:2]]), "utf-8")
+    scores = transduce("score", tagged, table).lines
+    (tmp_path / "source").write_text("<N> ba\n<V> <PST> ba\n", "utf-8")
+    (tmp_path / "target").write_text("ab\ncd\n", "utf-8")
+    assert scores == transduce("score", tagged, tmp_path / "source", tmp_path / "target").lines
+    table.write_text("id\tlemma\n1\tba\n", "utf-8")
+    without = transduce("run", tagged, "--scores", "--input", table)
+    assert without.lines == by_hand.lines[2:3]
+    assert "new.tsv has no column features, which had the tags in training" in without.err
+    table.write_text("features\tlemma\nV<\tba\n", "utf-8")
+    said = sentence(transduce("run", tagged, "--input", table))
+    assert said.startswith("new.tsv:2: the tag is 'V<'; it must be one word")
+
+
 def test_the_ensemble_of_a_folder_is_used_unless_it_is_switched_off(
     transduce: Transduce, folder: Path, tmp_path: Path
 ) -> None:
