@@ -12,7 +12,7 @@ from typing import Any
 from transduce.automatic.columns import format_by_name
 from transduce.automatic.elsewhere import with_paths
 from transduce.automatic.inspect import TABLES, format_of, refuse
-from transduce.automatic.rewrite import PREFIX, rewritten
+from transduce.automatic.rewrite import PREFIX, rewritten, rewritten_pair
 from transduce.automatic.sample import sample_table
 from transduce.data.text.columns import csv_records, read_rows, without_header
 from transduce.data.text.files import read_lines
@@ -38,8 +38,13 @@ class Given:
     path: Path
     kind: str | None
     """tsv, csv, jsonl or parquet; None: lines of text."""
-    made: bool = False
-    """Whether it is a table that was written beside that file."""
+    made_of: Path | None = None
+    """The file itself, if a table was written beside it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the file that was given."""
+        return (self.made_of or self.path).name
 
 
 def trained_on(recipe: Recipe) -> Trained | None:
@@ -59,7 +64,7 @@ def given_file(
     """
     if not path.is_file():  # a pipe, or nothing
         return Given(path, None)
-    ending = format_by_name(path).lower()
+    first, ending = path, format_by_name(path).lower()
     as_table = pairs or ending not in LINES or (trained is not None and _was_text(trained))
     table = rewritten(path, {}, parts=False, as_table=as_table, commas=commas)
     if table is not None:
@@ -76,8 +81,22 @@ def given_file(
         listed = with_paths(path, sample_table(path, kind))
         if listed is not None:
             say(f"{path.name}: its recordings are elsewhere; with their paths it is {listed.name}.")
-            return Given(listed, "tsv", True)
-    return Given(path, kind, table is not None)
+            return Given(listed, "tsv", first)
+    return Given(path, kind, None if table is None else first)
+
+
+def given_pair(first: Path, second: Path) -> Columns | None:
+    """The table of two files whose lines do not belong together, but whose subtitles or segments
+    do, as training pairs them: it is said. None: other files. Raises DataError."""
+    if not (first.is_file() and second.is_file()):
+        return None
+    table = rewritten_pair(first.absolute(), second.absolute(), parts=False)
+    if table is None:
+        return None
+    for sentence in table.seen:
+        say(sentence)
+    place = str(table.path.resolve())
+    return Columns(file=place, format="tsv", source="source", target="target", header=table.header)
 
 
 def _was_text(trained: Trained) -> bool:
@@ -116,7 +135,7 @@ def columns_as_trained(given: Given, wanted: Sequence[Column]) -> list[Column]:
         else "write a header above that has these names"
     )
     raise DataError(
-        f"{given.path.name} has {has}, and the model was trained on the {asked}"
+        f"{given.name} has {has}, and the model was trained on the {asked}"
         f"{' (counted from 0)' if numbered else ''}; {how}"
     )
 
@@ -153,7 +172,7 @@ def tags_as_trained(given: Given, trained: Trained | None) -> Column | None:
     if len(there) > 1:
         counted = " (counted from 0)" if isinstance(column, int) else ""
         say(
-            f"{given.path.name} has no column {column}{counted}, which had the tags in training; "
+            f"{given.name} has no column {column}{counted}, which had the tags in training; "
             f"its sources are read without tags (--tag gives all the same)"
         )
     return None

@@ -29,7 +29,7 @@ from transduce.automatic.folders import inspect_folder
 from transduce.automatic.found import Found, Side, Task, count_of
 from transduce.automatic.manifests import inspect_manifest
 from transduce.automatic.pairs import FEWEST, pairs_found
-from transduce.automatic.rewrite import PREFIX, rewritten, rewritten_pair
+from transduce.automatic.rewrite import PREFIX, named_as, rewritten, rewritten_pair
 from transduce.automatic.sample import Lines, Table, sample_lines, sample_table
 from transduce.automatic.siblings import languages_beside, parts_of, siblings
 from transduce.automatic.sound import recordings
@@ -81,7 +81,8 @@ def _inspect_file(path: Path, hints: Mapping[str, Any]) -> Found:
     """What one file is."""
     if (table := rewritten(path, hints)) is not None:
         known = hints if table.header is None else {**hints, "header": table.header}
-        found = _inspect_file(table.path, known)
+        with named_as(path.name, table.path):
+            found = _inspect_file(table.path, known)
         return replace(found, name=run_name(path), seen=[*table.seen, *found.seen])
     kind = str(hints.get("format") or format_of(path))
     if kind in TABLES:
@@ -189,6 +190,8 @@ def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
         if not any(cell.strip() for row in table.rows for cell in row):
             raise DataError(f"{path.name} has only empty lines; give a file with text")
         separator = {"tsv": "tabs", "csv": "commas"}.get(kind, "")
+        if path.name.startswith(PREFIX):  # a sheet has no such signs
+            separator = ""
         if kind == "tsv" and (other := _other_separator([row[0] for row in table.rows], ",")):
             raise DataError(
                 f"{path.name} has one column (separated by tabs), and {other} in every line; write "
@@ -202,7 +205,8 @@ def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
     if (listed := with_paths(path, table)) is not None:
         names = {name: f"text{name}" for name in range(table.width)} if table.names is None else {}
         known = {key: names.get(hint, hint) for key, hint in hints.items() if key != "audio"}
-        found = _inspect_file(listed, {**known, "header": True})
+        with named_as(path.name, listed):
+            found = _inspect_file(listed, {**known, "header": True})
         seen = f"{path.name}: its recordings are elsewhere; with their paths it is {listed.name}."
         return replace(found, name=run_name(path), seen=[seen, *found.seen])
     # Of different rows: texts of rows that are there several times are no labels.
@@ -382,7 +386,8 @@ def _parallel(first: Path, second: Path) -> Found:
     """Two files of which line n of one belongs to line n of the other."""
     first, second = first.absolute(), second.absolute()
     if (table := rewritten_pair(first, second)) is not None:
-        found = _inspect_file(table.path, {"header": table.header})
+        with named_as(f"{first.name} and {second.name}", table.path):
+            found = _inspect_file(table.path, {"header": table.header})
         name = run_name(table.path.with_name(table.path.name.removeprefix(PREFIX)))
         return replace(found, name=name, seen=[*table.seen, *found.seen])
     for path in (first, second):

@@ -12,6 +12,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from itertools import chain, islice
@@ -68,6 +69,18 @@ class Rewritten:
     seen: list[str]
 
 
+@contextmanager
+def named_as(given: str, table: Path) -> Iterator[None]:
+    """What is wrong with a table is said of the file that it was made of; lines are those of the
+    table."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(
+            re.sub(rf"{re.escape(table.name)}(?!:\d)", lambda _: given, str(error))
+        ) from None
+
+
 @dataclass
 class _Form:
     """What a file is, the lines of the table, and what is said once they were read."""
@@ -108,14 +121,14 @@ def rewritten(
     )
 
 
-def rewritten_pair(first: Path, second: Path) -> Rewritten | None:
-    """The table of two files of subtitles or of SGML that belong together, and of those of the
-    other parts; None: they are of other forms. Raises DataError."""
+def rewritten_pair(first: Path, second: Path, parts: bool = True) -> Rewritten | None:
+    """The table of two files of subtitles or of SGML that belong together, and with `parts` of
+    those of the other parts; None: they are of other forms. Raises DataError."""
     form = _pair_form(first, second)
     if form is None:
         return None
     place = _written(_joint(first, second), form)
-    if first.parent == second.parent:
+    if parts and first.parent == second.parent:
         names = {"source": first.name, "target": second.name}
         for other in siblings(first, names).values():
             sides = [first.with_name(other[side]) for side in names]

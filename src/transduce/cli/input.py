@@ -16,6 +16,7 @@ from transduce.automatic.given import (
     Given,
     Trained,
     given_file,
+    given_pair,
     is_request,
     read_as_trained,
 )
@@ -206,6 +207,10 @@ def _of_columns(file: Path, trained: Trained | None) -> Iterator[tuple[str, str]
 
 
 def _of_files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    if (paired := given_pair(source, target)) is not None:
+        table = Given(Path(str(paired.file)), "tsv")
+        yield from ((one, other) for one, other in read_as_trained(table, paired, target=True))
+        return
     source, target = (given_file(file, None).path for file in (source, target))
     if source.is_file() and target.is_file():  # a pipe can be read once only
         _check_lines(source, _count(source), target, _count(target))

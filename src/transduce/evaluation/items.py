@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.automatic.given import columns_as_trained, given_file, has_columns
+from transduce.automatic.given import (
+    columns_as_trained,
+    given_file,
+    given_pair,
+    has_columns,
+    trained_on,
+)
 from transduce.corpora import splits_of
 from transduce.data.text.columns import read_rows
 from transduce.data.text.conll import is_conllu
@@ -89,7 +95,8 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
         return Text(text=_as_text(source), lines=lines), source
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
         return Columns(file=str(source.resolve()), source="form", target=model.column), source
-    columns = audio_of(model.recipe.data.train)
+    trained = trained_on(model.recipe)
+    columns = trained if isinstance(trained, Recordings) else audio_of(model.recipe.data.train)
     if columns is None and model.recipe.audio is not None:  # imported: it names no recordings
         columns = Recordings(file="any.tsv", audio="path", target="text")
     if columns is not None:
@@ -100,9 +107,8 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
             changed |= {"tag": None, "tags": None}
         return columns.model_copy(update=changed), source
     if source is not None and target is None:
-        given = (model.recipe.data.test, model.recipe.data.valid, model.recipe.data.train)
         plain = Columns(file=str(source.resolve()))
-        like = next((one for one in given if isinstance(one, Columns)), plain)
+        like = trained if isinstance(trained, Columns) else plain
         if source.name.endswith(".conll"):
             if isinstance(like.source, str):
                 like = plain  # columns of CoNLL-U have names, those of CoNLL numbers
@@ -116,6 +122,8 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
             "give other files to evaluate on with --source and --target, or with --source alone "
             f"if one table has both ({', '.join(TABLES)})"
         )
+    if (paired := given_pair(source, target)) is not None:
+        return paired, target
     return ParallelFiles(source=_as_text(source), target=_as_text(target)), target
 
 
@@ -132,7 +140,7 @@ def _table_of(file: Path, like: Columns | Recordings, *wanted: Column) -> dict[s
     columns_as_trained(given, wanted)
     if like.where is not None and not has_columns(given, conditions(like.where)):
         changed["where"] = None  # it has no column of parts: all of it is meant
-    if given.made:
+    if given.made_of is not None:
         changed["header"] = None
     return changed | {"format": given.kind}
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import gzip
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from transduce.automatic import Found, inspect
 from transduce.automatic.forms import Cue, paired_cues, read_subtitles
+from transduce.cli.input import read_lines_of
+from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
+from transduce.evaluation.items import given_files
+from transduce.recipe import ParallelFiles
 
 WORDS = [f"{a}{b}{c}" for a in "bdfg" for b in ("ana", "eri", "ilo") for c in "mnprst"]
 PAIRS = [(f"the {word} runs", f"der {word[::-1]} läuft") for word in WORDS]
@@ -116,6 +122,38 @@ def test_subtitles_in_two_languages(tmp_path: Path) -> None:
     assert table(it)[1:] == expected
     assert "71 pairs shown at the same time" in it.seen[0]
     assert it.seen[1].startswith("1 have none in the other language")
+
+
+def test_subtitles_and_segments_are_evaluated_in_the_pairs_of_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their lines do not belong together: one has more of them than the other."""
+    (tmp_path / "film.en.srt").write_text(srt(["one", "two", "three", "four"]), "utf-8")
+    split = "".join(srt(["eins", "ZWEI", "drei"], 100)).replace("ZWEI", "zwei\r\nZwei")
+    (tmp_path / "film.de.srt").write_text(split, "utf-8")
+    (tmp_path / "test.en.sgm").write_text(sgml(["one", "two", "three"], "src"), "utf-8")
+    (tmp_path / "test.de.sgm").write_text(sgml(["eins", "zwei Zwei", "drei"], "ref", 2), "utf-8")
+    train = ParallelFiles(source="train.en", target="train.de")
+    data = SimpleNamespace(train=train, valid=None, test=None)
+    model: Any = SimpleNamespace(recipe=SimpleNamespace(data=data, audio=None))
+    pairs = [("one", "eins"), ("two", "zwei Zwei"), ("three", "drei")]
+    for name, expected in (
+        ("film.{}.srt", pairs),
+        ("test.{}.sgm", [("first", "first"), *pairs[:2]]),
+    ):
+        files = [tmp_path / name.format(language) for language in ("en", "de")]
+        corpus, named = given_files(model, files[0], files[1])
+        assert named == files[1]  # the results are of that name
+        assert [pair[:2] for pair in read_pairs(corpus, None)] == expected
+        groups = read_lines_of(files[0], files[1])
+        assert [pair for group in groups for pair in zip(*group, strict=True)] == expected
+    said = capsys.readouterr().err
+    assert "film.en.srt and film.de.srt: subtitles, 4 and 3 in all, 3 pairs" in said
+    # One of subtitles and one of lines belong together line by line, as any other.
+    (tmp_path / "film.txt").write_text("one\ntwo\nthree\nfour\n", "utf-8")
+    corpus, _ = given_files(model, tmp_path / "film.en.srt", tmp_path / "film.txt")
+    texts = ("one", "two", "three", "four")
+    assert [pair[:2] for pair in read_pairs(corpus, None)] == [(one, one) for one in texts]
 
 
 def test_subtitles_alone_are_running_text(tmp_path: Path) -> None:

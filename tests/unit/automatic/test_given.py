@@ -91,6 +91,8 @@ def test_forms_of_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     array = tmp_path / "new.json"
     array.write_text(json.dumps([{"de": de, "en": en} for de, en in ROWS]), "utf-8")
     assert sources(array, NAMED) == ["one", "two", "three"]
+    with pytest.raises(DataError, match=r"^new\.json has the columns de, en, and the model"):
+        sources(array, NAMED.model_copy(update={"source": "fr"}))
     assert "one JSON array of 3 objects; written as transduce-new.jsonl" in capsys.readouterr().err
     (tmp_path / "wide.txt").write_bytes("un\ndeux\n".encode("utf-16"))
     assert sources(tmp_path / "wide.txt") == ["un", "deux"]

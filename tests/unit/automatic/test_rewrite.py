@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from transduce.automatic import Found, inspect
-from transduce.automatic.rewrite import PREFIX
+from transduce.automatic.rewrite import PREFIX, named_as
 from transduce.errors import DataError
 from transduce.recipe import Columns
 
@@ -126,6 +126,22 @@ def test_an_array_of_json(tmp_path: Path) -> None:
         "de",
     )
     assert it.corpora["train"]["file"] == f"{PREFIX}x.jsonl"
+
+
+def test_what_is_wrong_is_said_of_the_file_that_was_given(tmp_path: Path) -> None:
+    """Not of the table that is written beside it, unless a line of it is named."""
+    rows = [{"en": en, "de": de} for en, de in PAIRS]
+    (tmp_path / "x.json").write_text(json.dumps(rows), "utf-8")
+    with pytest.raises(DataError, match=r"^x\.json: there is no column fr; there are: en"):
+        found(tmp_path / "x.json", source="fr")
+    (tmp_path / "one.json").write_text(json.dumps([{"en": en} for en, _ in PAIRS]), "utf-8")
+    with pytest.raises(DataError, match=r"^one\.json has one column; give a table with"):
+        found(tmp_path / "one.json")
+    table = tmp_path / "transduce-x.jsonl"
+    said = "transduce-x.jsonl has no text; see transduce-x.jsonl:12"
+    with pytest.raises(DataError) as raised, named_as(r"a\1.json", table):  # any name
+        raise DataError(said)
+    assert str(raised.value) == r"a\1.json has no text; see transduce-x.jsonl:12"
 
 
 def test_labels_of_fasttext(tmp_path: Path) -> None:

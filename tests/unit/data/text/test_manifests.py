@@ -258,7 +258,8 @@ def test_a_model_is_evaluated_on_lists_of_another_kind(
         "table": {"file": "train.tsv", "audio": "path"},
     }[trained]
     train = Recordings.model_validate(like)
-    model: Any = SimpleNamespace(recipe=SimpleNamespace(data=SimpleNamespace(train=train)))
+    data = SimpleNamespace(train=train, valid=None, test=None)
+    model: Any = SimpleNamespace(recipe=SimpleNamespace(data=data))
 
     def evaluated_on(source: Path) -> list[tuple[str, str]]:
         corpus, _ = given_files(model, source, None)
@@ -269,3 +270,6 @@ def test_a_model_is_evaluated_on_lists_of_another_kind(
         assert evaluated_on(tmp_path / "aligned.tsv") == [("5.wav#t=0.1,0.3", "four five six")]
     assert [target for _, target in evaluated_on(cuts)] == [WORDS[2]]
     assert [target for _, target in evaluated_on(kaldi)] == WORDS
+    # As for `run`, the columns are those of the test part, if there is one.
+    data.test = Recordings(file="test.tsv", audio="audio", start="start", end="end")
+    assert evaluated_on(tmp_path / "aligned.tsv") == [("5.wav#t=0.1,0.3", "four five six")]
