@@ -140,8 +140,8 @@ def _table_of(file: Path, like: Columns | Recordings, *wanted: Column) -> dict[s
     columns_as_trained(given, wanted)
     if like.where is not None and not has_columns(given, conditions(like.where)):
         changed["where"] = None  # it has no column of parts: all of it is meant
-    if given.made_of is not None:
-        changed["header"] = None
+    if given.made_of is not None or not like.header:
+        changed["header"] = None  # that of training had none: of this one it is seen
     return changed | {"format": given.kind}
 
 
