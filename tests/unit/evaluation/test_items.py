@@ -151,6 +151,9 @@ def test_splits_of_a_recipe_and_those_of_its_corpus(tmp_path: Path) -> None:
     for split in ("test", "test-2017"):  # all of it
         found = split_of(model, tmp_path, split)
         assert found == valid.model_copy(update={"split": split, "limit": None})
+    # A split that the corpus does not have either: reading it says which there are.
+    with pytest.raises(DataError, match="test-coco"):
+        list(read_pairs(split_of(model, tmp_path, "test-articles"), None))
     model.recipe.data.valid = Mixture(of=[valid, valid.model_copy(update={"tag": "x"})])
     found = split_of(model, tmp_path, "test")
     assert isinstance(found, Mixture)
