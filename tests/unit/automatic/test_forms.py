@@ -173,11 +173,18 @@ def test_cues_that_are_shown_together(tmp_path: Path) -> None:
     assert paired_cues(one, other) == ([("a b", "AB"), ("c", "C c")], 2)
     late = [Cue(cue.start + 600, cue.end + 600, cue.text) for cue in one]
     assert paired_cues(one[2:], late[2:]) == ([], 4)
+    # Each belongs to the last of the other language, not to the first.
+    one = [Cue(0, 2000, "a"), Cue(2000, 3000, "b")]
+    other = [Cue(100, 900, "A"), Cue(900, 2900, "B")]
+    assert paired_cues(one, other) == ([("a b", "A B")], 0)
     # A cue without an empty line before it, and one without a text.
     text = "1\n00:00:01,000 --> 00:00:02,000\none\n2\n00:00:03,000 --> 00:00:04,000\n{\\an8}two\n"
     (tmp_path / "x.srt").write_text(f"{text}\n3\n00:00:05,000 --> 00:00:06,000\n\n", "utf-8")
     cues = [Cue(1000, 2000, "one"), Cue(3000, 4000, "two")]
     assert read_subtitles(tmp_path / "x.srt") == cues
+    first, second = (f"{time(at)} --> {time(at + 1000)}\n" for at in (1000, 3000))
+    (tmp_path / "x.srt").write_text(f"{second}two\n\n{first}one\n", "utf-8")
+    assert read_subtitles(tmp_path / "x.srt") == cues  # in the order of their times
 
 
 def sgml(texts: list[str], kind: str, skipped: int | None = None) -> str:
@@ -201,6 +208,9 @@ def test_sgml_of_wmt(tmp_path: Path) -> None:
     expected = [pair for n, pair in enumerate(zip(sources, targets, strict=True)) if n != 3]
     assert table(it)[1:] == [("first", "first"), *expected]
     assert it.seen[1] == "1 are in one file alone, and are left out."
+    (tmp_path / "news-ref.de.sgm").write_text(sgml([*targets, "more", "more"], "refset"), "utf-8")
+    it = found(tmp_path / "news-src.en.sgm", tmp_path / "news-ref.de.sgm")
+    assert it.seen[1] == "2 are in one file alone, and are left out."
     (tmp_path / "empty.sgm").write_text("<srcset></srcset>", "utf-8")
     with pytest.raises(DataError, match=r"empty\.sgm has no segments, as in <seg id"):
         found(tmp_path / "empty.sgm")

@@ -65,6 +65,8 @@ def test_a_table_with_sources_alone(tmp_path: Path) -> None:
     (tmp_path / "new.tsv").write_text("un\ndeux\n", "utf-8")
     for trained in (TURNED, NAMED):
         assert sources(tmp_path / "new.tsv", trained) == ["un", "deux"]
+    tagged = TURNED.model_copy(update={"tags": 0, "target": 2})  # no tags are left
+    assert sources(tmp_path / "new.tsv", tagged) == ["un", "deux"]
     (tmp_path / "new.jsonl").write_text('{"text": "un"}\n', "utf-8")
     assert sources(tmp_path / "new.jsonl", NAMED) == ["un"]
 
@@ -159,6 +161,9 @@ def test_a_column_of_parts_may_be_missing(tmp_path: Path) -> None:
     for column, there in (("de", True), ("split", False), (1, True), (2, False)):
         where = conditions(Where(column=column, value="test"))
         assert has_columns(given, where) is there
+    (tmp_path / "t.jsonl").write_text('{"de": "un", "en": "one"}\n', "utf-8")
+    numbered = conditions(Where(column=1, value="test"))  # objects have names alone
+    assert not has_columns(given_file(tmp_path / "t.jsonl", None), numbered)
 
 
 def test_the_columns_of_training_are_those_of_any_part_that_is_a_table() -> None:
