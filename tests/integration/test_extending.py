@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ PLUGINS = {
 }
 RECIPES = [block.text for block in BLOCKS if block.kind == "yaml"]
 SHORT = [
+    "model.width=32",
     "train.steps=40",
     "train.lr=0.01",
     "train.warmup=5",
@@ -43,15 +45,19 @@ SHORT = [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The files that the page's recipes name: letters, to be written in capitals."""
+def write_files(folder: Path) -> None:
+    """Those that the page's recipes name: letters, to be written in capitals."""
     words = ["".join("abcd"[(n >> 2 * i) & 3] for i in range(2 + n % 4)) for n in range(64)]
     rows = [f"{word}\t{word.upper()}" for word in words]
-    (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")
-    (tmp_path / "valid.tsv").write_text("\n".join(rows[:8]) + "\n")
+    (folder / "train.tsv").write_text("\n".join(rows) + "\n")
+    (folder / "valid.tsv").write_text("\n".join(rows[:8]) + "\n")
     for name, text in PLUGINS.items():
-        (tmp_path / name).write_text(text)
+        (folder / name).write_text(text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TRANSDUCE_PLUGINS", raising=False)
     yield tmp_path
@@ -82,7 +88,7 @@ def test_the_examples_of_extending_train_and_are_used(folder: Path, number: int)
     (folder / "my.yaml").write_text(RECIPES[number])
     plugin = list(PLUGINS)[number]
     small = ["model.preset=transformer-tiny"] if number == 0 else []
-    ended = transduce("train", "my.yaml", *SHORT, *small, "model.width=32")
+    ended = transduce("train", "my.yaml", *SHORT, *small)
     assert ended.status == 0, ended.err
     if number == 0:
         assert "first_letter" in ended.err
@@ -96,10 +102,21 @@ def test_the_examples_of_extending_train_and_are_used(folder: Path, number: int)
     assert ("first_letter" in ended.out) == (number == 0)
 
 
-def test_a_file_in_a_model_folder_is_never_run(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def state_space(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose encoder is a plugin; to be copied by whoever writes into its folder."""
+    folder = tmp_path_factory.mktemp("state-space")
+    write_files(folder)
     (folder / "my.yaml").write_text(RECIPES[2])
-    assert transduce("train", "my.yaml", *SHORT, "train.steps=2").status == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert transduce("train", "my.yaml", *SHORT, "train.steps=2").status == 0
+    return folder / "runs" / "model"
+
+
+def test_a_file_in_a_model_folder_is_never_run(state_space: Path, folder: Path) -> None:
     model = folder / "runs" / "model"
+    shutil.copytree(state_space, model)
     trap = "open('trap.txt', 'w').write('sprung')\n" + PLUGINS["state_space.py"]
     (folder / "state_space.py").write_text(trap)
     (model / "state_space.py").write_text(trap)
@@ -109,13 +126,13 @@ def test_a_file_in_a_model_folder_is_never_run(folder: Path) -> None:
     assert (folder / "trap.txt").read_text() == "sprung"
 
 
-def test_plugins_for_all_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "my.yaml").write_text(RECIPES[2])
-    assert transduce("train", "my.yaml", *SHORT, "train.steps=2").status == 0
+def test_plugins_for_all_commands(
+    state_space: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRANSDUCE_PLUGINS", str(folder / "state_space.py"))
-    assert transduce("run", "runs/model", "ab").status == 0
+    assert transduce("run", str(state_space), "ab").status == 0
     monkeypatch.setenv("TRANSDUCE_PLUGINS", str(folder / "missing.py"))
-    assert "does not exist" in sentence(transduce("run", "runs/model", "ab"))
+    assert "does not exist" in sentence(transduce("run", str(state_space), "ab"))
 
 
 # --------------------------------------------------------------------------- the other parts

@@ -70,7 +70,14 @@ def test_it_learns_to_hear(run: Path) -> None:
             "chunk: {ms: 80, trained: [40, 160]}}",
             "audio.normalize=global",
         ],
-        ["model.encoder={kind: recurrent, cell: gru}", "audio.normalize=global", "train.ema=0.9"],
+        pytest.param(
+            [
+                "model.encoder={kind: recurrent, cell: gru}",
+                "audio.normalize=global",
+                "train.ema=0.9",
+            ],
+            marks=pytest.mark.slow,  # runs of text resume with both each time
+        ),
         pytest.param(
             [
                 "model.encoder={layers: 1, heads: 2, feed_forward: 32}",

@@ -131,7 +131,6 @@ QUICK: dict[str, Quick] = {
         holds=("none", "elsewhere", "wrong", "hotwords"),
         world=("tones", "text"),
         packages=("soundfile",),
-        slow=False,
     ),
     "inflection.py": Quick(
         "inflection --language kat --seconds 0.2 --json out.json --settings "
@@ -192,9 +191,7 @@ QUICK: dict[str, Quick] = {
         world=("model", "text"),
         slow=False,
     ),
-    "products.py": Quick(
-        "--quick --rounds 1 --out out.json", holds=("ours", "torch", "variant"), slow=False
-    ),
+    "products.py": Quick("--quick --rounds 1 --out out.json", holds=("ours", "torch", "variant")),
     "rank_losses.py": Quick(
         "copy --steps 2 --log-every 1 --override model.width=16 --override train.batch_tokens=64 "
         "--out out.json",

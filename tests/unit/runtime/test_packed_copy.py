@@ -86,7 +86,7 @@ def test_in_8_bits_without_the_library_outputs_do_not_depend_on_neighbours(
         monkeypatch.setattr(module, "library", lambda: None)
     made = packed(network(), "int8")
     draw = random.Random(3)
-    sources = [[draw.randrange(4, 12) for _ in range(draw.randrange(1, 40))] for _ in range(40)]
+    sources = [[draw.randrange(4, 12) for _ in range(draw.randrange(1, 40))] for _ in range(15)]
     found = []
     for some in ([sources], [[one] for one in sources], [sources[:7], sources[7:]]):
         hypotheses = []

@@ -20,6 +20,7 @@ import httpx
 import pytest
 from starlette.requests import ClientDisconnect
 
+from forked import Forked
 from served import Running, serving, until
 from tiny_models import tiny
 from transduce.errors import DataError, ModelError
@@ -389,7 +390,7 @@ def test_between_the_last_connection_and_the_end_of_listening_nobody_is_let_in()
 def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
     tiny().save(tmp_path / "model")
     command = [sys.executable, "-m", "transduce", "serve", f"en-de={tmp_path / 'model'}"]
-    process = subprocess.Popen(
+    process = Forked(
         [*command, "--port", "0", "--accept-seconds", "100", "--drain-seconds", "200", "--no-log"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

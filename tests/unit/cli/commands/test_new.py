@@ -6,12 +6,14 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
 from command_line import TINY, Transduce, sentence
 from transduce.automatic import Machine
 from transduce.cli.try_model import run_command
@@ -248,7 +250,15 @@ def test_the_command_to_try_has_tags_where_sources_need_them(pairs: Path) -> Non
         assert run_command("runs/x", recipe) == 'transduce run runs/x "..."'
 
 
-def test_after_an_export_the_command_to_try_has_tags(transduce: Transduce, pairs: Path) -> None:
+def test_after_an_export_the_command_to_try_has_tags(
+    transduce: Transduce, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(words: list[str], capture_output: bool, text: bool) -> Any:
+        assert capture_output
+        return forked.run(words, text=text)
+
+    # An export is compared in processes of its own; each would take seconds to load torch.
+    monkeypatch.setattr(subprocess, "run", run)
     lines = [f"{a}{b}\t{b}{a}\tV;PST\n" for a in "bdfgkl" for b in ("ana", "eri")]
     Path("forms.tsv").write_text("".join(lines), "utf-8")
     corpus = {"file": "forms.tsv", "source": 0, "target": 1, "tags": 2}
