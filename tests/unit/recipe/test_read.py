@@ -418,7 +418,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     name=NAMES
     | st.sampled_from(["1e5", "3", "yes", "null", "2024-01-01", "1:30", "0x1F", "~", "="]),

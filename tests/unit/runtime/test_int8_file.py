@@ -17,7 +17,7 @@ NUMBERS = st.floats(-1e6, 1e6, width=32)
 
 
 @hypothesis.given(arrays.arrays(np.float32, st.tuples(*[st.integers(1, 6)] * 2), elements=NUMBERS))
-@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.settings(max_examples=100, deadline=None)
 def test_rounding_is_near_and_done_once(given: NDArray[np.float32]) -> None:
     packed = quantize_weights({"x": torch.from_numpy(given)})
     levels, rounded = packed["x"], dequantize_weights(packed)["x"]
