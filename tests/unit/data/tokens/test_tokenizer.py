@@ -43,7 +43,7 @@ LOSSLESS = {
 
 @pytest.mark.parametrize("name", ["character", "bpe", "unigram"])
 @given(text=st.text(alphabet=SEEN, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_text_of_seen_characters_comes_back_whole(name: str, text: str) -> None:
     tokens = LOSSLESS[name]
     ids = tokens.encode(text)
@@ -94,7 +94,7 @@ def test_bytes_bring_any_text_back(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["character", "byte"])
 @given(text=st.text(max_size=30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_quick_way_says_what_the_tokenizers_file_says(name: str, text: str) -> None:
     tokens = LOSSLESS[name]
     slow = tokens._tokenizer.encode(text, add_special_tokens=False).ids

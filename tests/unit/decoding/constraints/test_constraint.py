@@ -408,7 +408,7 @@ def reference_groups(
     return sorted(best.values(), key=lambda h: -h.score)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 1000),
     limits=st.lists(st.integers(1, 7), min_size=1, max_size=3),
@@ -439,7 +439,7 @@ def test_more_diversity_gives_more_different_outputs() -> None:
 # ------------------------------------------------------------------------------ greedy and beam
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(1, 6),
