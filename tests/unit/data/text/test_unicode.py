@@ -81,7 +81,7 @@ TEXT = st.text(alphabet="ae한각ㅎ한ᆨ\u0301\u0323 xเ\u0bc6\u0bbe", max_si
 
 
 @given(text=TEXT, more=TEXT)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_what_is_settled_does_not_change(text: str, more: str) -> None:
     for form in ("NFC", "NFD"):
         early, late = normalize(form, text), normalize(form, text + more)

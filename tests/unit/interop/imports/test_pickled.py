@@ -50,7 +50,7 @@ def read(whole: bytes) -> Any:
     return read_pickle(io.BytesIO(whole))
 
 
-@hypothesis.settings(deadline=None, max_examples=50)
+@hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(value=PLAIN, protocol=st.sampled_from([0, 1, 2, 4, 5]))
 def test_plain_values_are_what_they_were(value: Any, protocol: int) -> None:
     assert repr(read(pickle.dumps([value], protocol))) == repr([value])
