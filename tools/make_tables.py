@@ -663,6 +663,10 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     ),
     "choices": ("guides/your-own-file.md", partial(choices, "choices_cuda")),
     "choices on cores": ("guides/your-own-file.md", partial(choices, "choices_cpu")),
+    "choices on cores, 40 seconds": (
+        "guides/your-own-file.md",
+        partial(choices, "choices_longer_cpu"),
+    ),
     "one command": ("guides/your-own-file.md", partial(one_command, "one_command_cuda")),
     "one command on a core": ("guides/your-own-file.md", partial(one_command, "one_command_cpu")),
     "more minutes": ("guides/your-own-file.md", partial(one_command, "one_command_minutes")),
