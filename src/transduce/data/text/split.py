@@ -40,7 +40,7 @@ def in_part(part: str) -> Callable[[str], bool]:
 
 @dataclass(frozen=True, slots=True)
 class LinesOfPart:
-    """Finds the lines of a file that can be in a part of its corpus by their bytes, tens of times
+    """Finds the lines of a file that can be in a part of its corpus by their bytes, several times
     faster than one by one. Some may be of other parts: `in_part` decides."""
 
     part: str
