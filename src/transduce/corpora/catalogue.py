@@ -67,8 +67,8 @@ def check_named(corpus: Named) -> None:
 def files_of(corpus: Named, listing: Listing) -> tuple[Files, Path]:
     """The files of a downloaded corpus, and the folder of their names. Raises DataError."""
     split, choice = corpus.split, corpus.pair or corpus.language or ""
+    check_choice("split", split, list(listing.splits), listing.name)  # also if it is not here yet
     folder = find(listing)
-    check_choice("split", split, list(listing.splits), listing.name)
     _check_key(corpus, listing.key, listing.languages(folder))
     return listing.read(split, choice), folder.parent
 
