@@ -3,7 +3,8 @@
     python benchmarks/one_command.py NAME... [--minutes 2 10] [--seed 1] [--jobs 1] [--out FILE]
     python benchmarks/one_command.py --table [--out FILE]
 
-NAMEs: cmudict multi30k imdb ewt mboshi asterisk digits digits-letters. The command gets the files
+NAMEs: cmudict multi30k imdb ewt mboshi asterisk digits digits-letters, and for a core of a CPU
+cmudict-small, multi30k-small, ewt-small, asterisk-small. The command gets the files
 of the corpus in $TRANSDUCE_DATA as a person would give them, and nothing else; each training is a
 process of its own, --jobs at a time. Its test score is kept beside that of the recipe, which is in
 benchmarks/results/recipes_*.json. The loss is relative, of what is wrong where the metric is an
@@ -58,6 +59,13 @@ CASES = {
     "digits-letters": Case(
         ("spoken-digits/train.tsv",), "digits", "digits-letters", "wer", ("task=transduce",)
     ),
+    # Recipes for one core of a CPU, on the same files.
+    "cmudict-small": Case(("cmudict-0.7b/train.tsv",), "cmudict", "cmudict-small", "per"),
+    "multi30k-small": Case(
+        ("multi30k/train.en", "multi30k/train.de"), "multi30k", "multi30k-en-de-small", "bleu"
+    ),
+    "ewt-small": Case(("ewt/train.tsv",), "ewt", "ewt-small", "accuracy"),
+    "asterisk-small": Case(("asterisk/train.tsv",), "asterisk", "asterisk-small", "cer"),
     "hungarian": Case(("hungarian-1000/train.tsv",), "", "", "exact"),
 }
 
