@@ -558,7 +558,8 @@ def overview(found: dict[str, list[str]]) -> list[str]:
         "",
         *(f"- [{lines[0].removeprefix('# ')}](results/{name}.md)" for name, lines in found.items()),
         "",
-        "What did not pay is in [a page of its own](tried.md).",
+        "What `transduce train FILE` reaches without a recipe is on [another page]"
+        "(chosen-recipes.md), what did not pay [on a third](tried.md).",
         "",
     ]
 

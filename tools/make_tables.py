@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import recipe_results
 from result_tables import RESULTS, read, read_lines, table
 
 from transduce.decoding_settings import SETTINGS
@@ -549,6 +550,44 @@ def pronounced() -> list[str]:
     return table(["words wrong, %", *languages, f"mean of {len(languages)}"], lines)
 
 
+def reached() -> list[str]:
+    """What files without a recipe reach: the last rows of the tables that have it by language."""
+    rows = []
+    for size, which, seeds in (
+        ("small", "33 languages, 700 forms each or fewer", ON_A_CORE["the same, tag attention"]),
+        ("large", "20 languages, 7,000 forms each", "words_inflected_cuda"),
+    ):
+        alone, *_, last = (_cells(line) for line in together(seeds, size)[2:])
+        baseline, *best = _cells(inflected(size)[-1])[-len(PUBLISHED) :]
+        rows.append(
+            [
+                f"inflection, {which} (SIGMORPHON 2022)",
+                "forms right, %",
+                alone[1],
+                f"{last[2].split()[0]} ({last[0]})",
+                f"baseline {baseline}, best {max(best, key=float)}",
+            ]
+        )
+    of = {cells[0]: cells for cells in map(_cells, pronounced())}
+    several = max(name for name in of if "together" in name)
+    there = [one["values"]["test"] for one in recipe_results.groups()["sigmorphon"][0]["published"]]
+    rows.append(
+        [
+            "pronunciation, 15 languages, 3,600 words each (SIGMORPHON 2020)",
+            "words wrong, %",
+            of["seed 1"][-1],
+            f"{of[several][-1]} ({several.split()[0]})",
+            f"baseline {there[0]}, best {min(there)}",
+        ]
+    )
+    head = ["file", "", "one model", "an ensemble (seeds)", "published"]
+    return table(head, rows)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
 def choices(results: str) -> list[str]:
     """What the command chooses, against a search by hand."""
     found = read(results)
@@ -650,25 +689,29 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "stems": ("guides/words.md", stems),
     "tag attention": ("guides/words.md", tag_attention),
     "search of letters": ("guides/words.md", search_of_letters),
-    "inflected": ("guides/your-own-file.md", partial(inflected, "small")),
-    "inflected, 7,000 forms": ("guides/your-own-file.md", partial(inflected, "large")),
-    "pronounced": ("guides/your-own-file.md", pronounced),
+    "reached": ("guides/your-own-file.md", reached),
+    "inflected": ("reference/chosen-recipes.md", partial(inflected, "small")),
+    "inflected, 7,000 forms": ("reference/chosen-recipes.md", partial(inflected, "large")),
+    "pronounced": ("reference/chosen-recipes.md", pronounced),
     "seeds together": (
-        "guides/your-own-file.md",
+        "reference/chosen-recipes.md",
         partial(together, ON_A_CORE["the same, tag attention"], "small"),
     ),
     "seeds together, 7,000 forms": (
-        "guides/your-own-file.md",
+        "reference/chosen-recipes.md",
         partial(together, "words_inflected_cuda", "large"),
     ),
-    "choices": ("guides/your-own-file.md", partial(choices, "choices_cuda")),
-    "choices on cores": ("guides/your-own-file.md", partial(choices, "choices_cpu")),
+    "choices": ("reference/chosen-recipes.md", partial(choices, "choices_cuda")),
+    "choices on cores": ("reference/chosen-recipes.md", partial(choices, "choices_cpu")),
     "choices on cores, 40 seconds": (
-        "guides/your-own-file.md",
+        "reference/chosen-recipes.md",
         partial(choices, "choices_longer_cpu"),
     ),
-    "one command": ("guides/your-own-file.md", partial(one_command, "one_command_cuda")),
-    "one command on a core": ("guides/your-own-file.md", partial(one_command, "one_command_cpu")),
+    "one command": ("reference/chosen-recipes.md", partial(one_command, "one_command_cuda")),
+    "one command on a core": (
+        "reference/chosen-recipes.md",
+        partial(one_command, "one_command_cpu"),
+    ),
     "more minutes": ("guides/your-own-file.md", partial(one_command, "one_command_minutes")),
     "races": ("reference/speedrun.md", races),
     "records": ("reference/speedrun.md", records),

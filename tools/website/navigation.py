@@ -71,6 +71,7 @@ ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
                 [
                     "reference/results",
                     "reference/results/*",
+                    "reference/chosen-recipes",
                     "reference/tried",
                     "reference/speedrun",
                 ],
