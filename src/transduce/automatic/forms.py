@@ -79,7 +79,9 @@ def read_catalogue(path: Path) -> Catalogue:
         if not bare or bare.startswith(("#,", "#~")):
             if fields:
                 finish()
-            fields, last, fuzzy = {}, "", bare.startswith("#,") and "fuzzy" in bare
+            # A message may have several lines of flags.
+            fuzzy = bare.startswith("#,") and ("fuzzy" in bare or (fuzzy and not fields))
+            fields, last = {}, ""
         if not bare or bare.startswith("#"):
             continue
         if began := _FIELD.fullmatch(bare):
@@ -253,9 +255,7 @@ def read_sheet(path: Path, largest: int) -> tuple[list[list[str]], int]:
             if _tag(cell) in ("table-cell", "covered-table-cell"):
                 shown = "\n".join(_shown(one) for one in cell if _tag(one) == "p")
                 cells += [shown] * min(_repeated(cell, "number-columns-repeated"), WIDEST)
-        while cells and not cells[-1].strip():
-            cells.pop()
-        rows += [cells] * (min(_repeated(row, "number-rows-repeated"), WIDEST) if cells else 1)
+        rows += [cells] * min(_repeated(row, "number-rows-repeated"), WIDEST)
     return rows, len(sheets)
 
 

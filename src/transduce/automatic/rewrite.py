@@ -477,12 +477,14 @@ def _open_sheet(path: Path) -> _Form:
 
 
 def _table_form(title: str, rows: Sequence[Sequence[str]], sheets: int) -> _Form:
-    """The rows of a sheet that are not empty, of one width."""
-    width = max(map(len, rows), default=0)
+    """The rows of a sheet that are not empty, of one width: without blank columns at its end, such
+    as those that only have a format."""
+    ends = [max((n for n, cell in enumerate(row, 1) if cell.strip()), default=0) for row in rows]
+    width = max(ends, default=0)
     lines = [
-        line_of([*row, *[""] * (width - len(row))])
-        for row in rows
-        if any(cell.strip() for cell in row)
+        line_of([*row[:end], *[""] * (width - end)])
+        for row, end in zip(rows, ends, strict=True)
+        if end
     ]
     about = [] if sheets == 1 else [f"Of its {sheets} sheets, the first is read."]
     return _Form(f"{title} with {len(lines):,} rows", lines, None, about=about)

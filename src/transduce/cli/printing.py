@@ -240,7 +240,7 @@ def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "p
 SHOWN_CONFUSIONS = 8
 NOTHING = "(nothing)"  # a word that is missing, or was not there
 SAME_TABLE = ("tag", "group")
-MANY_EMPTY = 0.1  # of the outputs: from here on it is said
+MANY_EMPTY = 0.1  # of the outputs: where there are more, it is said
 
 
 def print_metrics(evaluation: Evaluation) -> None:

@@ -92,6 +92,16 @@ def test_messages_of_gettext(tmp_path: Path) -> None:
         found(tmp_path / "none.po")
 
 
+def test_a_flag_is_of_the_message_below_it(tmp_path: Path) -> None:
+    """Also where no empty line separates messages, as some programs write them."""
+    fuzzy = '#, fuzzy\n#, c-format\n#| msgid "old"\nmsgid "unsure"\nmsgstr "unsicher"\n'
+    kept = "".join(f'#: a.c\nmsgid "{en}"\nmsgstr "{de}"\n' for en, de in PAIRS)
+    (tmp_path / "close.po").write_text(fuzzy + kept + fuzzy + "#, c-format\n" + kept, "utf-8")
+    it = found(tmp_path / "close.po")
+    assert table(it)[1:] == [*PAIRS, *PAIRS]
+    assert "2 are marked as fuzzy" in " ".join(it.seen)
+
+
 def time(milliseconds: int, sign: str = ",") -> str:
     seconds, rest = divmod(milliseconds, 1000)
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{sign}{rest:03}"
@@ -154,6 +164,18 @@ def test_subtitles_and_segments_are_evaluated_in_the_pairs_of_training(
     corpus, _ = given_files(model, tmp_path / "film.en.srt", tmp_path / "film.txt")
     texts = ("one", "two", "three", "four")
     assert [pair[:2] for pair in read_pairs(corpus, None)] == [(one, one) for one in texts]
+
+
+def test_files_of_other_parts_are_written_for_training_alone(tmp_path: Path) -> None:
+    files = [tmp_path / f"{part}.{one}.srt" for part in ("train", "dev") for one in ("en", "de")]
+    for number, file in enumerate(files):
+        file.write_text(srt([pair[number % 2] for pair in PAIRS]), "utf-8")
+    next(read_lines_of(*files[:2]))
+    tables = ["transduce-train-en-de.tsv"]
+    assert [one.name for one in tmp_path.glob("transduce-*")] == tables
+    assert found(*files[:2]).corpora.keys() == {"train", "valid"}
+    written = sorted(one.name for one in tmp_path.glob("transduce-*"))
+    assert written == ["transduce-dev-en-de.tsv", *tables]
 
 
 def test_subtitles_alone_are_running_text(tmp_path: Path) -> None:
@@ -248,7 +270,7 @@ def test_a_sheet_of_open_document(tmp_path: Path) -> None:
     )
     it = found(ods(tmp_path / "my.ods", rows))
     own = [(en, f"{de} und so") for en, de in [("English", "German"), *PAIRS]]
-    assert table(it) == [*own, ("same", "same"), ("same", "same")]
+    assert table(it) == [*own, ("same", "same"), ("same", "same")]  # without the blank cells
     assert it.seen[0].startswith("my.ods: a sheet of OpenDocument with 75 rows; written as")
     assert it.seen[1] == "Of its 2 sheets, the first is read."
     (tmp_path / "bad.ods").write_text("x", "utf-8")

@@ -98,7 +98,7 @@ def test_a_workbook_of_excel(tmp_path: Path) -> None:
     space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     rows = "".join(
         f'<row r="{n}"><c r="A{n}" t="s"><v>{shared.index(a)}</v></c><c r="C{n}" t="inlineStr">'
-        f"<is><r><t>{b}</t></r></is></c></row>"
+        f'<is><r><t>{b}</t></r></is></c><c r="D{n}"/><c r="XFD{n}" s="1"/></row>'
         for n, (a, b) in enumerate(cells, start=1)
     )
     with zipfile.ZipFile(tmp_path / "book.xlsx", "w") as archive:
@@ -111,7 +111,8 @@ def test_a_workbook_of_excel(tmp_path: Path) -> None:
                 f'<worksheet xmlns="{space}"><sheetData>{sheet}</sheetData></worksheet>',
             )
     it = found(tmp_path / "book.xlsx")
-    assert table(it) == [[a, "", b] for a, b in cells]  # column B is empty
+    # Column B is empty; those after C have a format and nothing else.
+    assert table(it) == [[a, "", b] for a, b in cells]
     assert it.task == "text to label"
     assert it.seen[1] == "Of its 3 sheets, the first is read."
 

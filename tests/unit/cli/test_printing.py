@@ -41,7 +41,7 @@ def test_outputs_with_a_warning_are_counted(capsys: pytest.CaptureFixture[str]) 
     assert "1 of 4 outputs have a warning; --items writes each (low confidence)" in reported
 
 
-@pytest.mark.parametrize(("empty", "said"), [(1, False), (3, True)])
+@pytest.mark.parametrize(("empty", "said"), [(1, False), (2, False), (3, True)])
 def test_many_empty_outputs_are_said(
     empty: int, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
