@@ -241,6 +241,7 @@ SHOWN_CONFUSIONS = 8
 NOTHING = "(nothing)"  # a word that is missing, or was not there
 SAME_TABLE = ("tag", "group")
 MANY_EMPTY = 0.1  # of the outputs: where there are more, it is said
+AGAINST_EMPTY = "train longer, or decode with --beam 1 (greedy search) or --min-length 1"
 
 
 def print_metrics(evaluation: Evaluation) -> None:
@@ -301,15 +302,18 @@ def _empty_sentence(evaluation: Evaluation) -> str:
     """What to do where many outputs are empty and should not be: of a model that has learnt little,
     the most probable output is often none (Stahlberg and Byrne 2019), which a beam finds."""
     pairs = list(zip(evaluation.items, evaluation.outputs, strict=False))
-    empty = sum(
-        not output.text and not output.warning and all(item.references) for item, output in pairs
-    )
+    empty = sum(is_empty(output) and all(item.references) for item, output in pairs)
     if empty <= MANY_EMPTY * len(pairs):
         return ""
     return (
         f"{empty:,} of {len(pairs):,} outputs are empty: the model has learnt too little; "
-        f"train longer, or decode with --beam 1 (greedy search)"
+        f"{AGAINST_EMPTY}"
     )
+
+
+def is_empty(output: Output) -> bool:
+    """Whether search found nothing to write, and no warning says why."""
+    return not output.text and not output.warning
 
 
 def error_sentences(metric: Metric) -> list[str]:

@@ -22,6 +22,7 @@ from transduce.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from transduce.tasks import AudioInputModel, Model
+    from transduce.tasks.transduce import Output
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,8 @@ def _run_texts(
     """Print the outputs for texts, in order."""
     from transduce.automatic.given import trained_on
     from transduce.cli.input import read_requests, run_in_order
-    from transduce.cli.printing import print_outputs
+    from transduce.cli.printing import AGAINST_EMPTY, is_empty, print_outputs
+    from transduce.terminal import say
 
     several = decoding.get("nbest", 1) > 1
     include, exclude = (decoding.pop(name, []) for name in ("include", "exclude"))
@@ -184,11 +186,25 @@ def _run_texts(
         at_once = model.engine.at_once if given.file else 1
         # They cost an engine extra time.
         decoding["scores"] = printing.scores or printing.json or several
+    counts: list[tuple[int, int]] = []  # of each group: its sources, and the empty outputs of them
+
+    def answer(request: dict[str, Any]) -> list[Output]:
+        outputs = model.run(**request, **decoding)
+        pairs = zip(request["sources"], outputs, strict=True)
+        empty = sum(bool(source.strip()) and is_empty(output) for source, output in pairs)
+        counts.append((len(outputs), empty))
+        return outputs
+
     print_outputs(
-        run_in_order(lambda request: model.run(**request, **decoding), requests, at_once),
+        run_in_order(answer, requests, at_once),
         scores=printing.scores,
         as_json=form == "json",
         numbered=several,
         show=model.show,
         multiline=model.recipe.task == "language_modeling",
     )
+    count, empty = (sum(numbers) for numbers in zip(*counts, strict=True)) if counts else (0, 0)
+    if empty:
+        say(
+            f"{empty:,} of {count:,} outputs {'is' if empty == 1 else 'are'} empty; {AGAINST_EMPTY}"
+        )

@@ -14,6 +14,7 @@ import torch
 
 from command_line import Transduce, sentence
 from forked import Forked
+from transduce.data.tokens.tokenizer import END
 from transduce.tasks.members import write_members
 from transduce.tasks.transduce import Transducer, load
 
@@ -101,6 +102,27 @@ def test_the_ensemble_of_a_folder_is_used_unless_it_is_switched_off(
     assert "members.json names 'seed-2', but there is no" in said
     assert "--ensemble none uses the first model alone" in said
     assert transduce("run", whole, *sources, "--ensemble", "none").lines == alone
+
+
+def test_empty_outputs_are_said_once(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
+    whole = transduce("run", folder, "--min-length", 1, stdin=b"ab\n\nb\n")
+    assert (whole.lines[1], whole.err) == ("", "")  # nothing is right for an empty source
+    assert all((whole.lines[0], whole.lines[2]))
+    ending = load(folder)
+    with torch.no_grad():
+        ending.network.head.bias[END] += 50.0  # the end is the most probable from the start
+    ending.save(tmp_path / "ending")
+    said = "outputs {} empty; train longer, or decode with --beam 1 (greedy search) or --min-length"
+    several = transduce("run", tmp_path / "ending", stdin=b"ab\n\nb\n")
+    assert several.lines == ["", "", ""]
+    assert several.err.startswith(f"transduce: 2 of 3 {said.format('are')}")
+    assert several.err.count("\n") == 1
+    one = transduce("run", tmp_path / "ending", "ab", "--json")
+    assert one.err.startswith(f"transduce: 1 of 1 {said.format('is')}")
+    assert transduce("run", tmp_path / "ending", "ab", "--min-length", 1).err == ""
+    # What says itself why it is empty is not counted.
+    refused = transduce("run", folder, "ab", "--include", "A", "--exclude", "A")
+    assert "outputs is empty" not in refused.err
 
 
 def test_only_a_newline_ends_a_line(transduce: Transduce, folder: Path) -> None:
