@@ -255,7 +255,9 @@ def read_sheet(path: Path, largest: int) -> tuple[list[list[str]], int]:
             if _tag(cell) in ("table-cell", "covered-table-cell"):
                 shown = "\n".join(_shown(one) for one in cell if _tag(one) == "p")
                 cells += [shown] * min(_repeated(cell, "number-columns-repeated"), WIDEST)
-        rows += [cells] * min(_repeated(row, "number-rows-repeated"), WIDEST)
+        while cells and not cells[-1].strip():  # often thousands in each row
+            cells.pop()
+        rows += [cells] * (min(_repeated(row, "number-rows-repeated"), WIDEST) if cells else 1)
     return rows, len(sheets)
 
 
