@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -184,24 +184,28 @@ def _name(column: Column) -> Column:
 
 
 def read_as_trained(
-    given: Given, trained: Trained | None, *, target: bool = False, tags: bool = True
+    given: Given,
+    trained: Trained | None,
+    *,
+    target: bool = False,
+    known: Collection[str] | None = None,
 ) -> Iterator[list[str]]:
     """The sources of a table, row by row, from the column of training, or else the first; with
     target, each with its target.
 
-    tags: whether they begin with the tags of the column that had them in training.
+    known: the tags of the model: sources begin with those of the column that had them in training.
     """
     wanted: list[Column] = [0 if trained is None else source_of(trained)]
     if target and trained is not None:
         wanted.append(trained.target)
     found = columns_as_trained(given, wanted)
-    column = tags_as_trained(given, trained) if tags else None
+    column = None if known is None else tags_as_trained(given, trained)
     place, named = str(given.path.absolute()), [one for one in found if isinstance(one, str)]
     asked = found if column is None else [*found, column]
     for line, (source, *rest) in read_rows(
         place, None, asked, given.kind, numbers=True, labels=named, say=warn, advice=ADVICE
     ):
-        if column is not None and (of_row := tags_in(rest.pop(), given.path.name, line)):
+        if column is not None and (of_row := tags_in(rest.pop(), given.path.name, line, known)):
             source = with_tags(source, of_row) if source.strip() else source
         yield [source, *rest]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.batch_inference.job import Settings
+from transduce.data.text.tags import unreadable_tag
 from transduce.decoding.constraints.constraint import NEG_INF
 from transduce.decoding.output import Output
 from transduce.decoding.source_limit import TRUNCATED
@@ -48,6 +49,10 @@ class Decoder:
     def needs_source(self) -> bool:
         """Whether a blank source has an empty output; a language model continues it."""
         return bool(getattr(self.model, "needs_source", True))
+
+    def problem_of(self, tags: Sequence[str]) -> str:
+        """Why it cannot read the tags of a row; empty: it can."""
+        return unreadable_tag(tags, self.model.source_tokens.tags)
 
     def check(self) -> None:
         """Raise an error for settings that the model does not have, before there is any work."""

@@ -39,6 +39,8 @@ class Row:
     """A list in the order of Table.names; of a JSONL line the JSON of each key, as it is there."""
     whole: str = ""
     """The line of a TSV, CSV or JSONL file as it is, where it is well-formed."""
+    tags: list[str] = field(default_factory=list)
+    """Those before the source."""
 
 
 @dataclass(slots=True)
@@ -116,12 +118,12 @@ def _tagged(row: Row, cell: Any) -> Row:
     try:
         if not isinstance(text, str):
             raise InvalidValue("", f"is {cell!r:.40}; it must be a text")
-        tags = [plain_tag(tag) for tag in split_tags(text)]
+        row.tags = [plain_tag(tag) for tag in split_tags(text)]
     except InvalidValue as misfit:
         row.problem, row.source = row.problem or f"the tag {misfit.message}", ""
         return row
     if row.source.strip():
-        row.source = with_tags(row.source, tags)
+        row.source = with_tags(row.source, row.tags)
     return row
 
 

@@ -98,6 +98,8 @@ def decode_group(job: Job, group: Group, decoder: Decoder) -> list[Decoded]:
         _check_keys(row, names)
         if decoder.needs_source and not row.problem and not row.source.strip():
             row.problem = EMPTY
+        if row.tags and not row.problem:
+            row.problem = decoder.problem_of(row.tags)
     filled = [row for row in group.rows if not row.problem]
     found = iter(decoder.decode([row.source for row in filled]) if filled else [])
     decoded = [Decoded(problem=row.problem) if row.problem else next(found) for row in group.rows]

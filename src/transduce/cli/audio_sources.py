@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -56,14 +56,19 @@ def _has_magic(start: bytes) -> bool:
 
 
 def audio_sources(
-    groups: Iterator[list[str]], rate: int, raw_rate: int | None, partial: bool
+    groups: Iterator[list[str]],
+    rate: int,
+    raw_rate: int | None,
+    partial: bool,
+    known: Collection[str] = (),
 ) -> Iterator[list[str]]:
     """The same sources, those that are not read as files as their samples.
 
-    rate: of the model. raw_rate: of raw samples; None: there are none. Raises DataError.
+    rate: of the model. raw_rate: of raw samples; None: there are none. known: the tags that a
+    source may begin with. Raises DataError.
     """
     for group in groups:
-        yield [_source(one, rate, raw_rate, partial) for one in group]
+        yield [_source(one, rate, raw_rate, partial, known) for one in group]
 
 
 def standard_input(rate: int, raw_rate: int | None, partial: bool) -> Iterator[list[str]]:
@@ -88,10 +93,13 @@ def standard_input(rate: int, raw_rate: int | None, partial: bool) -> Iterator[l
             raise DataError(why) from None
 
 
-def _source(source: str, rate: int, raw_rate: int | None, partial: bool) -> str:
+def _source(
+    source: str, rate: int, raw_rate: int | None, partial: bool, known: Collection[str]
+) -> str:
     from transduce.data.audio.read import decode_all, parse_place
+    from transduce.data.text.tags import without_tags
 
-    path, start, end = parse_place(source)
+    path, start, end = parse_place(without_tags(source, known)[1])
     raw = path.suffix.lower() in RAW
     try:
         if raw and raw_rate is not None:

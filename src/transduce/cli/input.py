@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice, zip_longest
 from pathlib import Path
@@ -22,6 +22,7 @@ from transduce.automatic.given import (
 )
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.columns import csv_records, without_header
+from transduce.data.text.tags import with_tags, without_tags
 from transduce.errors import DataError, warn
 from transduce.recipe import Columns, nearest
 from transduce.terminal import say
@@ -75,12 +76,12 @@ def read_requests(
     include: list[str],
     exclude: list[str],
     trained: Trained | None = None,
-    tags: bool = True,
+    known: Collection[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Keyword arguments for `Transducer.run`, group by group.
 
     trained: the columns that the model was trained on; a table has its sources where they had them,
-    and its tags, which are left out if `tags` is false: others are given.
+    and its tags, of those `known` to the model. Without these, its tags are left out.
 
     In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
     "include": ["Hund"], "exclude": ["Katze"]}; fields that it lacks take the given values.
@@ -90,7 +91,7 @@ def read_requests(
     given = None if arguments or file is None else given_file(file, trained)
     by_line = given is not None and is_request(given, trained)
     number = 0
-    for group in _groups_of(arguments, file, given, trained, tags):
+    for group in _groups_of(arguments, file, given, trained, known):
         lines: list[dict[str, Any]] = [
             _object(line, f"{file}:{number + i}") if by_line else {"source": line}
             for i, line in enumerate(group, start=1)
@@ -110,33 +111,37 @@ def _groups_of(
     file: Path | None,
     given: Given | None,
     trained: Trained | None,
-    tags: bool,
+    known: Collection[str] | None,
 ) -> Iterator[list[str]]:
     if given is None or given.kind is None or is_request(given, trained):
         return read_sources(arguments, file if given is None else given.path)
-    return _column(given, trained, tags)
+    return _column(given, trained, known)
 
 
 def _column(
-    given: Given, trained: Trained | None, tags: bool, at_once: int = 1024
+    given: Given, trained: Trained | None, known: Collection[str] | None, at_once: int = 1024
 ) -> Iterator[list[str]]:
     """The sources of a table, in groups."""
-    rows = read_as_trained(given, trained, tags=tags)
+    rows = read_as_trained(given, trained, known=known)
     while some := [cell for (cell,) in islice(rows, at_once)]:
         yield some
 
 
 def read_recordings(
-    arguments: list[str] | None, file: Path | None, trained: Trained | None
+    arguments: list[str] | None,
+    file: Path | None,
+    trained: Trained | None,
+    known: Collection[str] | None = None,
 ) -> Iterator[list[str]]:
     """The paths of recordings: from the arguments, from lines, or from the column of a table, where
-    they start at its folder."""
+    they start at its folder. known: as in `read_requests`."""
     given = None if arguments or file is None else given_file(file, trained)
-    for group in _groups_of(arguments, file, given, trained, tags=False):
+    for group in _groups_of(arguments, file, given, trained, known):
         if given is None or given.kind is None:
             yield group
         else:
-            yield [str(given.path.parent / name) for name in group]
+            parted = [without_tags(name, known or ()) for name in group]
+            yield [with_tags(str(given.path.parent / name), tags) for tags, name in parted]
 
 
 def run_in_order(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
@@ -173,22 +178,30 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 
 def read_lines_of(
-    source: Path, target: Path | None, at_once: int = 1024, trained: Trained | None = None
+    source: Path,
+    target: Path | None,
+    at_once: int = 1024,
+    trained: Trained | None = None,
+    known: Collection[str] | None = None,
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Groups of sources and targets, from two files or from the two columns of one.
+    """Groups of sources and targets, from two files or from the two columns of one. trained, known:
+    as in `read_requests`.
 
     Files are streamed. The lines of two files are counted first, so that a mismatch is found at
     once and not after hours.
     """
-    pairs = _of_columns(source, trained) if target is None else _of_files(source, target)
+    pairs = _of_columns(source, trained, known) if target is None else _of_files(source, target)
     while some := list(islice(pairs, at_once)):
         yield [one for one, _ in some], [other for _, other in some]
 
 
-def _of_columns(file: Path, trained: Trained | None) -> Iterator[tuple[str, str]]:
+def _of_columns(
+    file: Path, trained: Trained | None, known: Collection[str] | None
+) -> Iterator[tuple[str, str]]:
     given = given_file(file, trained, pairs=True)
     if given.kind is not None and isinstance(trained, Columns):
-        yield from ((one, other) for one, other in read_as_trained(given, trained, target=True))
+        rows = read_as_trained(given, trained, target=True, known=known)
+        yield from ((one, other) for one, other in rows)
         return
     file = given.path
     lines = chain.from_iterable(read_sources(None, file))

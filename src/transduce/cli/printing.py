@@ -107,7 +107,8 @@ def print_recordings(
         if kind in ENDINGS and folder is None and number + len(group) > 1:
             raise DataError(f"several recordings need several {kind} files; give --output DIR")
         if kind in ENDINGS and folder is not None:
-            files = [_transcript_file(folder, source, kind) for source in group]
+            bare = map(model.recordings.bare, group)
+            files = [_transcript_file(folder, source, kind) for source in bare]
             check_free((file for file in files if file not in written), overwrite)
         for source, output in _run_in_groups(model, group, settings):
             number += 1
@@ -136,10 +137,11 @@ def print_recordings(
 def _run_in_groups(
     model: AudioInputModel, sources: list[str], settings: dict[str, Any]
 ) -> Iterator[tuple[str, Output]]:
-    """Each source with its output; a few at a time, so that the first is printed early."""
+    """Each source, without the tags before it, with its output; a few at a time, so that the first
+    is printed early."""
     for start in range(0, len(sources), FILES_AT_ONCE):
         some = sources[start : start + FILES_AT_ONCE]
-        yield from zip(some, model.run(some, **settings), strict=True)
+        yield from zip(map(model.recordings.bare, some), model.run(some, **settings), strict=True)
 
 
 def _transcript_file(folder: Path, source: str, kind: str) -> Path:

@@ -20,7 +20,14 @@ from transduce.evaluation.bootstrap import (
     paired_difference,
 )
 from transduce.evaluation.evaluate import FREE, metric_names
-from transduce.evaluation.items import Item, given_files, items_of, measurable, split_of
+from transduce.evaluation.items import (
+    Item,
+    given_files,
+    items_of,
+    measurable,
+    pairs_with_known_tags,
+    split_of,
+)
 from transduce.evaluation.metrics import Measured, Metric
 from transduce.evaluation.perplexity import line_rows
 from transduce.evaluation.results import item_scores
@@ -202,7 +209,8 @@ def _pairs(
         corpus = split_of(model, folder, split)
         if model.origin is not None:
             check_reads(*model.origin, model.recipe.data, corpus)
-    pairs = list(read_pairs(corpus, model.recipe.data.folder))
+    read = read_pairs(corpus, model.recipe.data.folder)
+    pairs = list(pairs_with_known_tags(read, model) if any(files) else read)
     if not pairs:
         raise DataError(f"{corpus_name(corpus)} is empty: there is nothing to compare on")
     return corpus, pairs

@@ -11,7 +11,14 @@ from typing import Any
 from transduce.data.text.pairs import ReadingCounts, corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, RecipeError, warn
-from transduce.evaluation.items import Item, given_files, items_of, measurable, split_of
+from transduce.evaluation.items import (
+    Item,
+    given_files,
+    items_of,
+    measurable,
+    pairs_with_known_tags,
+    split_of,
+)
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric
 from transduce.evaluation.normalization import names_of, normalizer
 from transduce.evaluation.perplexity import (
@@ -194,7 +201,8 @@ def evaluate_folder(
         return replace(measured, name=split)
     counts = ReadingCounts()
     with no_garbage_collection():
-        pairs = list(read_pairs(corpus, data.folder, counts))
+        read = read_pairs(corpus, data.folder, counts)
+        pairs = list(pairs_with_known_tags(read, model) if any(files) else read)
     for sentence in counts.notes:
         warn(sentence)
     right = measurable(pairs, model.recipe.task, model.source_tokens)

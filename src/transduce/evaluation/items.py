@@ -3,6 +3,7 @@ targets that count as right."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from transduce.data.text.columns import read_rows
 from transduce.data.text.conll import is_conllu
 from transduce.data.text.manifests import manifest_kind
 from transduce.data.text.pairs import Pair, audio_of
+from transduce.data.text.tags import unreadable_tag
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
 from transduce.recipe import (
@@ -70,6 +72,14 @@ def _item(pair: Pair, references: list[str]) -> Item:
     group = pair.tags[0] if pair.tags else pair.group
     place = (pair.file, pair.line)
     return Item(pair.source, references, group, pair.tags, pair.group, place)
+
+
+def pairs_with_known_tags(pairs: Iterable[Pair], model: Model) -> Iterator[Pair]:
+    """The pairs of given files. Raises DataError for a tag that the model cannot read."""
+    for pair in pairs:
+        if why := unreadable_tag(pair.tags, model.source_tokens.tags):
+            raise DataError(f"{pair.file}:{pair.line}: {why}")
+        yield pair
 
 
 def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair]:

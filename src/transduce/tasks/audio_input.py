@@ -185,10 +185,7 @@ class AudioInput:
         if isinstance(source, Path):
             return [], str(source)
         if isinstance(source, str):
-            tags, rest = without_tags(source, self.model.source_tokens.tags)
-            if tags and isinstance(source, AudioSegment):
-                rest = AudioSegment.of(rest, source.wave)
-            return tags, source if not tags else rest
+            return without_tags(source, self.model.source_tokens.tags)[0], self.bare(source)
         if not isinstance(source, np.ndarray | Tensor):
             raise ModelError(
                 f"a source must be an audio file or samples with their sample rate, not "
@@ -199,6 +196,13 @@ class AudioInput:
         if rate <= 0:
             raise ModelError(f"rate is {rate}; it must be above 0, the samples per second of audio")
         return [], AudioSegment.of_samples(source, rate, self.settings.sample_rate)
+
+    def bare(self, source: str) -> str:
+        """A name, or an AudioSegment, without the tags that it begins with."""
+        tags, rest = without_tags(source, self.model.source_tokens.tags)
+        if not tags:
+            return source
+        return AudioSegment.of(rest, source.wave) if isinstance(source, AudioSegment) else rest
 
     def _cut(self, source: str, tags: tuple[str, ...]) -> SegmentedRecording:
         """Cut audio that is too long for one segment at its silences."""

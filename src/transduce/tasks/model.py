@@ -16,7 +16,7 @@ from transduce.adapters import Adapter, AdapterChoice, adapted_copy
 from transduce.checksums import listed
 from transduce.data.batches.streaming_dataset import StreamingDataset
 from transduce.data.cache.tokenised import Encoded
-from transduce.data.text.tags import UNKNOWN_TAG, known_tags, split_tags, with_tags
+from transduce.data.text.tags import known_tags, unknown_tag, with_tags
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
@@ -32,7 +32,7 @@ from transduce.models.hooks import is_watched
 from transduce.models.lens import Gates, Part, parts_of
 from transduce.models.trainable import modules_of
 from transduce.models.weights import set_weights, weights_of
-from transduce.recipe import Data, Recipe, nearest
+from transduce.recipe import Data, Recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
@@ -242,18 +242,10 @@ class Model:
         """
         known, found = self.source_tokens.tags, list[str]()
         for given in tags:
-            if several := known_tags(given, known):
-                found += several
-                continue
-            parts = split_tags(given) or [given]
-            strange = next((tag for tag in parts if known_tags(tag, known) is None), given)
-            if not known:
-                raise ModelError(
-                    f"the model was trained without tags, so {strange} is unknown; leave it out"
-                )
-            seen = [one for one in known if one != UNKNOWN_TAG]
-            near = nearest(strange, seen, f"; its tags are {', '.join(seen[:20])}")
-            raise ModelError(f"the model has no tag {strange}{near}")
+            several = known_tags(given, known)
+            if not several:
+                raise ModelError(unknown_tag(given, known))
+            found += several
         return found
 
     def tagged(self, sources: Sequence[str], tags: Sequence[str]) -> list[str]:

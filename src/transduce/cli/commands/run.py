@@ -140,7 +140,8 @@ def _run_recordings(
     from transduce.cli.live import run_live
     from transduce.cli.printing import print_recordings
 
-    sources = given.sources or []
+    sources, known = given.sources or [], model.source_tokens.tags
+    by_row = None if decoding.get("tags") else known  # --tag is in place of those of a table
     if printing.live:
         run_live(model, sources, form, printing.times, decoding, given.rate)
         return
@@ -150,7 +151,9 @@ def _run_recordings(
         recordings = standard_input(*as_read)
     else:
         recordings = audio_sources(
-            read_recordings(given.sources, given.file, trained_on(model.recipe)), *as_read
+            read_recordings(given.sources, given.file, trained_on(model.recipe), by_row),
+            *as_read,
+            known,
         )
     failed = print_recordings(
         model,
@@ -179,8 +182,8 @@ def _run_texts(
     several = decoding.get("nbest", 1) > 1
     include, exclude = (decoding.pop(name, []) for name in ("include", "exclude"))
     prefix, trained = decoding.pop("prefix", ""), trained_on(model.recipe)
-    by_row = not decoding.get("tags")
-    requests = read_requests(given.sources, given.file, prefix, include, exclude, trained, by_row)
+    known = None if decoding.get("tags") else model.source_tokens.tags  # --tag is in their place
+    requests = read_requests(given.sources, given.file, prefix, include, exclude, trained, known)
     at_once = 1
     if model.engine:
         at_once = model.engine.at_once if given.file else 1

@@ -41,5 +41,10 @@ def score(
         )
         print_scores(texts, as_json=json, noun="texts")
         return
-    pairs = read_lines_of(source, target, trained=trained_on(transducer.recipe))
+    pairs = read_lines_of(
+        source,
+        target,
+        trained=trained_on(transducer.recipe),
+        known=transducer.source_tokens.tags,
+    )
     print_scores((transducer.score(*some) for some in pairs), as_json=json)

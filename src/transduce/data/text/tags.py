@@ -8,11 +8,11 @@ A vocabulary may have the parts of tags that are joined, IN+ESS (data.split_tags
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 
 from transduce.data.text.unicode import composed
 from transduce.errors import DataError
-from transduce.recipe import InvalidValue, plain_tag
+from transduce.recipe import InvalidValue, nearest, plain_tag
 
 UNKNOWN_TAG = "?"
 """The tag in place of those that training does not have, where a model knows it."""
@@ -39,12 +39,39 @@ def split_tags(text: str) -> list[str]:
     return [tag for tag in tags if tag]
 
 
-def tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
-    """The tags of a cell of a table, as training reads them. Raises DataError."""
+def tags_in(
+    cell: str, file: str, line: int, known: Collection[str] | None = None
+) -> tuple[str, ...]:
+    """The tags of a cell of a table, as training reads them. Raises DataError.
+
+    known: the tags of a model that is to read them.
+    """
     try:
-        return tuple(plain_tag(tag) for tag in split_tags(cell))
+        tags = tuple(plain_tag(tag) for tag in split_tags(cell))
     except InvalidValue as misfit:
         raise DataError(f"{file}:{line}: the tag {misfit.message}") from None
+    if known is not None and (why := unreadable_tag(tags, known)):
+        raise DataError(f"{file}:{line}: {why}")
+    return tags
+
+
+def unreadable_tag(tags: Iterable[str], known: Collection[str]) -> str:
+    """Why a model with these tags cannot read others, which would be text; empty: it can, also
+    where it knows UNKNOWN_TAG."""
+    strange = (one for one in tags if known_tags(one, known) is None)
+    first = None if UNKNOWN_TAG in known else next(strange, None)
+    return "" if first is None else unknown_tag(first, known)
+
+
+def unknown_tag(given: str, known: Collection[str]) -> str:
+    """What is said of a tag, or of the first of several in one, that a model does not know."""
+    parts = split_tags(given) or [given]
+    strange = next((tag for tag in parts if known_tags(tag, known) is None), given)
+    if not known:
+        return f"the model was trained without tags, so {strange} is unknown; leave it out"
+    seen = [one for one in known if one != UNKNOWN_TAG]
+    near = nearest(strange, seen, f"; its tags are {', '.join(seen[:20])}")
+    return f"the model has no tag {strange}{near}"
 
 
 def closes(text: str) -> bool:

@@ -29,7 +29,14 @@ from transduce.evaluation.bootstrap import (
     paired_difference,
 )
 from transduce.evaluation.evaluate import FREE, metric_names
-from transduce.evaluation.items import Item, given_files, items_of, measurable, split_of
+from transduce.evaluation.items import (
+    Item,
+    given_files,
+    items_of,
+    measurable,
+    pairs_with_known_tags,
+    split_of,
+)
 from transduce.evaluation.metrics import Measured, higher_is_better
 from transduce.evaluation.score import Answer, check_bleu, scored_rows
 from transduce.inspection.model_card import write_card
@@ -277,8 +284,8 @@ def make_trial(
         corpus = split_of(model, folder, split)
         if model.origin is not None:
             check_reads(*model.origin, data, corpus)
-    pairs = []
-    for pair in read_pairs(corpus, data.folder):
+    pairs, read = [], read_pairs(corpus, data.folder)
+    for pair in pairs_with_known_tags(read, model) if any(files) else read:
         if pair.target.strip():
             pairs.append(pair)
         if len(pairs) == limit:

@@ -135,7 +135,7 @@ CELLS = [
 def test_tags_of_a_table_are_read_as_in_training(
     transduce: Transduce, tagged: Path, tmp_path: Path, kind: str
 ) -> None:
-    rows = [("N", "ba"), ("V;PST", "ba"), ("", "ba"), ("V<", "ba"), ("V", "")]
+    rows = [("N", "ba"), ("V;PST", "ba"), ("", "ba"), ("V<", "ba"), ("V", ""), ("V;PTS", "ba")]
     sign = "," if kind == "csv" else "\t"
     table = tmp_path / f"in.{kind}"
     if kind == "parquet":
@@ -162,10 +162,11 @@ def test_tags_of_a_table_are_read_as_in_training(
 
     found = outputs("rows")
     assert found[:3] == run("<N> ba", "<V> <PST> ba", "ba")
-    assert found[3:] == ["0.0000\t", "0.0000\t"]
+    assert found[3:] == 3 * ["0.0000\t"]
     said = (tmp_path / "rows" / "errors" / "part-000000.jsonl").read_text("utf-8")
     assert "the tag is 'V<'; it must be one word" in said
     assert "the source is empty" in said
+    assert "the model has no tag PTS; did you mean PST?" in said
     assert outputs("all", "--tag", "V")[:4] == 4 * run("<V> ba")
 
 

@@ -14,7 +14,11 @@ import torch
 
 from command_line import Transduce, sentence
 from forked import Forked
+from tiny_models import tiny
+from tiny_sounds import tagged_model
+from transduce.data.text.tags import UNKNOWN_TAG
 from transduce.data.tokens.tokenizer import END
+from transduce.recipe import Recordings
 from transduce.tasks.members import write_members
 from transduce.tasks.transduce import Transducer, load
 
@@ -75,6 +79,78 @@ def test_tags_of_a_table_are_read_as_in_training(
     table.write_text("features\tlemma\nV<\tba\n", "utf-8")
     said = sentence(transduce("run", tagged, "--input", table))
     assert said.startswith("new.tsv:2: the tag is 'V<'; it must be one word")
+
+
+def test_a_table_with_a_tag_that_the_model_does_not_know_is_refused(
+    transduce: Transduce, tagged: Path, tmp_path: Path
+) -> None:
+    """As --tag refuses it: it would be read as text."""
+    own, table = tmp_path / "own", tmp_path / "new.tsv"
+    shutil.copytree(tagged, own)
+    table.write_text("features\tlemma\tform\nN\tba\tab\nV;PTS\tba\tcd\n", "utf-8")
+    why = "the model has no tag PTS; did you mean PST?"
+    assert sentence(transduce("run", own, "ba", "--tag", "V;PTS")) == why
+    assert sentence(transduce("run", own, "--input", table)) == f"new.tsv:3: {why}"
+    assert sentence(transduce("score", own, table)) == f"new.tsv:3: {why}"
+    for command in (["evaluate", own], ["compare", own, tagged]):
+        said = sentence(transduce(*command, "--source", table))
+        assert said == f"{table}:3: {why}"
+    assert len(transduce("run", own, "--input", table, "--tag", "V").lines) == 2
+    # What the recipe holds out may have such a tag by chance.
+    shutil.copy(table, tmp_path / "forms.tsv")
+    held_out = ("--split", "valid", f"data.folder={tmp_path}")
+    assert transduce("evaluate", own, *held_out).status == 0
+    # A model with a tag for all that it does not know reads them so, and says it.
+    model = tiny(tags=["V", "N", "PST", UNKNOWN_TAG])
+    model.recipe = load(tagged).recipe
+    model.save(own)
+    read = transduce("run", own, "--input", table)
+    assert (read.status, len(read.lines)) == (0, 2)
+    assert "source 2: the source has a tag that training does not have" in read.err
+    assert len(transduce("score", own, table).lines) == 2
+
+
+@pytest.mark.parametrize("form", ["text", "srt"])
+def test_tags_of_a_table_of_recordings_are_read_as_in_training(
+    transduce: Transduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    from tones import RATE, tones
+
+    model, own = tagged_model(), tmp_path / "own"
+    table = Recordings(file="all.tsv", audio="path", target="text", tags="language")
+    data = model.recipe.data.model_copy(update={"train": table, "valid": table, "test": None})
+    model.recipe = model.recipe.model_copy(update={"data": data})
+    model.save(own)
+    for name in ("a", "b"):
+        soundfile.write(tmp_path / f"{name}.wav", tones("ab c"), RATE)
+    listed = tmp_path / "new.tsv"
+    listed.write_text("path\tlanguage\na.wav\tx\nb.wav\ty\n", "utf-8")
+    if form == "srt":
+        asked = ("--format", "srt", "--output", tmp_path / "out")
+        written = transduce("run", own, "--input", listed, *asked)
+        assert [Path(line).name for line in written.lines] == ["a.srt", "b.srt"]
+        monkeypatch.chdir(tmp_path)
+        again = sentence(transduce("run", own, "<x> a.wav", *asked))
+        assert "a.srt exists" in again
+        return
+    read = transduce("run", own, "--scores", "--input", listed, "--partial").lines
+    x, y = (
+        transduce("run", own, "--scores", tmp_path / "a.wav", "--tag", tag).lines for tag in "xy"
+    )
+    assert read == [*x, *y]
+    assert x != y
+    assert transduce("run", own, "--scores", "--input", listed, "--tag", "y").lines == 2 * y
+    objects = transduce("run", own, "--json", "--input", listed).lines
+    assert json.loads(objects[0])["source"] == str(tmp_path / "a.wav")
+    raw = (32767 * tones("ab c")).astype("<i2").tobytes()
+    (tmp_path / "c.raw").write_bytes(raw)
+    listed.write_text("path\tlanguage\nc.raw\ty\n", "utf-8")
+    (heard,) = transduce("run", own, "--input", listed, "--rate", RATE).lines
+    assert heard == transduce("run", own, tmp_path / "b.wav", "--tag", "y").lines[0]
+    listed.write_text("path\tlanguage\na.wav\tz\n", "utf-8")
+    said = sentence(transduce("run", own, "--input", listed))
+    assert said == "new.tsv:2: the model has no tag z; its tags are x, y"
 
 
 def test_the_ensemble_of_a_folder_is_used_unless_it_is_switched_off(
