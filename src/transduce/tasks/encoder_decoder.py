@@ -258,10 +258,9 @@ class Transducer(GenerativeModel, task="transduce"):
         """A warning for a source unlike all those of training."""
         tags = self.source_tokens.tags
         if self.expects_tags and not (len(ids) and ids[0] in tags.values()):
-            seen = [tag for tag in tags if tag != UNKNOWN_TAG]
             return (
-                f"the source has no tag, but all in training had one or more, such as "
-                f"{', '.join(seen[:3])}; give them with --tag, or before the source as <{seen[0]}>"
+                "the source has no tag, but all in training had one or more; give them with --tag, "
+                "or before the source as <TAG>"
             )
         if tags.get(UNKNOWN_TAG) in ids:
             return (

@@ -242,7 +242,7 @@ answer([...texts, look.source, look.axes.source, look.attention.map((one) => one
     assert found[2][0] == "The model has no tag ACC;XX: its tags are ACC, PL, SG."
     assert found[3][0] == ""
     assert [warning for _, warning in found[:2]] == ["", ""]
-    assert found[4][1].startswith("The input has no tag, but all in training had one or more")
+    assert found[4][1] == "The input has no tag, but all in training had one or more."
     assert found[5][1].startswith("The input has a tag that training does not have")
     look = collect(model, "<ACC> <PL> tea")
     kinds = [one["kind"] for one in look["attention"]]

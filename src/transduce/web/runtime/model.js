@@ -121,8 +121,7 @@ export class Model {
     const found = [];
     const tags = [...this.source.tags.values()];
     if (this.description.limits.tagged && ids.length && !tags.includes(ids[0])) {
-      const names = [...this.source.tags.keys()].filter((one) => one !== UNKNOWN_TAG);
-      found.push(`The input has no tag, but all in training had one or more, such as ${names.slice(0, 3).join(", ")}.`);
+      found.push("The input has no tag, but all in training had one or more.");
     } else if (ids.includes(this.source.tags.get(UNKNOWN_TAG))) {
       found.push(`The input has a tag that training does not have, which is read as <${UNKNOWN_TAG}>: check how its tags are written.`);
     }
