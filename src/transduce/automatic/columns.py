@@ -117,6 +117,8 @@ def _kind(name: str | None, values: Sequence[str], distinct: int) -> Kind:
             return "tags"
         if (TAGS | LANGUAGES) & set(words) and 2 * distinct <= count:
             return "tags" if distinct > 1 else "constant"
+    if distinct == 1 < count:
+        return "constant"
     if all(map(_DATE.fullmatch, shown)):
         return "number"
     length = sum(map(len, shown)) / len(shown)
@@ -152,6 +154,10 @@ def roles_of(path: Path, columns: Sequence[Column], hints: Mapping[str, Any]) ->
     taken = list(given.values())
     unfit = ("empty", "constant", "id", "split")
     free = [one for one in columns if one not in taken and one.kind not in unfit]
+    if len(free) + len(taken) < 2:  # what is wrong with it is said later
+        constant = [one for one in columns if one.kind == "constant" and one not in taken]
+        alike = [one for one in constant if not one.named(TAGS | LANGUAGES)]
+        free = [one for one in columns if one in free or one in alike]
     parts = next((one for one in columns if one.kind == "split" and one not in taken), None)
     tags = given.get("tags") or next((one for one in free if one.kind == "tags"), None)
     if tags is not None and "tags" not in given and _is_needed(tags, free, given):

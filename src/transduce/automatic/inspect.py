@@ -212,9 +212,7 @@ def _table(path: Path, kind: str, hints: Mapping[str, Any]) -> Found:
     # Of different rows: texts of rows that are there several times are no labels.
     different = table.different()
     columns = [
-        column_of(
-            place, None if table.names is None else table.names[place], different.column(place)
-        )
+        column_of(place, table.name_of(place), different.column(place))
         for place in range(table.width)
     ]
     roles = roles_of(path, columns, hints)
@@ -235,8 +233,7 @@ def _pairs(
     corpus |= {"source": roles.source.key, "target": roles.target.key}
     if roles.tags is not None:
         corpus["tags"] = roles.tags.key
-    if table.names is None and table.format in ("tsv", "csv"):
-        corpus["header"] = False
+    corpus |= table.header_for(corpus.values())
     what = f"{table.format.upper()} with {len(columns)} columns"
     what += ", a header" if table.names is not None and table.format in ("tsv", "csv") else ""
     parts = parts_of(path, table, corpus, roles.parts)

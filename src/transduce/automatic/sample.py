@@ -140,6 +140,19 @@ class Table:
     def column(self, place: int) -> list[str]:
         return [row[place] for row in self.rows]
 
+    def name_of(self, place: int) -> str | None:
+        """The name of a column; None: it has none, or not one of its own, and has a number."""
+        name = None if self.names is None else self.names[place]
+        return name if name and self.names is not None and self.names.count(name) == 1 else None
+
+    def header_for(self, keys: Iterable[object]) -> dict[str, bool]:
+        """What a recipe says of the first line, which names or numbers of columns may not."""
+        if self.format not in ("tsv", "csv"):
+            return {}
+        if self.names is None:
+            return {"header": False}
+        return {"header": True} if any(isinstance(key, int) for key in keys) else {}
+
     def different(self) -> Table:
         """Without rows that repeat another exactly."""
         return replace(self, rows=list({tuple(row): row for row in self.rows}.values()))

@@ -44,8 +44,7 @@ def recordings(
         column = getattr(roles, key)
         if column is not None:
             corpus[key] = column.key
-    if table.names is None and table.format in ("tsv", "csv"):
-        corpus["header"] = False
+    corpus |= table.header_for(corpus.values())
     parts = parts_of(path, table, corpus, roles.parts)
     seen = [
         f"{path.name}: {table.format.upper()} of recordings: {roles.source.title} → "

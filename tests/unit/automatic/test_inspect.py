@@ -26,7 +26,9 @@ from transduce.automatic.columns import (
 )
 from transduce.automatic.found import Side
 from transduce.data.text.columns import first_line
+from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
+from transduce.recipe import Columns
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PHONES = ["K", "AE", "T", "D", "AO", "G", "S", "IH"]
@@ -534,6 +536,14 @@ BAD = {
         "x.tsv", "text\tlabel\n" + "".join(f"{a}\tgood\n" for a, _ in SENTENCES),
         r"the target is the same in every row \(good\), so there is nothing to learn",
     ),
+    "several that are the same in every row": (
+        "x.csv", "text,source,kind\n" + "".join(f"{a},wiki,x\n" for a, _ in SENTENCES),
+        r"the target is the same in every row \(wiki\), so there is nothing",
+    ),
+    "one language": (
+        "x.tsv", "language\ttext\n" + "".join(f"de\t{a}\n" for a, _ in SENTENCES),
+        r"no other column is something to learn from it \(language: the same in every row",
+    ),
     "one label without a header": (
         "x.tsv", "".join(f"{a}\tgood\n" for a, _ in SENTENCES),
         r"the target is the same in every row \(good\), so there is nothing to learn",
@@ -771,6 +781,43 @@ def test_rows_that_are_there_several_times_are_no_labels(tmp_path: Path) -> None
     assert found(write(tmp_path, "x.tsv", REVIEWS * 3)).task == "text to label"
 
 
+def test_a_column_that_is_the_same_in_every_row_is_not_used(tmp_path: Path) -> None:
+    rows = "".join(f"{a},wiki,{b},x\n" for a, b in SENTENCES)
+    (tmp_path / "qa.csv").write_text(f"question,source,answer,label\n{rows}", "utf-8")
+    it = found(tmp_path / "qa.csv")
+    train = it.corpora["train"]
+    assert (it.task, train["source"], train["target"]) == ("text to text", "question", "answer")
+    unused = "Not used: source: the same in every row, label: the same in every row."
+    assert it.seen[1] == unused
+
+
+def test_columns_without_a_name_of_their_own_have_numbers(tmp_path: Path) -> None:
+    """Row numbers as pandas writes them, and two columns with one name."""
+    (tmp_path / "a.csv").write_text(
+        ",text,label\n" + "".join(f"{n},{a},{'xy'[n % 2]}\n" for n, (a, _) in enumerate(SENTENCES)),
+        "utf-8",
+    )
+    it = found(tmp_path / "a.csv")
+    assert (it.task, it.labels, it.rows) == ("text to label", 2, len(SENTENCES))
+    assert it.seen[1] == "Not used: column 0: ids."
+    for ending, sign in (("csv", ","), ("tsv", "\t")):
+        path = tmp_path / f"b.{ending}"
+        rows = [("id", "text", "text"), *((f"{n}", *pair) for n, pair in enumerate(PAIRS))]
+        path.write_text("".join(f"{sign.join(row)}\n" for row in rows), "utf-8")
+        it = found(path)
+        assert it.rows == len(PAIRS) + 1
+        assert it.warnings[0].startswith(
+            f"b.{ending}:1: the first line (id, text, text) is read as"
+        )
+        it = found(path, header=True)
+        train = it.corpora["train"]
+        keys = {"file": path.name, "source": 1, "target": 2, "header": True}
+        assert (it.rows, train) == (len(PAIRS), keys)
+        assert [pair[:2] for pair in read_pairs(Columns(**train), str(tmp_path))] == list(
+            map(tuple, PAIRS)
+        )
+
+
 def test_columns_of_lists_are_left_out(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     import pyarrow
@@ -785,7 +832,7 @@ def test_columns_of_lists_are_left_out(tmp_path: Path) -> None:
         corpus = it.corpora["train"]
         assert (corpus["source"], corpus["target"]) == ("word", "phones")
         assert it.warnings == ["not used, as it is no text: parts (lists of texts)"]
-        assert it.seen[1] == "Not used: n.a: numbers or dates."
+        assert it.seen[1] == "Not used: n.a: the same in every row."
     only = [{"parts": [a, b], "word": a} for a, b in PAIRS]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(only), tmp_path / "y.parquet")
     with pytest.raises(DataError, match="parts holds lists of texts, not text; write source and"):

@@ -617,8 +617,14 @@ class FirstLine:
 def first_line(first: Sequence[str], following: Sequence[Sequence[str]]) -> FirstLine:
     """Whether the first record is a header, by its cells and the first of those that follow."""
     cells = [cell.strip() for cell in first]
-    if not all(cells) or len({cell.lower() for cell in cells}) < len(cells):
-        return FirstLine(False)  # a header names each column, each otherwise
+    numbers = [row[0] for row in following if row]
+    numbered = len(numbers) >= FEWEST and all(map(NUMBER.fullmatch, numbers))
+    if numbered and not cells[0]:
+        cells[0] = "id"  # row numbers, which pandas and R give no name
+    if not all(cells):
+        return FirstLine(False)  # a header names each column
+    if len({cell.lower() for cell in cells}) < len(cells):  # each otherwise
+        return FirstLine(False, all(map(_is_usual_name, cells)))
     if any(NUMBER.fullmatch(cell) or len(cell) > LONGEST_NAME for cell in cells):
         return FirstLine(False)
     for place in range(len(cells)):

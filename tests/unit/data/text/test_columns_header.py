@@ -42,7 +42,15 @@ PAIRS = [["one", "un"], ["two", "deux"], ["three", "trois"]]
         (["it", "was"], PAIRS, False, False),  # a code that is a word, alone
         (["name", "names", "N;PL"], [["dog", "dogs", "N;PL"]], False, True),  # an inflected form
         (["a dog runs", "un chien court"], PAIRS, False, False),
-        (["text", "text"], PAIRS, False, False),  # two columns have two names
+        (["text", "text"], PAIRS, False, True),  # two columns have two names
+        (["so", "so"], PAIRS, False, False),
+        # Row numbers have no name where pandas and R write them.
+        (["", "text", "label"], [["0", "a", "x"], ["1", "b", "y"]], True, False),
+        (["", "Satz", "Wort"], [["0", "a", "x"], ["1", "b", "y"]], True, False),
+        (["", "3", "label"], [["0", "4", "x"], ["1", "5", "y"]], False, False),
+        (["", "text", ""], [["0", "a", "x"], ["1", "b", "y"]], False, False),
+        (["", "text", "label"], [["a", "a", "x"], ["b", "b", "y"]], False, False),
+        (["", "text", "label"], [["0", "a", "x"]], False, False),
         (["text", ""], PAIRS, False, False),
         (["source", "2"], PAIRS, False, False),
         (["the words of the text and its source", "target"], PAIRS, False, True),
