@@ -157,20 +157,6 @@ def command(task: Path, folder: Path, *more: str) -> list[str]:
     return [*arguments, "--resume"]
 
 
-def finish(task: Path, folder: Path, *more: str) -> str:
-    """A run from its start, or from where it was killed, to its end; as a person starts it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "transduce", *command(task, folder, *more)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=200,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 def cache_in(folder: Path) -> Path:
     """An empty cache of one's own, for XDG_CACHE_HOME."""
     cache = folder / "cache"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lives import Command, Lives, finish, made_once
+from lives import Command, Lives, made_once
+from lives import command as command_of
 
 LETTERS = "abcde"
 
@@ -89,6 +90,11 @@ def tones_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(task: Path, lives: Lives, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the settings in `lives.py` that nobody disturbed."""
-    return made_once(tmp_path_factory, "undisturbed", lambda of: finish(task, of / "run")) / "run"
+
+    def make(folder: Path) -> None:
+        lives.start(*command_of(task, folder / "run"))
+        assert lives.end() == 0, lives.reported
+
+    return made_once(tmp_path_factory, "undisturbed", make) / "run"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import forked
 from command_line import Ended, sentence
 from docs_blocks import ROOT, blocks_of
 from forked import Forked
@@ -34,12 +35,12 @@ PLUGINS = {
 RECIPES = [block.text for block in BLOCKS if block.kind == "yaml"]
 SHORT = [
     "model.width=32",
-    "train.steps=40",
+    "train.steps=15",
     "train.lr=0.01",
     "train.warmup=5",
     "train.batch_tokens=256",
     "train.device=cpu",
-    "validation.every=20",
+    "validation.every=15",
     "decode.beam=2",
     "data.test={file: valid.tsv}",
 ]
@@ -105,6 +106,7 @@ def test_the_examples_of_extending_train_and_are_used(folder: Path, number: int)
 @pytest.fixture(scope="module")
 def state_space(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose encoder is a plugin; to be copied by whoever writes into its folder."""
+    forked.load("torch._dynamo")  # torch's, for the sizes of a part that it does not know
     folder = tmp_path_factory.mktemp("state-space")
     write_files(folder)
     (folder / "my.yaml").write_text(RECIPES[2])
@@ -205,8 +207,8 @@ model:
   encoder: {layers: 1, heads: 2, feed_forward: 32, positions: ramp}
   decoder: {kind: conv-causal, kernel: 4}
 metrics: [exact, distance]
-train: {optimizer: sgd-momentum, lr: 0.05, steps: 30, warmup: 1, batch_tokens: 128, device: cpu}
-validation: {every: 15, metric: distance}
+train: {optimizer: sgd-momentum, lr: 0.05, steps: 10, warmup: 1, batch_tokens: 128, device: cpu}
+validation: {every: 5, metric: distance}
 """
 
 
@@ -229,9 +231,9 @@ def test_all_kinds_of_parts_in_one_recipe(everything: Path) -> None:
     for found, given in zip(outputs, scores, strict=True):
         penalty = ((5 + len(given.tokens)) / 6) ** model.recipe.decode.length_penalty
         assert given.log_probability / penalty == pytest.approx(found.score, abs=1e-4)
-    resumed = train("all.yaml", everything / "out", resume=True, overrides=["train.steps=35"])
-    assert resumed.state.step == 35
-    assert trained.state.step == 30
+    resumed = train("all.yaml", everything / "out", resume=True, overrides=["train.steps=12"])
+    assert resumed.state.step == 12
+    assert trained.state.step == 10
 
 
 def test_pieces_with_white_space_come_back(everything: Path) -> None:

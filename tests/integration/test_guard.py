@@ -29,6 +29,7 @@ from transduce.training.update import Update
 
 SHORT = [
     "train.steps=40",
+    "train.batch_tokens=128",
     "train.schedule=constant",
     "train.warmup=0",
     "train.log_every=10",
@@ -190,7 +191,7 @@ def test_a_jump_of_the_loss_is_reported_with_its_worst_batch(
 def test_a_run_in_too_little_memory_learns_the_same(
     task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    still = ["model.dropout=0.0", "train.steps=20"]
+    still = ["model.dropout=0.0", "train.steps=10", "train.batch_tokens=512"]
     train(tiny(task, *still), tmp_path / "roomy")
     real = EncoderDecoder.loss
 

@@ -31,8 +31,8 @@ model:
   width: 32
   dropout: 0.0
   decoder: {layers: 1, heads: 2, feed_forward: 64, positions: rotary}
-train: {steps: 250, batch_tokens: 480, lr: 1e-2, schedule: cosine, warmup: 20, label_smoothing: 0.0}
-validation: {every: 125}
+train: {steps: 200, batch_tokens: 480, lr: 1e-2, schedule: cosine, warmup: 20, label_smoothing: 0.0}
+validation: {every: 200}
 decode: {beam: 1, max_extra: 30}
 """
 LSTM = "model.decoder={kind: recurrent, cell: lstm, attention: none}"
@@ -73,7 +73,7 @@ def test_it_learns_all_there_is_to_know(command: Command, trained: Path) -> None
 
 
 def test_a_recurrent_network_learns_it_too(folder: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(folder / "words.yaml", [LSTM, "validation.every=250"])
+    recipe = load_recipe(folder / "words.yaml", [LSTM, "train.steps=150", "validation.every=150"])
     ended = train(recipe, tmp_path / "run")
     records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").open()]
     (valid,) = [record for record in records if record["kind"] == "valid"]
@@ -143,6 +143,7 @@ def test_lines_that_are_texts_of_their_own_end(folder: Path, tmp_path: Path) -> 
         f"data.train={corpus}",
         f"data.valid={corpus}",
         "train.steps=250",
+        "validation.every=250",
     ]
     model = train(load_recipe(folder / "words.yaml", overrides), tmp_path / "run").model
     assert isinstance(model, LanguageModel)

@@ -143,20 +143,23 @@ def cli_status(*arguments: str) -> int:
 
 def test_a_tagger_of_transformers_learns(corpora: Path, tmp_path: Path) -> None:
     encoder = "model.encoder={layers: 1, heads: 4, feed_forward: 32, positions: rotary}"
-    train(load_recipe(corpora / "tags.yaml", [encoder, "train.lr=5e-3"]), tmp_path / "run")
+    train(
+        load_recipe(corpora / "tags.yaml", [encoder, "train.lr=5e-3", "train.steps=60"]),
+        tmp_path / "run",
+    )
     assert best(tmp_path / "run") > 95
 
 
 @pytest.mark.parametrize("name", ["mood", "tags"])
 def test_resuming_goes_on_as_if_nothing_had_been(corpora: Path, tmp_path: Path, name: str) -> None:
     def run(folder: str, steps: int, resume: bool = False) -> None:
-        settings = [f"train.steps={steps}", "train.log_every=1", "validation.every=15"]
+        settings = [f"train.steps={steps}", "train.log_every=1", "validation.every=7"]
         recipe = load_recipe(corpora / f"{name}.yaml", settings)
         train(recipe, tmp_path / folder, resume=resume)
 
-    run("whole", 30)
-    run("parts", 15)
-    run("parts", 30, resume=True)
+    run("whole", 14)
+    run("parts", 7)
+    run("parts", 14, resume=True)
     whole, parts = (read_tensors(tmp_path / f / "model.safetensors")[0] for f in ("whole", "parts"))
     assert all(bool((whole[key] == parts[key]).all()) for key in whole)
     assert set(whole) == set(parts)
@@ -168,10 +171,10 @@ def test_streaming_and_memory_found_out_work_too(corpora: Path, tmp_path: Path, 
         "data.streaming=true",
         "data.shuffle_buffer=200",
         "train.batch_tokens=auto",
-        "train.steps=20",
+        "train.steps=6",
     ]
     trained = train(load_recipe(corpora / f"{name}.yaml", settings), tmp_path / "run")
-    assert trained.state.step == 20
+    assert trained.state.step == 6
     assert trained.state.tokens % 256 == 0
 
 
