@@ -65,6 +65,7 @@ def given_file(
     if not path.is_file():  # a pipe, or nothing
         return Given(path, None)
     first, ending = path, format_by_name(path).lower()
+    refuse(path, ending)
     as_table = pairs or ending not in LINES or (trained is not None and _was_text(trained))
     table = rewritten(path, {}, parts=False, as_table=as_table, commas=commas)
     if table is not None:
@@ -73,7 +74,6 @@ def given_file(
         path, ending = table.path, format_by_name(table.path).lower()
     kind = {"ndjson": "jsonl"}.get(ending, ending)
     if kind not in TABLES:
-        refuse(path, ending)
         kind = _by_its_lines(path) if as_table else ""
     if kind not in TABLES:
         return Given(path, None)

@@ -79,6 +79,8 @@ def inspect(paths: Sequence[Path], hints: Mapping[str, Any] | None = None) -> Fo
 
 def _inspect_file(path: Path, hints: Mapping[str, Any]) -> Found:
     """What one file is."""
+    if "format" not in hints:
+        refuse(path, format_by_name(path).lower())
     if (table := rewritten(path, hints)) is not None:
         known = hints if table.header is None else {**hints, "header": table.header}
         with named_as(path.name, table.path):
@@ -104,7 +106,6 @@ def format_of(path: Path) -> str:
         return "jsonl"
     if ending in ("iob", "iob2", "bio"):
         return "conll"
-    refuse(path, ending)
     lines = sample_lines(path).lines[:2000]
     if ending == "csv":
         _check_commas(path, lines)

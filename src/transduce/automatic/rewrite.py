@@ -226,6 +226,8 @@ def _form_of(path: Path, as_table: bool = True, commas: bool = False) -> _Form |
         return _Form("text with old line ends (CR)", _old_lines(path), None, f".{ending or 'txt'}")
     if ending in JSON and beginning.removeprefix(BOM).lstrip()[:1] == b"[":
         return _array(path)
+    if ending == "json" and beginning.removeprefix(BOM).lstrip()[:1] == b"{" and _is_one(path):
+        return _array(path)
     if commas and ending == "csv":
         return _other_csv(path)
     if not as_table or ending not in TABLES or b"\0" in beginning:
@@ -493,7 +495,23 @@ def _table_form(title: str, rows: Sequence[Sequence[str]], sheets: int) -> _Form
 # ------------------------------------------------------------------------------------ JSON arrays
 
 
+def _is_one(path: Path) -> bool:
+    """Whether a file is one JSON object, and not one in each line."""
+    read = read_lines(path.name, str(path.parent), table=True)
+    first, *others = islice((line for line in read if line.strip()), 2)
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):  # it goes on in the next line
+        try:
+            json.loads("".join((first, *others, *read)))
+        except (ValueError, RecursionError):
+            return False
+        return True
+    return not others
+
+
 def _array(path: Path) -> _Form:
+    """An array of objects, or the only one in an object, as in {"version": 1, "data": [...]}."""
     try:
         with open_compressed(path) as file:
             raw = file.read(LARGEST + 1)
@@ -507,13 +525,23 @@ def _array(path: Path) -> _Form:
         deep = isinstance(error, RecursionError)
         why = "brackets in brackets without end" if deep else error
         raise DataError(f"{path.name} is not valid JSON: {why}") from None
-    if not records or not all(isinstance(one, dict) for one in records):
+    title, what = "one JSON array", "one JSON array, but not of objects"
+    if isinstance(records, dict):
+        arrays = [(key, value) for key, value in records.items() if _has_objects(value)]
+        what = f"one JSON object with {len(arrays)} arrays of objects"
+        key, records = arrays[0] if len(arrays) == 1 else ("", [])
+        title = f"a JSON object, in its {key} an array"
+    if not _has_objects(records):
         raise DataError(
-            f"{path.name} is one JSON array, but not of objects; write an object with a source and "
-            f'a target for each row, as in [{{"source": "...", "target": "..."}}]'
+            f"{path.name} is {what}; write an object with a source and a target for each row, as "
+            f'in [{{"source": "...", "target": "..."}}]'
         )
     lines = (json.dumps(record, ensure_ascii=False) for record in records)
-    return _Form(f"one JSON array of {len(records):,} objects", lines, None, ".jsonl")
+    return _Form(f"{title} of {len(records):,} objects", lines, None, ".jsonl")
+
+
+def _has_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
 
 
 # ----------------------------------------------------------------------------------------- labels

@@ -584,7 +584,15 @@ BAD = {
         "has 1 translation units in en alone",
     ),
     "broken XML": ("x.xlf", "<xliff><file>", r"x.xlf is not valid XML \(no element found"),
-    "an archive": ("x.zip", "PK", "is an archive; unpack it, and give the file.*: unzip x.zip"),
+    "an object": (
+        "x.json", json.dumps(dict(PAIRS)), "is one JSON object with 0 arrays of objects; write an",
+    ),
+    "an object with two arrays": (
+        "x.json", json.dumps({"a": [{"b": "c"}], "d": [{"b": "c"}], "e": [1]}, indent=1),
+        "is one JSON object with 2 arrays of objects; write an object",
+    ),
+    "packed by bzip2": ("x.tsv.bz2", "BZh9", r"in a way that is not read; decompress.*bunzip2 x"),
+    "an archive": ("x.zip", "PK\3\4", "is an archive; unpack it, and give the file.*: unzip x.zip"),
     "a packed archive": ("x.tar.gz", "PK", "is an archive; unpack it.*: tar xf x.tar.gz"),
     "another compression": ("x.zst", "(", r"decompress it \(`zstd -d x.zst`\), or compress"),
     "times of Praat": ("x.TextGrid", "(", "has the times of a recording, of Praat; write a table"),

@@ -129,6 +129,19 @@ def test_an_array_of_json(tmp_path: Path) -> None:
     assert it.corpora["train"]["file"] == f"{PREFIX}x.jsonl"
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_in_an_object_of_json(tmp_path: Path, indent: int | None) -> None:
+    rows = [{"en": en, "de": de} for en, de in PAIRS]
+    whole = {"version": 1, "tags": ["a"], "data": rows}
+    (tmp_path / "my.json").write_text(json.dumps(whole, indent=indent), "utf-8")
+    it = found(tmp_path / "my.json")
+    assert it.seen[0].startswith(f"my.json: a JSON object, in its data an array of {len(rows)} obj")
+    assert (it.rows, it.corpora["train"]["source"]) == (len(rows), "en")
+    lines = "".join(f"{json.dumps(row)}\n\n" for row in rows)  # objects in lines are no such one
+    (tmp_path / "lines.json").write_text(lines, "utf-8")
+    assert found(tmp_path / "lines.json").corpora["train"]["file"] == "lines.json"
+
+
 def test_what_is_wrong_is_said_of_the_file_that_was_given(tmp_path: Path) -> None:
     """Not of the table that is written beside it, unless a line of it is named."""
     rows = [{"en": en, "de": de} for en, de in PAIRS]
