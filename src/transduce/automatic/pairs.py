@@ -9,7 +9,7 @@ from typing import Any
 
 from transduce.automatic.columns import SHOWN, run_name
 from transduce.automatic.found import Found, Side, Task, Unseen, count_of, main_script
-from transduce.automatic.siblings import siblings
+from transduce.automatic.siblings import in_other_forms, siblings
 from transduce.data.text.tags import parts_of, split_tags
 from transduce.errors import DataError
 
@@ -38,6 +38,7 @@ def pairs_found(
     tagged = {(source, tags) for source, _, tags in both}
     distinct = len({source for source, _, _ in both})
     parts = {"train": corpus, **(others if others is not None else siblings(path, corpus))}
+    warnings += in_other_forms(path, parts)
     _check_enough(path, distinct, len(both), whole, "valid" in parts)
     different = set(both)
     targets = {target for _, target, _ in different}

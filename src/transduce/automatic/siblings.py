@@ -8,6 +8,7 @@ x_small.train has x.dev and x.gold; train.en and train.de have valid.en and vali
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ OTHERS = {
     "test": ("gold", "test", "tst", "eval", "evaluation", "testb"),
 }
 LANGUAGE = re.compile(r"\.[a-z]{2,3}([_\-][A-Za-z]{2,4})?")
+ENDING = re.compile(r"\.(tsv|csv|jsonl|ndjson|json|parquet|xlsx|ods)(\.gz|\.xz)?$", re.IGNORECASE)
 FILES = ("file", "source", "target", "text")
 
 
@@ -98,8 +100,39 @@ def _one_or_all(values: list[str]) -> str | list[str]:
     return values[0] if len(values) == 1 else values
 
 
+def in_other_forms(path: Path, parts: Mapping[str, object]) -> list[str]:
+    """A warning of each file beside a table that is called as that of a part which is not there,
+    but for its ending."""
+    stem, ending = _without_ending(path.name)
+    if not ending:
+        return []
+    there: dict[str, list[str]] = {}
+    for name in sorted(other.name for other in path.parent.iterdir() if other.is_file()):
+        there.setdefault(_without_ending(name)[0], []).append(name)
+    return [
+        f"{name} beside it is not used, as it has another form; save it as {other}{ending}"
+        for part, words in OTHERS.items()
+        if part not in parts
+        for word in words
+        for other in _names(stem, word)
+        for name in there.get(other, [])
+    ]
+
+
+def _without_ending(name: str) -> tuple[str, str]:
+    """The name of a table without its ending, and this one; empty: it has none of a table."""
+    found = ENDING.search(name)
+    return (name, "") if found is None else (name[: found.start()], found[0])
+
+
 def _sibling(folder: Path, name: str, word: str) -> str | None:
     """The file of that name with another word in place of train; None: there is none."""
+    tried = _names(name, word)
+    return next((one for one in tried if one != name and (folder / one).is_file()), None)
+
+
+def _names(name: str, word: str) -> list[str]:
+    """How a file may be called that has this word in place of train."""
     pieces = re.split(r"([._\-])", name)
     places = [place for place, piece in enumerate(pieces) if piece.lower() in TRAIN]
     tried = []
@@ -117,4 +150,4 @@ def _sibling(folder: Path, name: str, word: str) -> str | None:
         first, *rest = name.split(".")
         ending = "." + ".".join(rest) if rest else ""
         tried += [f"{first}{sign}{word}{ending}" for sign in "._-"]
-    return next((one for one in tried if one != name and (folder / one).is_file()), None)
+    return tried

@@ -799,6 +799,25 @@ def test_a_column_that_is_the_same_in_every_row_is_not_used(tmp_path: Path) -> N
     assert it.seen[1] == unused
 
 
+def test_files_of_other_parts_in_another_form_are_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "x_train.tsv", PAIRS)
+    for name in ("x_dev.csv", "x_test.jsonl.gz", "x_notes.csv", "y_dev.csv", "x_valid.md"):
+        (tmp_path / name).touch()
+    (tmp_path / "x_val.csv").mkdir()
+    it = found(path)
+    assert it.corpora.keys() == {"train"}
+    assert it.warnings == [
+        "x_dev.csv beside it is not used, as it has another form; save it as x_dev.tsv",
+        "x_test.jsonl.gz beside it is not used, as it has another form; save it as x_test.tsv",
+    ]
+    write(tmp_path, "x_dev.tsv", PAIRS[:20])
+    it = found(path)
+    assert (it.corpora.keys(), len(it.warnings)) == ({"train", "valid"}, 1)
+    write(tmp_path, "plain.tsv", PAIRS)
+    (tmp_path / "plain.dev.csv").touch()
+    assert "plain.dev.csv beside it" in found(tmp_path / "plain.tsv").warnings[0]
+
+
 def test_columns_without_a_name_of_their_own_have_numbers(tmp_path: Path) -> None:
     """Row numbers as pandas writes them, and two columns with one name."""
     (tmp_path / "a.csv").write_text(
