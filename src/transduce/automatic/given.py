@@ -126,7 +126,8 @@ def columns_as_trained(given: Given, wanted: Sequence[Column]) -> list[Column]:
     asked = " and ".join(str(one) for one in wanted)
     asked = f"column {asked}" if len(wanted) == 1 else f"columns {asked}"
     numbered = not any(isinstance(one, str) for one in wanted)
-    has = f"the columns {', '.join(there)}" if header else f"{len(there)} columns without a header"
+    counted = "one column" if len(there) == 1 else f"{len(there)} columns"
+    has = f"the columns {', '.join(there)}" if header else f"{counted} without a header"
     how = (
         "give it these columns in the same order"
         if numbered

@@ -116,6 +116,9 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
         if isinstance(model.recipe.data.train, Mixture):  # it would be unclear which tag to use
             changed |= {"tag": None, "tags": None}
         return columns.model_copy(update=changed), source
+    for file in filter(None, (source, target)):
+        if file.is_dir():
+            raise DataError(f"{file} is a folder; give a file of it")
     if source is not None and target is None:
         plain = Columns(file=str(source.resolve()))
         like = trained if isinstance(trained, Columns) else plain

@@ -185,7 +185,9 @@ class Model:
         self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
     ) -> list[Score]:
         """Score given targets: the log-probability of each of their tokens."""
-        self._unsupported("score targets")
+        self._unsupported(
+            "score targets; `transduce run --scores` prints the score of its own output"
+        )
 
     def encode(self, sources: Sequence[str]) -> Encoding:
         """The encoder's states of each source, in order, with their lengths and mask.

@@ -81,6 +81,9 @@ def test_what_cannot_be_told_is_asked(tmp_path: Path) -> None:
     bare = written(tmp_path / "bare.tsv", header=False)
     with pytest.raises(DataError, match=r"2 columns without a header, .* write a header above"):
         sources(bare, NAMED)
+    (tmp_path / "single.tsv").write_text("one\ntwo\n", "utf-8")
+    with pytest.raises(DataError, match=r"^single\.tsv has one column without a header, and the"):
+        next(read_lines_of(tmp_path / "single.tsv", None, trained=NAMED))
     third = Columns(file="pairs.tsv", source=2, target=1)
     with pytest.raises(DataError, match=r"on the column 2 \(counted from 0\); give it these"):
         sources(bare, third)

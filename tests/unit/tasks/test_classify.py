@@ -122,7 +122,7 @@ def test_settings_of_a_search_are_not_for_it(setting: dict[str, Any]) -> None:
 
 def test_what_it_cannot_do_it_says() -> None:
     model = classifier()
-    with pytest.raises(ModelError, match="a classifier does not score targets"):
+    with pytest.raises(ModelError, match="does not score targets; `transduce run --scor"):
         model.score(FILMS, FILMS)
     with pytest.raises(ModelError, match="a classifier does not stream its output"):
         model.stream("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -168,13 +169,16 @@ def _other_search(recipe: Recipe) -> str:
 
 def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -> list[str]:
     """What may make it better, by how the run ended. chosen: the recipe as it was written."""
+    from transduce.automatic.choose import MINUTES
+
     state, steps = trained.state, recipe.train.steps
     found = []
     if state.step < steps:
-        whole = duration(60 * minutes * steps / max(state.step, 1))
+        whole = minutes * steps / max(state.step, 1)
+        more = max(2 * minutes, min(math.ceil(whole), MINUTES))
         found.append(
-            f"  more time: --minutes {2 * minutes:g} (it made {state.step:,} of {steps:,} updates; "
-            f"all take about {whole} here)"
+            f"  more time: --minutes {more:g} (it made {state.step:,} of {steps:,} updates; "
+            f"all take about {duration(60 * whole)} here)"
         )
     elif recipe.data.test is None and "%" in str(getattr(recipe.data.valid, "split", "")):
         found.append("  more rows: of so few held out, which checkpoint is best is mostly chance")

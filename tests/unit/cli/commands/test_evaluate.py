@@ -135,6 +135,11 @@ def test_evaluate_decodes_with_the_settings_that_are_given(
     assert "ctc_weight needs a speech model" in reported
 
 
+def test_a_folder_of_text_is_refused(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
+    said = sentence(transduce("evaluate", folder, "--source", tmp_path))
+    assert said == f"{tmp_path} is a folder; give a file of it"
+
+
 def test_a_file_of_another_form_is_evaluated_scored_and_run(
     transduce: Transduce, folder: Path, tmp_path: Path
 ) -> None:

@@ -433,6 +433,9 @@ def test_what_could_not_be_trained_costs_nothing_else(
                 "a search",
             ],
         ),
+        # All of them, but no more than the usual minutes, rather than a few.
+        (2, 2, 60, ["more time: --minutes 10 (it made 2 of 100 updates; all", "a search"]),
+        (20, 20, 60, ["more time: --minutes 8 (it made 20 of 100 updates; all", "a search"]),
         (100, 95, 60, ["longer: train.steps=200", "an ensemble of seeds: --minutes 4", "a search"]),
         (100, 50, 20, ["less overfitting: more rows, or model.dropout=0.2", "a search"]),
     ],
