@@ -200,8 +200,8 @@ def _of_columns(
 ) -> Iterator[tuple[str, str]]:
     given = given_file(file, trained, pairs=True)
     if given.kind is not None and isinstance(trained, Columns):
-        rows = read_as_trained(given, trained, target=True, known=known)
-        yield from ((one, other) for one, other in rows)
+        pairs = read_as_trained(given, trained, target=True, known=known)
+        yield from ((one, other) for one, other in pairs)
         return
     file = given.path
     lines = chain.from_iterable(read_sources(None, file))

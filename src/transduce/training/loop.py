@@ -238,6 +238,9 @@ class Run:
             updates = prefetched(map(self._lay_out, updates), self._ahead())
         self.network.train()
         with StopSignals() as interrupt, ranks.together():
+            if self._ended() and self.state.best is None:  # stopped before the first validation
+                self._validate()
+                self._save()
             while not self._ended() and not self.interrupted:
                 ranks.update = self.state.step + 1
                 self._update(updates)

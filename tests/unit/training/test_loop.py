@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice, takewhile
@@ -191,6 +192,33 @@ def test_patience_counts_what_is_no_better(
     scored(*values)
     trained = train(make(validation={"patience": 2}), tmp_path / "run")
     assert trained.state.step == steps
+
+
+def test_a_run_that_ends_where_it_was_stopped_before_any_validation_has_a_model(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C, and then --resume with fewer updates or minutes than were made."""
+    update = loop.Run._update
+
+    def stopping(self: loop.Run, updates: Any) -> None:
+        update(self, updates)
+        if self.state.step == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(loop.Run, "_update", stopping)
+    scores = scored(10, 20)
+    every = {"validation": {"every": 6}}
+    assert train(make(**every), tmp_path / "run").interrupted
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    shorter = make(**every, train={"steps": 2})
+    trained = train(shorter, tmp_path / "run", resume=True)
+    assert (trained.interrupted, trained.state.step, trained.state.best_step) == (False, 3, 3)
+    assert equal(saved(tmp_path / "run"), scores.seen[0])
+    train(shorter, tmp_path / "run", resume=True)
+    assert len(scores.seen) == 1  # once is enough
 
 
 # ------------------------------------------------------------------------------- the average
