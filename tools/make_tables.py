@@ -8,6 +8,7 @@ A table stands between `<!-- NAME: made by make_tables.py -->` and `<!-- end of 
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -550,6 +551,28 @@ def pronounced() -> list[str]:
     return table(["words wrong, %", *languages, f"mean of {len(languages)}"], lines)
 
 
+def few_words() -> list[str]:
+    """Words right of SIGMORPHON 2020, each language alone on a core, by rows and settings."""
+    found: dict[tuple[int, bool, str], dict[str, float]] = {}
+    whole = 3600  # of a language, where no rows are asked for
+    for row in read_lines("words_few_cpu"):
+        size = row["size"] if isinstance(row["size"], int) else whole
+        key = size, row["part"] == "test", row["setting"]
+        found.setdefault(key, {})[row["language"]] = row["exact"]
+    languages = list(dict.fromkeys(one for of in found.values() for one in of))
+    rows = [
+        [
+            f"{size:,}",
+            "test" if test else "validation",
+            ", ".join(re.sub(r"([a-z]+)(\d+)", r"\1 \2", one) for one in parts[1:] or parts),
+            *(_percent(of.get(one)) for one in languages),
+        ]
+        for (size, test, setting), of in sorted(found.items())
+        for parts in [setting.split("+")]
+    ]
+    return table(["words", "measured on", "setting", *languages], rows)
+
+
 def reached() -> list[str]:
     """What files without a recipe reach: the last rows of the tables that have it by language."""
     rows = []
@@ -689,6 +712,7 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "stems": ("guides/words.md", stems),
     "tag attention": ("guides/words.md", tag_attention),
     "search of letters": ("guides/words.md", search_of_letters),
+    "few words": ("reference/chosen-recipes.md", few_words),
     "reached": ("guides/your-own-file.md", reached),
     "inflected": ("reference/chosen-recipes.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("reference/chosen-recipes.md", partial(inflected, "large")),

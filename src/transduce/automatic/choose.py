@@ -11,7 +11,7 @@ from typing import Any
 
 from transduce.automatic.found import MAX_LETTERS, Found, Lengths, Side
 from transduce.automatic.machine import Machine
-from transduce.automatic.plans import BAG, BATCHES, DROPOUT, PLANS, RECURRENT, Plan
+from transduce.automatic.plans import BAG, BATCHES, DROPOUT, INFLECTION, PLANS, Plan
 from transduce.data.text.split import PLACES, in_part, place_in_corpus
 from transduce.terminal import duration
 
@@ -590,7 +590,7 @@ def _plan(
         if plan.rows <= size
     ]
     if found.features and machine.device == "cpu" and _writes_letters(choice, found):
-        fitting = [RECURRENT]  # more minutes are for further seeds
+        fitting = [INFLECTION]  # more minutes are for further seeds
     for plan in reversed(fitting):
         timed = _fit(plan, tokens, row, machine, minutes)
         if timed.possible >= ENOUGH * timed.updates:
@@ -656,7 +656,7 @@ def _augmentation(choice: Choice, found: Found, timed: Timed) -> None:
         made |= {"share": 0.5, "letters": "substrings", "kept": KEPT}
         reasons.append("invented stems, as forms are few (from 700 forms: 3 to 6 points)")
     if found.features:
-        if found.joint_tags and timed.plan is RECURRENT:
+        if found.joint_tags and timed.plan.is_recurrent:
             why = f"features such as {found.joint_tags} are read as their parts"
             choice.set("data.split_tags", True, why)
         why = "features that training does not have are read as <?>, which some of its own become"
@@ -688,7 +688,7 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         if _writes_letters(choice, found):
             decoder = {**plan.model["decoder"], "copying": True}
             why = "both sides use the same letters: a letter that training never saw is copied"
-            if found.features and plan is RECURRENT:
+            if found.features and plan.is_recurrent:
                 decoder["tag_attention"] = True
                 why += "; features are a set, which the decoder reads: new combinations are too"
             choice.set("model.decoder", decoder, why)
@@ -743,7 +743,7 @@ def _rate(timed: Timed) -> float:
     rate: float = timed.plan.train["lr"]
     if timed.is_short:
         rate *= timed.plan.short_rate
-    if timed.plan is RECURRENT:
+    if timed.plan.is_recurrent:
         rate *= min(timed.batch / timed.plan.batch[1], 1) ** 0.5
     return float(f"{rate:.2g}")
 

@@ -402,6 +402,17 @@ def test_few_updates_of_labels_and_tags_have_a_higher_rate(
         assert ("more as updates are few" in choice.reasons["train.lr"]) == (rate == rates[0])
 
 
+def test_words_are_read_often_and_forms_less() -> None:
+    """From 800 words a recurrent network learns for thousands of updates; from 700 forms with
+    features it does not, and further seeds of the same minutes bring more."""
+    words = found(rows=800, source=side("words"), target=side("phones"))
+    choice = choose(words, CPU, 10.0)
+    assert 4000 < choice.get("train.steps") <= 6000
+    assert "290 passes" in choice.reasons["train.steps"]
+    forms = found(rows=700, source=side("words"), target=side("words"), tags=30, features=True)
+    assert choose(forms, CPU, 10.0).get("train.steps") < 1500
+
+
 def test_the_rate_is_lower_for_smaller_batches() -> None:
     words = {"source": side("words"), "target": side("phones")}
     for rows, batch, rate in ((100, 192, 0.0024), (100_000, 512, 0.004)):
