@@ -13,6 +13,7 @@ from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, RecipeError, warn
 from transduce.evaluation.items import (
     Item,
+    are_of_training,
     given_files,
     items_of,
     measurable,
@@ -175,6 +176,12 @@ def evaluate_folder(
         # Never the name of a split of the recipe, whose results are kept.
         split = name.name if name.suffix else f"{name.name}.txt"
         of["files"] = [str(file.resolve()) for file in files if file is not None]
+        if are_of_training(corpus, data):
+            held_out = "valid" if data.test is None else "test"
+            warn(
+                f"the model was trained on {name.name}, so the score is too good: --split "
+                f"{held_out} has what was held out"
+            )
     else:
         corpus = split_of(model, folder, split)
         if model.origin is not None:

@@ -27,6 +27,7 @@ from transduce.recipe import (
     Column,
     Columns,
     Corpus,
+    Data,
     Mixture,
     Named,
     ParallelFiles,
@@ -138,6 +139,19 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
     if (paired := given_pair(source, target)) is not None:
         return paired, target
     return ParallelFiles(source=_as_text(source), target=_as_text(target)), target
+
+
+def are_of_training(corpus: Corpus, data: Data) -> bool:
+    """Whether given files are those that training reads, by their names."""
+    files = _places(corpus, None)
+    return bool(files) and files <= _places(data.train, data.folder)
+
+
+def _places(corpus: Corpus, folder: str | None) -> set[str]:
+    keys = {Text: ["text"], ParallelFiles: ["source", "target"]}.get(type(corpus), ["file"])
+    given = [getattr(corpus, key, []) for key in keys]
+    names = [name for one in given for name in ([one] if isinstance(one, str) else one)]
+    return {str(Path(folder or ".", name).resolve()) for name in names}
 
 
 def _as_text(file: Path) -> str:

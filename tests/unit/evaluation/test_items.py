@@ -13,7 +13,13 @@ from transduce import recipe
 from transduce.data.text.pairs import Pair, read_pairs
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError
-from transduce.evaluation.items import given_files, items_of, measurable, split_of
+from transduce.evaluation.items import (
+    are_of_training,
+    given_files,
+    items_of,
+    measurable,
+    split_of,
+)
 from transduce.recipe import Columns, Mixture, Named, ParallelFiles, Recordings, Text
 from transduce.recipe.corpus import Conditions, Where
 from transduce.tasks import LanguageModel
@@ -163,3 +169,20 @@ def test_splits_of_a_recipe_and_those_of_its_corpus(tmp_path: Path) -> None:
     model.recipe.data.valid = Mixture(of=[valid, LINES])
     with pytest.raises(DataError, match="has no test set; give --split valid, or --source and"):
         split_of(model, tmp_path, "test")
+
+
+def test_files_of_training_are_known_by_their_names(tmp_path: Path) -> None:
+    tables = Columns(file=["a.tsv", "b.tsv"], split="0-80%")
+    lines = ParallelFiles(source="train.en", target="train.de")
+    folder = str(tmp_path)
+    for train, given, is_own in (
+        (tables, Columns(file=f"{tmp_path}/b.tsv"), True),
+        (tables, Columns(file=f"{tmp_path}/c.tsv"), False),
+        (tables, Columns(file="/elsewhere/b.tsv"), False),
+        (lines, ParallelFiles(source=f"{tmp_path}/train.en", target=f"{tmp_path}/train.de"), True),
+        (lines, ParallelFiles(source=f"{tmp_path}/new.en", target=f"{tmp_path}/train.de"), False),
+        (Text(text="a.txt"), Text(text=f"{tmp_path}/a.txt"), True),
+        (Mixture(of=[tables, tables]), Columns(file=f"{tmp_path}/a.tsv"), False),
+    ):
+        data: Any = SimpleNamespace(train=train, folder=folder)
+        assert are_of_training(given, data) is is_own

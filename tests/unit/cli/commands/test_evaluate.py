@@ -135,6 +135,25 @@ def test_evaluate_decodes_with_the_settings_that_are_given(
     assert "ctc_weight needs a speech model" in reported
 
 
+def test_a_score_on_the_files_of_training_is_said_to_be_too_good(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    (tmp_path / "train.src").write_text("ab\nc\n", "utf-8")
+    (tmp_path / "train.tgt").write_text("A B\nC\n", "utf-8")
+    (tmp_path / "other.src").write_text("ab\nc\n", "utf-8")
+    here = f"data.folder={tmp_path}"
+    files = ("--target", tmp_path / "train.tgt", here)
+    said = "the model was trained on train.tgt, so the score is too good: --split valid has what"
+    assert said in transduce("evaluate", own, "--source", tmp_path / "train.src", *files).err
+    ended = transduce("evaluate", own, "--source", tmp_path / "other.src", *files)
+    assert (ended.status, "too good" in ended.err) == (0, False)
+    (tmp_path / "pairs.tsv").write_text("ab\tA B\nc\tC\n", "utf-8")
+    table = ("evaluate", own, "--source", tmp_path / "pairs.tsv", here)
+    assert "too good" not in transduce(*table).err
+
+
 def test_a_folder_of_text_is_refused(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
     said = sentence(transduce("evaluate", folder, "--source", tmp_path))
     assert said == f"{tmp_path} is a folder; give a file of it"
