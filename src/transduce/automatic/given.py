@@ -14,8 +14,10 @@ from transduce.automatic.elsewhere import with_paths
 from transduce.automatic.inspect import TABLES, format_of, refuse
 from transduce.automatic.rewrite import PREFIX, rewritten, rewritten_pair
 from transduce.automatic.sample import sample_table
+from transduce.data.audio.read import place_of
 from transduce.data.text.columns import csv_records, read_rows, without_header
 from transduce.data.text.files import read_lines
+from transduce.data.text.pairs import seconds_in
 from transduce.data.text.parquet import opened_parquet
 from transduce.data.text.tags import tags_in, with_tags
 from transduce.errors import DataError, warn
@@ -192,7 +194,7 @@ def read_as_trained(
     known: Collection[str] | None = None,
 ) -> Iterator[list[str]]:
     """The sources of a table, row by row, from the column of training, or else the first; with
-    target, each with its target.
+    target, each with its target. Of recordings they are parts of files where training had times.
 
     known: the tags of the model: sources begin with those of the column that had them in training.
     """
@@ -201,14 +203,40 @@ def read_as_trained(
         wanted.append(trained.target)
     found = columns_as_trained(given, wanted)
     column = None if known is None else tags_as_trained(given, trained)
+    times = _times_as_trained(given, trained)
     place, named = str(given.path.absolute()), [one for one in found if isinstance(one, str)]
-    asked = found if column is None else [*found, column]
+    asked = [*found, *times.values(), *([] if column is None else [column])]
+    name = given.path.name
     for line, (source, *rest) in read_rows(
         place, None, asked, given.kind, numbers=True, labels=named, say=warn, advice=ADVICE
     ):
-        if column is not None and (of_row := tags_in(rest.pop(), given.path.name, line, known)):
+        of_row = () if column is None else tags_in(rest.pop(), name, line, known)
+        cells, rest = rest[len(rest) - len(times) :], rest[: len(rest) - len(times)]
+        if times and source.strip():
+            seconds = (seconds_in(cell, name, line) for cell in cells)
+            source = place_of(Path(source), **dict(zip(times, seconds, strict=True)))
+        if of_row:
             source = with_tags(source, of_row) if source.strip() else source
         yield [source, *rest]
+
+
+def _times_as_trained(given: Given, trained: Trained | None) -> dict[str, Column]:
+    """The columns of the start and the end of a recording in its file that training had; none where
+    a table has not all of them, which is said where it has several columns."""
+    if not isinstance(trained, Recordings):
+        return {}
+    had = {"start": trained.start, "end": trained.end}
+    wanted = {key: column for key, column in had.items() if column is not None}
+    there = _columns_of(given)[1]
+    if all(_is_there(one, given, there) for one in wanted.values()):
+        return wanted
+    if len(there) > 1:
+        asked = " and ".join(str(one) for one in wanted.values())
+        say(
+            f"{given.name} lacks {asked}, which had the times in training; its recordings are read "
+            f"as a whole"
+        )
+    return {}
 
 
 def _columns_of(given: Given) -> tuple[bool, list[str]]:

@@ -734,10 +734,11 @@ def _time(text: str, corpus: Recordings, name: str, line: int) -> float | None:
     """The seconds of a cell; None where a manifest has none, for the whole recording."""
     if not text and corpus.is_manifest:
         return None
-    return _seconds(text, name, line)
+    return seconds_in(text, name, line)
 
 
-def _seconds(text: str, name: str, line: int) -> float:
+def seconds_in(text: str, name: str, line: int) -> float:
+    """A time of a row. Raises DataError."""
     try:
         seconds = float(text)
     except ValueError:

@@ -153,6 +153,38 @@ def test_tags_of_a_table_of_recordings_are_read_as_in_training(
     assert said == "new.tsv:2: the model has no tag z; its tags are x, y"
 
 
+def test_times_of_a_table_of_recordings_are_read_as_in_training(
+    transduce: Transduce, tmp_path: Path
+) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    from tones import RATE, tones
+
+    model, own = tagged_model(), tmp_path / "own"
+    table = Recordings(file="all.tsv", audio="path", start="from", end="to", tags="language")
+    data = model.recipe.data.model_copy(update={"train": table, "valid": table, "test": None})
+    model.recipe = model.recipe.model_copy(update={"data": data})
+    model.save(own)
+    samples = tones("ab c")
+    soundfile.write(tmp_path / "all.wav", samples, RATE)
+    soundfile.write(tmp_path / "end.wav", samples[RATE // 2 :], RATE)
+    listed = tmp_path / "new.tsv"
+    row = f"path\tfrom\tto\tlanguage\nall.wav\t0.5\t{len(samples) / RATE}\tx\n"
+    listed.write_text(row, "utf-8")
+    asked = ("run", own, "--scores")
+    (part,) = transduce(*asked, "--input", listed).lines
+    end, whole = (
+        transduce(*asked, tmp_path / f"{one}.wav", "--tag", "x").lines[0] for one in ("end", "all")
+    )
+    assert part == end != whole
+    listed.write_text("path\tlanguage\nall.wav\tx\n", "utf-8")
+    read = transduce(*asked, "--input", listed)
+    assert read.lines == [whole]
+    assert "new.tsv lacks from and to, which had the times in training" in read.err
+    listed.write_text(row.replace("0.5", "soon"), "utf-8")
+    said = sentence(transduce(*asked, "--input", listed))
+    assert said == "new.tsv:2: 'soon' is not a number of seconds; correct the line"
+
+
 def test_the_ensemble_of_a_folder_is_used_unless_it_is_switched_off(
     transduce: Transduce, folder: Path, tmp_path: Path
 ) -> None:
