@@ -39,8 +39,9 @@ def _pronouncing_dictionary() -> list[tuple[int, str, tuple[str, ...]]]:
     # "word(2)" is another pronunciation; a comment may follow the phones.
     entry = re.compile(r"^([A-Za-z']+)(?:\(\d+\))? +([A-Z0-2 ]*[A-Z0-2])", re.MULTILINE)
     stress = str.maketrans("", "", "012")
-    for word, phones in entry.findall(lines):
-        word, plain = word.lower(), phones.translate(stress)
+    entries: list[tuple[str, str]] = entry.findall(lines)
+    for written, phones in entries:
+        word, plain = written.lower(), phones.translate(stress)
         known = pronunciations.get(word, ())
         if plain not in known:
             pronunciations[word] = (*known, plain)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import forked
 from command_line import Transduce, sentence
 from forked import Forked
 from tiny_models import tiny
@@ -393,8 +394,11 @@ def test_an_answer_does_not_wait_for_the_next_question(folder: Path) -> None:
 
 
 def test_an_output_that_is_closed(folder: Path) -> None:
-    typed = f"{sys.executable} -m transduce run {folder} ab >&-"
-    ended = subprocess.run(["sh", "-c", typed], capture_output=True, text=True)
+    # As Python begins where nothing is open under the number 1 (`>&-` of a shell).
+    begin = "import os, runpy, sys; os.close(1); sys.stdout = sys.__stdout__ = None; "
+    begin += f"sys.argv = ['transduce', 'run', {str(folder)!r}, 'ab']; "
+    begin += "runpy.run_module('transduce', run_name='__main__', alter_sys=True)"
+    ended = forked.run([sys.executable, "-c", begin])
     assert ended.returncode == 2
     assert ended.stderr == "transduce: standard output cannot be written: it is closed\n"
 
