@@ -19,6 +19,7 @@ from transduce.evaluation.items import (
     measurable,
     pairs_with_known_tags,
     split_of,
+    unknown_labels,
 )
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric
 from transduce.evaluation.normalization import names_of, normalizer
@@ -217,6 +218,8 @@ def evaluate_folder(
         what = "with as many labels as words" if pairs else "with a source and a target"
         raise DataError(f"{corpus_name(corpus)} has no pair {what}: there is nothing to measure")
     items = items_of(right, data.multiple_references)
+    if strange := unknown_labels(items, model):
+        warn(strange)
     warning = check_bleu(model.recipe, names, items)
     slices = None if by is None else cut(by, model, items, corpus)
     metadata = {name: value for name, value in settings.items() if value is not None}

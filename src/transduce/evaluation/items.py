@@ -3,7 +3,8 @@ targets that count as right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +17,13 @@ from transduce.automatic.given import (
     trained_on,
 )
 from transduce.corpora import splits_of
+from transduce.corpora.location import some_of
 from transduce.data.text.columns import read_rows
 from transduce.data.text.conll import is_conllu
 from transduce.data.text.manifests import manifest_kind
 from transduce.data.text.pairs import Pair, audio_of
 from transduce.data.text.tags import unreadable_tag
-from transduce.data.tokens.tokenizer import Tokens
+from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import (
     Column,
@@ -93,6 +95,28 @@ def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair
         for pair, ids in zip(pairs, sources, strict=True)
         if len(ids) == len(pair.target.split())
     ]
+
+
+def unknown_labels(items: Sequence[Item], model: Model) -> str:
+    """What to say of labels that the model does not have, which cannot be right; empty: of none."""
+    if (kind := TASK_RULES[model.recipe.task].labels) == "none":
+        return ""
+    labels = Counter(
+        label
+        for item in items
+        for one in item.references
+        for label in (one.split() if kind == "words" else [one])
+    )
+    ids = model.target_tokens.encode_batch(list(labels))
+    strange = [label for label, found in zip(labels, ids, strict=True) if UNKNOWN in found]
+    if not strange:
+        return ""
+    count = sum(labels[label] for label in strange)
+    own = model.target_tokens.names()[len(SPECIALS) :]
+    return (
+        f"{count:,} of {labels.total():,} labels are wrong whatever the model says, as it does not "
+        f"have them: {some_of(strange)}; its own are {some_of(own)}"
+    )
 
 
 def given_files(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:

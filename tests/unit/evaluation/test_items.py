@@ -19,6 +19,7 @@ from transduce.evaluation.items import (
     items_of,
     measurable,
     split_of,
+    unknown_labels,
 )
 from transduce.recipe import Columns, Mixture, Named, ParallelFiles, Recordings, Text
 from transduce.recipe.corpus import Conditions, Where
@@ -49,6 +50,30 @@ def test_an_item_has_the_place_and_the_groups_of_its_pair() -> None:
         one, other = items_of(pairs, alternatives)
         assert (one.place, one.group, one.column, one.tags) == (("file", 7), "x", "town", ("x",))
         assert (other.place, other.group, other.column) == (("file", 8), "town", "town")
+
+
+@pytest.mark.parametrize(
+    ("task", "level", "targets", "said"),
+    [
+        ("classify", "label", ["good", "so so", "bad", "so so"], "2 of 4 labels are wrong"),
+        ("tag", "symbol", ["good bad", "ugly bad"], "1 of 4 labels are wrong"),
+        ("classify", "label", ["good", "bad"], ""),
+        ("transduce", "symbol", ["ugly"], ""),
+    ],
+)
+def test_labels_that_the_model_does_not_have_are_said(
+    task: Any, level: Any, targets: list[str], said: str
+) -> None:
+    model: Any = SimpleNamespace(recipe=SimpleNamespace(task=task))
+    model.target_tokens = Tokens.train(recipe.Tokens(level=level), ["good", "bad"])
+    items = items_of([Pair("x", target, "file", 1) for target in targets], alternatives=False)
+    found = unknown_labels(items, model)
+    assert found.startswith(said)
+    if said:
+        strange = "so so" if level == "label" else "ugly"
+        assert found.endswith(f"as it does not have them: {strange}; its own are bad, good")
+    else:
+        assert not found
 
 
 @pytest.mark.parametrize(("target", "right"), [("A", False), ("A B", True), ("A B C", False)])
