@@ -212,8 +212,8 @@ def _short(text: str) -> str:
 
 
 def _length(side: Side) -> str:
-    if side.is_symbols:
-        return f"{side.words.median} symbols in the median, {side.words.maximum:,} at most"
-    if side.words.median > 2:
-        return f"{side.words.median} words in the median, {side.words.maximum:,} at most"
-    return f"{side.characters.median} characters in the median, {side.characters.maximum:,} at most"
+    of, unit = side.words, "symbol"
+    if not side.is_symbols:
+        of, unit = (side.words, "word") if side.words.median > 2 else (side.characters, "character")
+    units = unit if of.median == 1 else f"{unit}s"
+    return f"{of.median} {units} in the median, {of.maximum:,} at most"

@@ -502,6 +502,8 @@ def _is_one(path: Path) -> bool:
     try:
         json.loads(first)
     except (ValueError, RecursionError):  # it goes on in the next line
+        if path.stat().st_size > LARGEST:
+            return False
         try:
             json.loads("".join((first, *others, *read)))
         except (ValueError, RecursionError):
