@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Transduce, sentence
+from tiny_label_networks import FILMS, LABELS, classifier
 
 
 def test_evaluate_scores_writes_and_renews_the_card(
@@ -152,6 +153,17 @@ def test_a_score_on_the_files_of_training_is_said_to_be_too_good(
     (tmp_path / "pairs.tsv").write_text("ab\tA B\nc\tC\n", "utf-8")
     table = ("evaluate", own, "--source", tmp_path / "pairs.tsv", here)
     assert "too good" not in transduce(*table).err
+
+
+def test_labels_that_the_model_does_not_have_are_said(transduce: Transduce, tmp_path: Path) -> None:
+    classifier().save(tmp_path / "films")
+    table = tmp_path / "new.tsv"
+    for other, said in (("splendid", "1 of 2 labels are wrong whatever"), (LABELS[1], "")):
+        table.write_text(f"{FILMS[0]}\t{LABELS[0]}\n{FILMS[1]}\t{other}\n", "utf-8")
+        ended = transduce("evaluate", tmp_path / "films", "--source", table)
+        assert ended.status == 0
+        assert ("labels are wrong" in ended.err) == bool(said)
+        assert said in ended.err
 
 
 def test_a_folder_of_text_is_refused(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
