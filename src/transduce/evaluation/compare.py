@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.data.text.pairs import Pair, corpus_name, is_running, read_pairs
+from transduce.data.text.pairs import Pair, corpus_name, is_running
 from transduce.data.text.trust import check_reads
 from transduce.decoding.output import Output
 from transduce.errors import DataError, ModelError
@@ -25,7 +25,7 @@ from transduce.evaluation.items import (
     given_files,
     items_of,
     measurable,
-    pairs_with_known_tags,
+    pairs_to_measure,
     split_of,
 )
 from transduce.evaluation.metrics import Measured, Metric
@@ -209,8 +209,7 @@ def _pairs(
         corpus = split_of(model, folder, split)
         if model.origin is not None:
             check_reads(*model.origin, model.recipe.data, corpus)
-    read = read_pairs(corpus, model.recipe.data.folder)
-    pairs = list(pairs_with_known_tags(read, model) if any(files) else read)
+    pairs = list(pairs_to_measure(model, corpus, any(files)))
     if not pairs:
         raise DataError(f"{corpus_name(corpus)} is empty: there is nothing to compare on")
     return corpus, pairs

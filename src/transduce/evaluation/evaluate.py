@@ -17,7 +17,7 @@ from transduce.evaluation.items import (
     given_files,
     items_of,
     measurable,
-    pairs_with_known_tags,
+    pairs_to_measure,
     split_of,
     unknown_labels,
 )
@@ -209,8 +209,7 @@ def evaluate_folder(
         return replace(measured, name=split)
     counts = ReadingCounts()
     with no_garbage_collection():
-        read = read_pairs(corpus, data.folder, counts)
-        pairs = list(pairs_with_known_tags(read, model) if any(files) else read)
+        pairs = list(pairs_to_measure(model, corpus, any(files), counts))
     for sentence in counts.notes:
         warn(sentence)
     right = measurable(pairs, model.recipe.task, model.source_tokens)

@@ -4,7 +4,7 @@ targets that count as right."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from transduce.corpora.location import some_of
 from transduce.data.text.columns import read_rows
 from transduce.data.text.conll import is_conllu
 from transduce.data.text.manifests import manifest_kind
-from transduce.data.text.pairs import Pair, audio_of
+from transduce.data.text.pairs import Pair, ReadingCounts, audio_of, read_pairs
 from transduce.data.text.tags import unreadable_tag
 from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
 from transduce.errors import DataError
@@ -77,10 +77,13 @@ def _item(pair: Pair, references: list[str]) -> Item:
     return Item(pair.source, references, group, pair.tags, pair.group, place)
 
 
-def pairs_with_known_tags(pairs: Iterable[Pair], model: Model) -> Iterator[Pair]:
-    """The pairs of given files. Raises DataError for a tag that the model cannot read."""
-    for pair in pairs:
-        if why := unreadable_tag(pair.tags, model.source_tokens.tags):
+def pairs_to_measure(
+    model: Model, corpus: Corpus, given: bool, counts: ReadingCounts | None = None
+) -> Iterator[Pair]:
+    """The pairs of a corpus. Raises DataError; of files that are `given`, also for a tag that the
+    model cannot read."""
+    for pair in read_pairs(corpus, model.recipe.data.folder, counts):
+        if given and (why := unreadable_tag(pair.tags, model.source_tokens.tags)):
             raise DataError(f"{pair.file}:{pair.line}: {why}")
         yield pair
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.data.text.pairs import corpus_name, read_pairs
+from transduce.data.text.pairs import corpus_name
 from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.bootstrap import (
@@ -34,7 +34,7 @@ from transduce.evaluation.items import (
     given_files,
     items_of,
     measurable,
-    pairs_with_known_tags,
+    pairs_to_measure,
     split_of,
 )
 from transduce.evaluation.metrics import Measured, higher_is_better
@@ -284,8 +284,8 @@ def make_trial(
         corpus = split_of(model, folder, split)
         if model.origin is not None:
             check_reads(*model.origin, data, corpus)
-    pairs, read = [], read_pairs(corpus, data.folder)
-    for pair in pairs_with_known_tags(read, model) if any(files) else read:
+    pairs = []
+    for pair in pairs_to_measure(model, corpus, any(files)):
         if pair.target.strip():
             pairs.append(pair)
         if len(pairs) == limit:
