@@ -151,7 +151,9 @@ def mixture_loss(
     """
     passes = 2 if r_drop else 1
     rows, T = len(targets_BT) // passes, max(1, targets_BT.shape[1])
+    # Several tables in float32 exist at a time, where a loss of logits has one in half of that.
     numbers = CHUNK.get(targets_BT.device.type, 2**25) // passes // (vocabulary + places)
+    numbers //= 2 if targets_BT.is_cuda else 1
     step = max(1, numbers // T)
     again = step < rows and torch.is_grad_enabled()
     counted_BT = targets_BT != ignore

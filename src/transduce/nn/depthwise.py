@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.linear import column_sums
+from transduce.nn.linear import column_sums, counters_of_sums
 from transduce.nn.masks import Segments
 from transduce.nn.triton import kernels
 
@@ -103,6 +103,7 @@ class _Depthwise(torch.autograd.Function):
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
         ctx.left, ctx.borders = left, borders
+        ctx.counters = counters_of_sums(weight.shape[0] * weight.shape[-1], x.device)
         y = torch.empty_like(x, dtype=torch.float32)
         _launch(x, weight, bias, left, borders, y, backward=False)
         return y
@@ -131,8 +132,9 @@ class _Depthwise(torch.autograd.Function):
             ROWS=ROWS,
             COLUMNS=COLUMNS,
         )
-        dweight = column_sums(shares).view(taps, width).t().reshape(weight.shape)
-        return dx, dweight.to(weight.dtype), column_sums(grad.view(rows, width)), None, None
+        dweight = column_sums(shares, ctx.counters).view(taps, width).t().reshape(weight.shape)
+        dbias = column_sums(grad.view(rows, width), ctx.counters)
+        return dx, dweight.to(weight.dtype), dbias, None, None
 
 
 def _launch(

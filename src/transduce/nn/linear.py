@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.mixed_precision import cast
+from transduce.nn.pass_buffers import counters
 from transduce.nn.torch_private import addmm_relu, relu_backward
 from transduce.nn.triton import early, kernels
 
@@ -121,6 +122,7 @@ class _Linear(torch.autograd.Function):
             y_NF = y_NF.relu_() if relu else y_NF
         ctx.save_for_backward(x_ND, cast_FD, y_NF if relu else None)
         ctx.dtypes = (x.dtype, weight.dtype)
+        ctx.counters = counters_of_sums(len(weight), x.device)
         return y_NF.view(*x.shape[:-1], -1)
 
     @staticmethod
@@ -136,7 +138,7 @@ class _Linear(torch.autograd.Function):
             return by_x_ND.view(*grad.shape[:-1], -1), None, None, None
         if grad_NF.is_cuda:
             if sums_F is None:
-                grad_NF, sums_F = _gated_column_sums(grad_NF, y_NF)
+                grad_NF, sums_F = _gated_column_sums(grad_NF, y_NF, ctx.counters)
             by_bias_F = sums_F
             by_weight_FD = torch.mm(grad_NF.t(), x_ND, out_dtype=weight_dtype)
         else:
@@ -148,17 +150,24 @@ class _Linear(torch.autograd.Function):
         return by_x_ND.view(*grad.shape[:-1], -1), by_weight_FD, by_bias_F.to(weight_dtype), None
 
 
-def column_sums(x_NF: Tensor) -> Tensor:
-    """The sum of the rows, in float32 or better."""
+def counters_of_sums(width: int, device: torch.device) -> Tensor | None:
+    """Asked for in a forward pass, for the `column_sums` of its backward pass."""
+    return counters(-(-width // COLUMNS), device) if device.type == "cuda" else None
+
+
+def column_sums(x_NF: Tensor, counters: Tensor | None = None) -> Tensor:
+    """The sum of the rows, in float32 or better. counters: zeros, see `counters_of_sums`."""
     if not x_NF.is_cuda:
         # As a matrix product it reads memory in order, several times as fast as `sum`.
         return x_NF.new_ones(len(x_NF)) @ x_NF
     if x_NF.dtype in (torch.bfloat16, torch.float32) and x_NF.is_contiguous():
-        return _gated_column_sums(x_NF, None)[1]
+        return _gated_column_sums(x_NF, None, counters)[1]
     return x_NF.sum(dim=0, dtype=torch.promote_types(x_NF.dtype, torch.float32))
 
 
-def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Tensor]:
+def _gated_column_sums(
+    grad_NF: Tensor, y_NF: Tensor | None, counters: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """The gradient where y > 0 (all of it without y), and the sum of its rows in float32.
 
     In two steps with a fixed order, so that the result is deterministic.
@@ -168,15 +177,16 @@ def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Te
     shares = torch.empty(SPLITS, width, device=grad_NF.device)
     sums_F = torch.empty(width, device=grad_NF.device)
     groups = -(-width // COLUMNS)
-    # A counter for this call alone: the same kernel may run on another stream or in another CUDA
-    # graph at the same time.
-    arrivals = torch.zeros(groups, dtype=torch.int32, device=grad_NF.device)
+    # Counters of this pass or call alone: the same kernel may run on another stream or in another
+    # CUDA graph at the same time.
+    if counters is None:
+        counters = torch.zeros(groups, dtype=torch.int32, device=grad_NF.device)
     kernels().column_sums[(groups, SPLITS)](
         grad_NF,
         grad_NF if y_NF is None else y_NF,
         gated_NF,
         shares,
-        arrivals,
+        counters,
         sums_F,
         rows,
         width,

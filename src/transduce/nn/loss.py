@@ -23,7 +23,10 @@ from transduce.nn.triton import kernels
 
 # Elsewhere the host would have to wait until the device has counted the selected rows.
 SELECTING_DEVICES = frozenset({"cpu"})
-CHUNK = {"cpu": 2**22, "cuda": 2**27}  # logits held at a time: fits a cache, fills a GPU
+# Logits held at a time: they fit a cache; they fill a GPU, and are so many that adding to the
+# gradient of the output embedding, once for each chunk, takes little of the time.
+CHUNK = {"cpu": 2**22, "cuda": 2**28}
+TILE = 256  # rows of the largest tile of a product on a GPU
 
 
 class Loss(NamedTuple):
@@ -76,8 +79,7 @@ def cross_entropy(
     def of_chunk(rows: slice, gradient: bool, logits_CV: Tensor) -> tuple[Tensor, ...]:
         return softmax_gradient(logits_CV, targets_N[rows], counted_N[rows], smoothing, gradient)
 
-    size = _chunk_rows(weight_VD)
-    size -= size % 256 if size > 256 and features_ND.is_cuda else 0  # whole tiles
+    size = _chunk_rows(weight_VD, len(features_ND))
     return _summed(of_chunk, features_ND, weight_VD, bias_V, counted_N, size)
 
 
@@ -106,7 +108,8 @@ def r_drop_cross_entropy(
             one_CV, other_CV, targets_N[rows], counted_N[rows], smoothing, r_drop
         )
 
-    size = _chunk_rows(weight_VD, tables=2 if features_ND.is_cuda else 4)
+    tables = 2 if features_ND.is_cuda else 4
+    size = _chunk_rows(weight_VD, len(features_ND) // 2, tables)
     return _summed(of_chunk, features_ND, weight_VD, bias_V, counted_N, size, passes=2)
 
 
@@ -145,7 +148,7 @@ def distillation_loss(
             gradient,
         )
 
-    size = _chunk_rows(student.weight_VD, tables=4)
+    size = _chunk_rows(student.weight_VD, len(features_ND), tables=4)
     return _summed(of_chunk, features_ND, student.weight_VD, student.bias_V, counted_N, size)
 
 
@@ -173,9 +176,17 @@ def _rows(targets_BT: Tensor, ignore: int, *features: Tensor) -> tuple[Tensor, .
     return targets_N, counted_N, *rows
 
 
-def _chunk_rows(weight_VD: Tensor, tables: int = 1) -> int:
-    """Rows of a chunk, where a loss holds so many tables of the size of its logits."""
-    return max(1, CHUNK.get(weight_VD.device.type, 2**25) // tables // weight_VD.shape[0])
+def _chunk_rows(weight_VD: Tensor, rows: int, tables: int = 1) -> int:
+    """Rows of a chunk, where a loss holds so many tables of the size of its logits.
+
+    On a GPU all chunks have about as many, in whole tiles: a small rest would not fill it.
+    """
+    most = max(1, CHUNK.get(weight_VD.device.type, 2**25) // tables // weight_VD.shape[0])
+    if not weight_VD.is_cuda or most <= TILE:
+        return most
+    most -= most % TILE
+    even = -(-rows // max(1, -(-rows // most)))
+    return min(most, -(-even // TILE) * TILE)
 
 
 def _summed(
@@ -220,25 +231,24 @@ class _Chunked(torch.autograd.Function):
         passes: int,
         gradient: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        exact = torch.promote_types(features_ND.dtype, torch.float32)
         weight_cast_VD = cast(weight_VD, features_ND.dtype)
         bias_cast_V = None if bias_V is None else cast(bias_V, features_ND.dtype)
         found = OutputGradients.zeros(features_ND, weight_VD, bias_V) if gradient else None
-        total, nll = torch.zeros(2, dtype=exact, device=features_ND.device).unbind()
-        correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
+        nothing = torch.promote_types(features_ND.dtype, torch.float32)
+        parts = [(features_ND.new_empty(0, dtype=nothing),) * 3] if not len(features_ND) else []
         part = len(features_ND) // passes
         for start in range(0, part, size):
             stop = min(start + size, part)
             rows = [slice(at + start, at + stop) for at in range(0, passes * part, part)]
             logits = [F.linear(features_ND[each], weight_cast_VD, bias_cast_V) for each in rows]
             loss_C, nll_C, hit_C, *by_logits = of_chunk(rows[0], gradient, *logits)
-            ignored_C = ~counted_N[rows[0]]
-            total = total + loss_C.masked_fill(ignored_C, 0).sum()
-            nll = nll + nll_C.masked_fill(ignored_C, 0).sum()
-            correct = correct + hit_C.masked_fill(ignored_C, 0).sum()
+            parts.append((loss_C, nll_C, hit_C))
             if found is not None:
                 for each, by_logits_CV in zip(rows, by_logits, strict=True):
                     found.add(each, by_logits_CV, features_ND[each], weight_cast_VD)
+        ignored_N = ~counted_N[:part]
+        of_rows = (torch.cat(each) for each in zip(*parts, strict=True))
+        total, nll, correct = (each_N.masked_fill(ignored_N, 0).sum() for each_N in of_rows)
         ctx.found = found
         ctx.mark_non_differentiable(nll, correct)
         return total, nll, correct

@@ -14,12 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.gradient_sums import GRADIENT_SUMS
-from transduce.nn.linear import column_sums
+from transduce.nn.linear import column_sums, counters_of_sums
+from transduce.nn.pass_buffers import dropout_seed
 from transduce.nn.triton import early, kernels
 
 WIDEST = 4096  # a row must fit into the registers of one program
 ROWS = 4  # rows that a program handles at a time
-PROGRAMS = 528  # programs among which all rows are divided in the backward pass
+# Of the backward pass, by the places of a row up to which it holds (measured at 512): rows that a
+# program handles at a time, its warps, and programs among which all rows are divided.
+BACKWARD = {256: (4, 2, 528), 512: (2, 1, 1056), WIDEST: (4, 4, 528)}
 
 
 class ResidualStream(NamedTuple):
@@ -53,9 +56,8 @@ def keep_and_normalise(
             y_BTD = y_BTD.to(torch.get_autocast_dtype("cpu"))
         return x_BTD, y_BTD
     half = half and torch.is_autocast_enabled("cuda")
-    # The seed is drawn by torch, so that the state of its generator is all there is to save.
     drops = stream.change_BTD is not None and stream.dropout > 0
-    seed = torch.randint(2**31, (1,), device=stream.x_BTD.device) if drops else None
+    seed = dropout_seed(stream.x_BTD.device) if drops else None
     bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
     kept_BTD, y_BTD = _AddAndNormalise.apply(  # type: ignore[no-untyped-call]
         stream.x_BTD, stream.change_BTD, norm.weight, bias, norm.eps, half, seed, stream.dropout
@@ -148,6 +150,7 @@ class _AddAndNormalise(torch.autograd.Function):
         # The dropout mask is recomputed from the seed in the backward pass rather than stored.
         ctx.save_for_backward(summed, weight, mean, spread, seed)
         ctx.how = (change is not None, bias is not None, dropout)
+        ctx.counters = counters_of_sums(3 * width, x.device)
         return summed.view_as(summed), y
 
     @staticmethod
@@ -157,7 +160,8 @@ class _AddAndNormalise(torch.autograd.Function):
         adds, centred, dropout = ctx.how
         width = x.shape[-1]
         rows = x.numel() // width
-        programs = min(-(-rows // ROWS), PROGRAMS)
+        at_once, warps, programs = _backward_tile(width)
+        programs = min(-(-rows // at_once), programs)
         dx = torch.empty_like(x)
         dchange = torch.empty_like(x, dtype=torch.bfloat16) if adds else None
         # Each program sums its own rows; few partial sums are left to add.
@@ -181,9 +185,13 @@ class _AddAndNormalise(torch.autograd.Function):
             ADDS=adds,
             DROPS=seed is not None,
             CENTRED=centred,
-            **tile_of_rows(width),
+            ROWS=at_once,
+            BLOCK=_block(width),
+            num_warps=warps,
         )
-        dweight, dbias, dchange_sums = column_sums(shares.view(programs, -1)).chunk(3)
+        dweight, dbias, dchange_sums = column_sums(
+            shares.view(programs, -1), ctx.counters
+        ).chunk(3)
         if dchange is not None:
             GRADIENT_SUMS.put(dchange, dchange_sums)
         return dx, dchange, dweight, dbias if centred else None, None, None, None, None
@@ -191,5 +199,14 @@ class _AddAndNormalise(torch.autograd.Function):
 
 def tile_of_rows(width: int) -> dict[str, int]:
     """Tile sizes and warps of the kernel, for a given width."""
-    block = 1 << (width - 1).bit_length()
+    block = _block(width)
     return {"ROWS": ROWS, "BLOCK": block, "num_warps": 2 if block <= 512 else 4}
+
+
+def _backward_tile(width: int) -> tuple[int, int, int]:
+    return next(tile for widest, tile in BACKWARD.items() if width <= widest)
+
+
+def _block(width: int) -> int:
+    """The power of two that a row of this width fits into."""
+    return 1 << (width - 1).bit_length()

@@ -33,6 +33,7 @@ from transduce.models.transducer import SpeechTransducer
 from transduce.nn.attention.attention import Location
 from transduce.nn.loss import Loss
 from transduce.nn.mixed_precision import CastCopies
+from transduce.nn.pass_buffers import pass_buffers
 from transduce.nn.positions import Learned
 from transduce.nn.torch_private import AdamW, add_all, copy_all, give_back, multiply_all
 from transduce.recipe import Train
@@ -463,7 +464,7 @@ class CapturedUpdate(Update):
     def _backward(self, inputs: Packed | Batch) -> tuple[Tensor, int]:
         """Adds the gradients of a pass; its sums, and the weights that have a gradient, as bits."""
         settings = self.settings
-        with self._casting(), self._autocast():
+        with pass_buffers(), self._casting(), self._autocast():
             if isinstance(inputs, Packed):
                 how = (settings.label_smoothing, settings.r_drop)
                 loss = self.network.packed_loss(inputs, *how)

@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transduce.nn.linear import column_sums, linear
+from transduce.nn.linear import column_sums, counters_of_sums, linear
 from transduce.nn.mixed_precision import CastCopies, cast
+from transduce.nn.pass_buffers import pass_buffers
 from transduce.nn.residual import dropped
 
 
@@ -161,3 +162,15 @@ def test_a_frozen_layer_passes_the_gradient_on(relu: bool) -> None:
         found.append(own.grad)
         assert all((part.grad is None) == frozen for part in parts)
     assert torch.allclose(found[0], found[1], atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_counters_of_a_pass_serve_one_sum_after_the_other() -> None:
+    """The kernel leaves zeros behind, so that another backward pass may use them again."""
+    with pass_buffers():
+        counters = counters_of_sums(640, torch.device("cuda"))
+    assert counters is not None
+    for rows in (4096, 700, 1):
+        x = torch.randn(rows, 640, device="cuda")
+        torch.testing.assert_close(column_sums(x, counters), x.sum(dim=0), rtol=1e-4, atol=1e-3)
+        assert not counters.any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -156,3 +157,19 @@ def test_without_gradients_none_is_computed(
     frozen = [tensor.detach() for tensor in inputs]
     cross_entropy(*frozen, targets_BT, 0.1)
     assert asked == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("rows", "tables", "size"),
+    [(20_480, 1, 6912), (8192, 1, 8192), (8300, 1, 4352), (100, 1, 256), (10_000, 2, 3584)],
+)
+def test_chunks_on_a_gpu_are_of_one_size(rows: int, tables: int, size: int) -> None:
+    """At most 2^28 logits in whole tiles, and no chunk is a small rest."""
+    weight: Any = SimpleNamespace(
+        device=SimpleNamespace(type="cuda"), shape=(32_000, 512), is_cuda=True
+    )
+    found = losses._chunk_rows(weight, rows, tables)
+    assert found == size
+    assert found * 32_000 * tables <= 2**28
+    chunks = -(-rows // found)
+    assert chunks * found - rows < 256 * chunks

@@ -15,6 +15,7 @@ from transduce.nn.gradient_sums import GRADIENT_SUMS
 from transduce.nn.linear import linear
 from transduce.nn.loss import cross_entropy, r_drop_cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
+from transduce.nn.pass_buffers import pass_buffers
 from transduce.nn.positions import ExplicitPositions, Positioned, Sinusoidal
 from transduce.nn.residual import ResidualStream, keep_and_normalise, normalise
 
@@ -382,3 +383,24 @@ def test_embeddings_of_a_decoding_step(kind: torch.dtype, positions: bool) -> No
     assert applies(tokens_BT, embedding.table.weight)
     close = {"rtol": 0.0, "atol": 0.0 if kind == torch.bfloat16 else 1e-6}
     torch.testing.assert_close(embedding(tokens_BT, start), expected, **close)
+
+
+def test_the_gradient_of_a_bias_before_attention_has_nothing_of_empty_sequences() -> None:
+    """Its sums are in a buffer that is not filled before: here it has held no numbers."""
+    torch.manual_seed(1)
+    H, K = 2, 16
+    lengths = torch.tensor([5, 0, 3, 0, 7], device="cuda")
+    offsets = offsets_of(lengths)
+    mask = causal() & Mask(segments=Segments(offsets, offsets, 7))
+    x = torch.randn(1, 15, H * K, device="cuda").bfloat16()
+    weight = torch.randn(3 * H * K, H * K, device="cuda", requires_grad=True)
+    bias = torch.zeros(3 * H * K, device="cuda", requires_grad=True)
+    with HALF, pass_buffers():
+        projected = linear(x, weight, bias)
+        projected.retain_grad()
+        out = short_attention(projected, None, H, mask)
+    torch.full((5, 3 * H * K), torch.nan, device="cuda")
+    out.backward(torch.randn_like(out))
+    assert projected.grad is not None
+    assert bias.grad is not None
+    assert apart(bias.grad, projected.grad[0].double().sum(dim=0)) < 5e-3

@@ -148,10 +148,10 @@ def _class_of_length(length: int) -> int:
 
 
 def _round_tokens(count: int) -> int:
-    """A graph is captured for each size: of many tokens at most a sixteenth is added, and of few,
-    which do not keep a GPU busy, up to a quarter."""
+    """A graph is captured for each size: of many tokens at most a thirty-second is added, and of
+    few, which do not keep a GPU busy, up to a quarter."""
     bits = count.bit_length()
-    step = max(1 << max(bits - 5, 0), min(1 << max(bits - 3, 0), COARSE), ROUND)
+    step = max(1 << max(bits - 6, 0), min(1 << max(bits - 3, 0), COARSE), ROUND)
     return _round(count, step)
 
 

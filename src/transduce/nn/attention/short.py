@@ -14,12 +14,16 @@ import torch
 from torch import Tensor
 
 from transduce.nn.gradient_sums import GRADIENT_SUMS
-from transduce.nn.linear import column_sums
+from transduce.nn.linear import column_sums, counters_of_sums
 from transduce.nn.masks import Mask, Segments
+from transduce.nn.pass_buffers import dropout_seed
 from transduce.nn.triton import kernels
 
 LONGEST = 64  # beyond it a head's tiles outgrow the registers; not measured further
 HEAD_WIDTHS = (16, 32, 64, 128)
+# Of the backward pass over at most 16 positions: more programs run at the same time (a tenth
+# faster; with longer sequences the registers are too few).
+FEW_REGISTERS = 128
 
 
 def fits(query_BTD: Tensor, length: int, heads: int, mask: Mask | None) -> bool:
@@ -50,10 +54,7 @@ def short_attention(
     """
     segments = None if mask is None else mask.segments
     causal = mask is not None and mask.causal
-    seed = None
-    # the seed is drawn by torch, so that the state of its generator is all there is to save
-    if dropout > 0:
-        seed = torch.randint(2**31, (1,), device=query_BTE.device)
+    seed = dropout_seed(query_BTE.device) if dropout > 0 else None
     context_BTD: Tensor = _ShortAttention.apply(  # type: ignore[no-untyped-call]
         query_BTE, memory_BSE, heads, segments, causal, seed, dropout
     )
@@ -76,6 +77,7 @@ class _ShortAttention(torch.autograd.Function):
         memory = None if memory is None else memory.contiguous()
         ctx.save_for_backward(query, memory, seed)
         ctx.how = (heads, segments, causal, dropout)
+        ctx.counters = counters_of_sums(3 * query.shape[-1], query.device)
         inputs = _split(query, memory)
         context = inputs[0].new_empty(inputs[0].shape)
         _launch(kernels().attention, inputs, seed, ctx.how, context)
@@ -98,16 +100,17 @@ class _ShortAttention(torch.autograd.Function):
             gradients[0].contiguous(),
             *_split(by_query, by_memory),
             *_split(sums, memory_sums),
+            registers=FEW_REGISTERS,
         )
-        GRADIENT_SUMS.put(by_query, column_sums(sums))
+        GRADIENT_SUMS.put(by_query, column_sums(sums, ctx.counters))
         if by_memory is not None and memory_sums is not None:
-            GRADIENT_SUMS.put(by_memory, column_sums(memory_sums))
+            GRADIENT_SUMS.put(by_memory, column_sums(memory_sums, ctx.counters))
         return by_query, by_memory, None, None, None, None, None
 
 
 def _sums_of_each(x_BTD: Tensor, count: int) -> Tensor:
-    """A buffer for the sum over each sequence's rows; zeros, as some sequences are empty."""
-    return x_BTD.new_zeros(count, x_BTD.shape[-1], dtype=torch.float32)
+    """A buffer for the sum over each sequence's rows."""
+    return x_BTD.new_empty(count, x_BTD.shape[-1], dtype=torch.float32)
 
 
 def _split(query: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
@@ -122,8 +125,12 @@ def _launch(
     seed: Tensor | None,
     how: tuple[int, Segments | None, bool, float],
     *others: Tensor,
+    registers: int | None = None,
 ) -> None:
-    """Gradients have the same memory layout as their tensors, so the same strides serve both."""
+    """Gradients have the same memory layout as their tensors, so the same strides serve both.
+
+    registers: at most so many for each thread, where the tiles are the smallest.
+    """
     heads, segments, causal, dropout = how
     query_BTD, keys_BSD, _ = inputs
     (B, T, D), S = query_BTD.shape, keys_BSD.shape[1]
@@ -135,6 +142,7 @@ def _launch(
         longest = segments.longest
         B = len(segments.query_offsets) - 1
     K = D // heads
+    limited = registers is not None and longest <= 16 and K <= 64 and torch.version.hip is None
     kernel[(B * heads,)](
         *inputs,
         *offsets,
@@ -153,4 +161,5 @@ def _launch(
         K=K,
         BLOCK=16 if longest <= 16 else 32 if longest <= 32 else 64,
         num_warps=(1 if K <= 64 else 2) if longest <= 32 else 4,
+        **({"maxnreg": registers} if limited else {}),
     )

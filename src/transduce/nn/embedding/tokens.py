@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.pass_buffers import dropout_seed
 from transduce.nn.positions import ExplicitPositions, Positioned
 from transduce.nn.residual import WIDEST, dropped, tile_of_rows
 from transduce.nn.torch_private import embedding_backward
@@ -124,7 +125,7 @@ def embedded(
 
     Positions are a fixed table [T, D] and the row of each token in it [B, T].
     """
-    seed = torch.randint(2**31, (1,), device=tokens_BT.device) if dropout > 0 else None
+    seed = dropout_seed(tokens_BT.device) if dropout > 0 else None
     x_BTD: Tensor = _Embedded.apply(  # type: ignore[no-untyped-call]
         tokens_BT, table_VD, scale, positions, seed, dropout
     )

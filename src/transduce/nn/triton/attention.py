@@ -82,6 +82,7 @@ def attention_kernels() -> dict[str, Any]:
         b, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
         q_start, T = bounds(q_offsets, b, T, PACKED)
         k_start, S = bounds(k_offsets, b, S, PACKED)
+        c = h * K + tl.arange(0, K)
         if T + S > 0:
             t = tl.arange(0, BLOCK)
             q_at, k_at = q_start * q_row + h * K, k_start * k_row + h * K
@@ -104,10 +105,14 @@ def attention_kernels() -> dict[str, Any]:
             store_tile(dk_ptr + k_at, k_row, t, S, dk, K)
             store_tile(dv_ptr + k_at, k_row, t, S, dv, K)
             # Rows beyond the end have zero gradient, so whole tiles can be summed.
-            c = h * K + tl.arange(0, K)
             tl.store(q_sums + b * q_row + c, tl.sum(dq, 0))
             tl.store(k_sums + b * k_row + c, tl.sum(dk, 0))
             tl.store(v_sums + b * k_row + c, tl.sum(dv, 0))
+        else:
+            nothing = tl.zeros((K,), dtype=tl.float32)
+            tl.store(q_sums + b * q_row + c, nothing)
+            tl.store(k_sums + b * k_row + c, nothing)
+            tl.store(v_sums + b * k_row + c, nothing)
 
     return {
         "attention": attention,

@@ -104,3 +104,9 @@ def test_copies_follow_each_other_as_wholes(made: list[tuple[list[int], list[int
         count = len(once)
         assert torch.equal(twice[:count], once)
         assert torch.equal(twice[count - 1 :] - once[-1], once)
+
+
+def test_many_tokens_are_filled_up_by_few() -> None:
+    """By at most a thirty-second, also where they are just above a round number."""
+    many = [[4] * 10] * 1862  # 20,482 tokens with END
+    assert 0 < packed_padding(collate(many, many)) < 1 / 32
