@@ -189,9 +189,7 @@ class _AddAndNormalise(torch.autograd.Function):
             BLOCK=_block(width),
             num_warps=warps,
         )
-        dweight, dbias, dchange_sums = column_sums(
-            shares.view(programs, -1), ctx.counters
-        ).chunk(3)
+        dweight, dbias, dchange_sums = column_sums(shares.view(programs, -1), ctx.counters).chunk(3)
         if dchange is not None:
             GRADIENT_SUMS.put(dchange, dchange_sums)
         return dx, dchange, dweight, dbias if centred else None, None, None, None, None
