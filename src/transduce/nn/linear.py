@@ -19,8 +19,9 @@ from transduce.nn.pass_buffers import counters
 from transduce.nn.torch_private import addmm_relu, relu_backward
 from transduce.nn.triton import early, kernels
 
-COLUMNS = 64  # columns that one Triton program sums
-SPLITS = 32  # programs among which the rows are divided
+# Columns that one Triton program sums, and programs among which the rows are divided.
+COLUMNS, SPLITS = 64, 32
+WIDE, WIDE_COLUMNS, WIDE_SPLITS = 8192, 256, 8  # from so many columns on, as of logits
 FEW = 64  # up to so many rows our kernel is faster than cuBLAS
 # Above, only where all tiles run at the same time and rows are short: what it gains is its early
 # launch, in a decoding step.
@@ -174,14 +175,15 @@ def _gated_column_sums(
     """
     rows, width = grad_NF.shape
     gated_NF = grad_NF if y_NF is None else torch.empty_like(grad_NF)
-    shares = torch.empty(SPLITS, width, device=grad_NF.device)
+    columns, splits = (WIDE_COLUMNS, WIDE_SPLITS) if width >= WIDE else (COLUMNS, SPLITS)
+    shares = torch.empty(splits, width, device=grad_NF.device)
     sums_F = torch.empty(width, device=grad_NF.device)
-    groups = -(-width // COLUMNS)
+    groups = -(-width // columns)
     # Counters of this pass or call alone: the same kernel may run on another stream or in another
     # CUDA graph at the same time.
     if counters is None:
         counters = torch.zeros(groups, dtype=torch.int32, device=grad_NF.device)
-    kernels().column_sums[(groups, SPLITS)](
+    kernels().column_sums[(groups, splits)](
         grad_NF,
         grad_NF if y_NF is None else y_NF,
         gated_NF,
@@ -190,11 +192,11 @@ def _gated_column_sums(
         sums_F,
         rows,
         width,
-        -(-rows // SPLITS),
+        -(-rows // splits),
         GATED=y_NF is not None,
-        COLUMNS=COLUMNS,
+        COLUMNS=columns,
         ROWS=16,
-        SPLITS=SPLITS,
+        SPLITS=splits,
         num_warps=4,
     )
     return gated_NF, sums_F

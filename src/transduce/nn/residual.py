@@ -7,7 +7,8 @@ CPU, and wherever that kernel does not apply, torch's own operations do the work
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +19,12 @@ from transduce.nn.linear import column_sums, counters_of_sums
 from transduce.nn.pass_buffers import dropout_seed
 from transduce.nn.triton import early, kernels
 
+Tile = TypeVar("Tile", bound=tuple[int, ...])
+
 WIDEST = 4096  # a row must fit into the registers of one program
-ROWS = 4  # rows that a program handles at a time
-# Of the backward pass, by the places of a row up to which it holds (measured at 512): rows that a
-# program handles at a time, its warps, and programs among which all rows are divided.
+# By the width up to which it holds (measured at 512): rows that a program handles at a time, and
+# its warps; of the backward pass also the programs among which all rows are divided.
+FORWARD = {256: (4, 2), 512: (2, 2), WIDEST: (4, 4)}
 BACKWARD = {256: (4, 2, 528), 512: (2, 1, 1056), WIDEST: (4, 4, 528)}
 
 
@@ -127,7 +130,8 @@ class _AddAndNormalise(torch.autograd.Function):
         summed = x if change is None else torch.empty_like(x)
         y = torch.empty_like(x, dtype=torch.bfloat16 if half else x.dtype)
         mean, spread = torch.empty(2, rows, device=x.device)
-        kernels().norm[(-(-rows // ROWS),)](
+        tile = tile_of_rows(width)
+        kernels().norm[(-(-rows // tile["ROWS"]),)](
             x,
             x if change is None else change.contiguous(),
             x if seed is None else seed,
@@ -145,7 +149,7 @@ class _AddAndNormalise(torch.autograd.Function):
             DROPS=seed is not None,
             CENTRED=bias is not None,
             **early(x.device, learning=any(ctx.needs_input_grad)),
-            **tile_of_rows(width),
+            **tile,
         )
         # The dropout mask is recomputed from the seed in the backward pass rather than stored.
         ctx.save_for_backward(summed, weight, mean, spread, seed)
@@ -160,7 +164,7 @@ class _AddAndNormalise(torch.autograd.Function):
         adds, centred, dropout = ctx.how
         width = x.shape[-1]
         rows = x.numel() // width
-        at_once, warps, programs = _backward_tile(width)
+        at_once, warps, programs = _up_to(width, BACKWARD)
         programs = min(-(-rows // at_once), programs)
         dx = torch.empty_like(x)
         dchange = torch.empty_like(x, dtype=torch.bfloat16) if adds else None
@@ -197,12 +201,12 @@ class _AddAndNormalise(torch.autograd.Function):
 
 def tile_of_rows(width: int) -> dict[str, int]:
     """Tile sizes and warps of the kernel, for a given width."""
-    block = _block(width)
-    return {"ROWS": ROWS, "BLOCK": block, "num_warps": 2 if block <= 512 else 4}
+    rows, warps = _up_to(width, FORWARD)
+    return {"ROWS": rows, "BLOCK": _block(width), "num_warps": warps}
 
 
-def _backward_tile(width: int) -> tuple[int, int, int]:
-    return next(tile for widest, tile in BACKWARD.items() if width <= widest)
+def _up_to(width: int, tiles: Mapping[int, Tile]) -> Tile:
+    return next(tile for widest, tile in tiles.items() if width <= widest)
 
 
 def _block(width: int) -> int:
