@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from transduce.automatic.found import MAX_LETTERS, Found, Lengths, Side
+from transduce.automatic.found import LONG, MAX_LETTERS, Found, Lengths, Side
 from transduce.automatic.machine import Machine
 from transduce.automatic.plans import BAG, BATCHES, DROPOUT, INFLECTION, PLANS, Plan
 from transduce.data.text.split import PLACES, in_part, place_in_corpus
+from transduce.recipe import SpecAugment
 from transduce.terminal import duration
 
 MINUTES = 10.0
@@ -21,7 +22,8 @@ START_UP = {"cpu": 0.0, "cuda": 8.0}  # seconds until the first update: kernels 
 ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be taken
 SHORT = 3  # minutes
 SHORT_FOR_CTC = 0.01  # of the recordings: more of them make the subsampling smaller
-LEAST_FRAMES, MOST_FRAMES = 300, 3000  # of a recording that is not skipped
+LEAST_FRAMES, MOST_FRAMES = 300, 100 * LONG  # of a recording that is not skipped
+MUCH = 0.05  # of the sound in longer ones: they are not skipped, where that paid
 FRAMES_IN_A_ROW = 400  # of recordings of words that are concatenated, as in digits-letters
 # Of spoken digits, which have 0.4 s in the median, 98.0 % of the validation labels are right in
 # place of 97.3, with a loss of 0.121 nats in place of 0.161 (recipe digits, one seed).
@@ -717,6 +719,16 @@ def _model(choice: Choice, found: Found, timed: Timed) -> None:
         choice.set("audio.subsampling", 2, share)
     if choice.get("audio.sample_rate") == 8000 and choice.get("audio.mel_bands") == 80:
         choice.set("audio.mel_bands", 40, "8 kHz has no higher bands")
+        masks = SpecAugment(**plan.audio["spec_augment"])
+        masked = plan.audio["spec_augment"] | {
+            "frequency_mask_bands": masks.frequency_mask_bands // 2
+        }
+        choice.set("audio.spec_augment", masked, f"{plan.like}, masks of half as many bands")
+    if found.sound is not None and found.sound.in_long > MUCH and plan.longest > MOST_FRAMES:
+        longest = -(-found.sound.seconds.maximum // 1000) * 1000
+        why = f"{found.sound.in_long:.0%} of the sound is in recordings longer than {LONG} s"
+        frames = min(max(longest, MOST_FRAMES), plan.longest)
+        choice.set("data.max_length", frames, f"frames of 10 ms: {why}")
 
 
 def _dropout(timed: Timed) -> float:

@@ -188,6 +188,9 @@ class Unseen:
         )
 
 
+LONG = 30  # seconds
+
+
 @dataclass(frozen=True)
 class Sound:
     """Statistics of recordings, of a sample of them."""
@@ -199,6 +202,8 @@ class Sound:
     """The usual sampling rate."""
     too_short: float = 0.0
     """The share that is too short for CTC, which needs an encoder state for each letter."""
+    in_long: float = 0.0
+    """The share of the sound that is in recordings longer than LONG seconds."""
 
 
 @dataclass(frozen=True)

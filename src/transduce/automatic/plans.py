@@ -42,6 +42,8 @@ class Plan:
     tokens: dict[str, Any] = field(default_factory=dict)
     """More settings of subwords."""
     decode: dict[str, Any] = field(default_factory=dict)
+    longest: int = 3000
+    """Frames of the longest recordings that paid."""
     block: int = 256
     """Of running text: the length of the blocks that it is cut into."""
     short_rate: float = 1.0
@@ -341,6 +343,10 @@ SHORT_SPEECH = Plan(
     batch=(2000, 8000),
     seconds={"cpu": 2.7, "cuda": 0.015},
     updates=(1500, 4000),
+    # 12 of 432 recordings are longer than 15 s, of up to 73 s, and have 29 % of the words: without
+    # them 51.7 % of the words are wrong in place of 45.7 (three seeds). For the smaller network it
+    # makes no difference: 63.3 and 62.2 %.
+    longest=9000,
     passes=220,
     warmup=0.25,
     dropout=0.2,
@@ -372,6 +378,7 @@ SPEECH = Plan(
     batch=(8000, 24_000),
     seconds={"cpu": 8.0, "cuda": 0.02},
     updates=(2500, 6000),
+    longest=9000,  # as of the plan before
     passes=70,
     warmup=0.375,  # with a fifth, one seed in three did not learn to attend
     dropout=0.1,

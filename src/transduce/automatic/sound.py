@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from transduce.automatic.columns import SHOWN, Column, Roles, format_by_name, left_out, run_name
-from transduce.automatic.found import Found, Lengths, Side, Sound, Task, Unseen, count_of
+from transduce.automatic.found import LONG, Found, Lengths, Side, Sound, Task, Unseen, count_of
 from transduce.automatic.pairs import FEWEST
 from transduce.automatic.sample import Table
 from transduce.automatic.siblings import parts_of
@@ -24,7 +24,7 @@ from transduce.storage import expanded
 
 LOOKED_FOR = 2000  # files whose existence is checked
 SPEAKERS = frozenset(("speaker", "client", "voice"))  # names of columns
-OPENED = 200  # files whose header is read
+OPENED = 500  # files whose header is read
 FASTEST = 1.1  # of the speeds that training draws
 
 
@@ -148,6 +148,7 @@ def sounds_found(
     seconds = [length for length, _ in timed]
     mean = sum(seconds) / len(seconds)
     lengths = Lengths.of(round(100 * one) for one in seconds)
+    in_long = sum(one for one in seconds if one > LONG) / sum(seconds)
     minutes = mean * total / 60 * (1 - len(missing) / len(names))
     target = Side.of([text for _, text in both])
     labels = len({text for _, text in both}) if task == "audio to label" else 0
@@ -173,7 +174,9 @@ def sounds_found(
         target=target,
         labels=labels,
         unseen=Unseen() if labels else Unseen.of(both, target.is_symbols, copies=False),
-        sound=Sound(lengths, minutes, rate, 0.0 if labels else _too_short(timed, rate, target)),
+        sound=Sound(
+            lengths, minutes, rate, 0.0 if labels else _too_short(timed, rate, target), in_long
+        ),
         seen=[*seen, f"{sizes[0].upper()}{sizes[1:]}"],
         warnings=warnings,
         examples=sorted({name for name, _ in both})[:SHOWN] if whole else [],

@@ -257,6 +257,33 @@ def test_words_are_not_normalised_by_themselves(task: str) -> None:
         assert audio.normalize == expected
 
 
+def test_recordings_that_have_much_of_the_sound_are_not_skipped() -> None:
+    """By the plans for which that paid; a small network skips them."""
+
+    def longest(in_long: float, maximum: int, minutes: float = 20.0, machine: Machine = GPU) -> int:
+        sound = Sound(Lengths(120, 900, maximum, 300.0), minutes, 8000, 0.0, in_long)
+        frames: int = choose(found("audio to text", sound=sound), machine).get("data.max_length")
+        return frames
+
+    assert longest(0.3, 7350) == 8000
+    assert longest(0.3, 60_000) == 9000
+    assert longest(0.04, 7350) == 3000
+    assert longest(0.3, 7350, minutes=250.0) == 8000
+    assert longest(0.3, 7350, machine=CPU) == 3000
+
+
+def test_of_half_the_bands_half_as_many_are_masked() -> None:
+    for minutes, masked in ((20.0, (16, 8)), (250.0, (27, 13))):
+        for rate, bands in ((16_000, masked[0]), (8000, masked[1])):
+            choice = choose(of_sound(rate, minutes), GPU)
+            audio = recipe_of(of_sound(rate, minutes), choice).audio
+            assert audio is not None
+            assert audio.spec_augment is not None
+            assert audio.mel_bands == rate // 200
+            assert audio.spec_augment.frequency_mask_bands == bands
+            assert audio.spec_augment.time_mask_frames == 40
+
+
 def test_recordings_of_words_are_read_in_a_row() -> None:
     sound = Sound(Lengths(40, 80, 100, 45.0), 20.0, 8000)
     it = found("audio to text", sound=sound, target=side("words"))
