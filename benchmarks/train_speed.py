@@ -5,7 +5,8 @@
 All systems of a size live in one process and take turns, round after round, so that whatever else
 the machine does meets all of them. Synthetic batches have pairs of 32+32 tokens and no padding;
 real ones are Multi30k's, cut into our own batches, which the peers get as they are: there, only
-real tokens count. Prints a table and writes benchmarks/results/train_speed_DEVICE.json.
+real tokens count. With --kernels (on a GPU), one more pass of ours is profiled: how long which
+kinds of kernels run. Prints a table and writes benchmarks/results/train_speed_DEVICE.json.
 """
 
 from __future__ import annotations
@@ -51,6 +52,16 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 LENGTH = 32
 TOKENS = {"cuda": 24_576, "cpu": 4_096}
+KERNELS = {
+    "matrix products": ("nvjet", "splitKreduce", "gemm", "cutlass"),
+    "attention": ("attention",),
+    "embeddings": ("embed", "compute_grad_weight", "sum_and_scatter", "RadixSort"),
+    "norms, residual sums, dropout": ("norm", "distribution_elementwise"),
+    "gradients of biases, and of ReLU": ("column_sums",),
+    "softmax and cross-entropy": ("softmax_gradient",),
+    "optimizer, clipping, copies of weights": ("multi_tensor_apply",),
+}
+"""Kinds of kernels, and parts of their names; the first that fits."""
 
 
 @dataclass
@@ -126,6 +137,20 @@ def one_pass(entry: Entry, device: torch.device) -> float:
         entry.system.step(prepared)
     wait(device)
     return time.perf_counter() - began
+
+
+def kernels(entry: Entry, device: torch.device) -> dict[str, Any]:
+    """Microseconds of a step in which kernels of each kind ran, in a pass that is profiled."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        one_pass(entry, device)
+    found = dict.fromkeys([*KERNELS, "others"], 0.0)
+    for one in profile.events():
+        if one.device_type == torch.autograd.DeviceType.CUDA:
+            parts = KERNELS.items()
+            kind = next((k for k, names in parts if any(n in one.name for n in names)), "others")
+            found[kind] += one.time_range.elapsed_us() / len(entry.prepared)
+    step = 1e6 * min(entry.rounds) / len(entry.prepared)
+    return {"step": step, "kinds": dict(sorted(found.items(), key=lambda pair: -pair[1]))}
 
 
 def enter(
@@ -221,6 +246,9 @@ class Section:
         }
         entries = self._enter_all(specs, batches)
         self._take_turns(entries, batches)
+        if arguments.kernels and device.type == "cuda":
+            ours = next(entry for entry in entries if entry.spec.system == "ours")
+            self.found["kernels"] = kernels(ours, device)
         del entries
         torch._dynamo.reset()  # it keeps the models that it compiled
         if device.type == "cpu" and self.kind == "synthetic":
@@ -393,6 +421,7 @@ def main() -> None:
         "--data", type=Path, default=ROOT.parent / "shared" / "data" / "multi30k", metavar="FOLDER"
     )
     parser.add_argument("--minutes", type=float, default=60, help="build nothing after so many")
+    parser.add_argument("--kernels", action="store_true", help="profile a pass of ours, too")
     parser.add_argument("--quick", action="store_true", help="a tiny model, to see that it runs")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()

@@ -194,13 +194,34 @@ def speed_table(section: dict[str, Any]) -> list[str]:
         f"{section['facts']['hardware']}",
         "",
         f"{SHAPES[section['size']]}. {kind}. {rounds} rounds. Matmul ceiling: {ceilings}. "
-        f"`{section['facts']['command']}`, {versions(section['facts'])}.",
+        f"`{section['facts']['command']}`, {versions(section['facts'])}. "
+        f"{section.get('remark', '')}".rstrip(),
         "",
         *table(
             ["", "precision", "tokens/s", "rounds", "of ceiling", "peak MiB", "first step"], rows
         ),
         "",
         *ratio(measured),
+        *_kinds_of_kernels(section.get("kernels")),
+    ]
+
+
+def _kinds_of_kernels(found: dict[str, Any] | None) -> list[str]:
+    """Where a step of ours goes."""
+    if found is None:
+        return []
+    step = found["step"]
+    rows = [
+        [kind, f"{took / 1000:.2f} ms", f"{100 * took / step:.0f} %"]
+        for kind, took in [*found["kinds"].items()]
+    ]
+    idle = step - sum(found["kinds"].values())
+    rows.append(["nothing: between kernels", f"{idle / 1000:.2f} ms", f"{100 * idle / step:.0f} %"])
+    return [
+        f"Where a step of ours goes, {step / 1000:.1f} ms. {found.get('note', '')}".rstrip(),
+        "",
+        *table(["kernels", "a step", "share"], rows),
+        "",
     ]
 
 

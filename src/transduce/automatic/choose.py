@@ -19,7 +19,6 @@ from transduce.terminal import duration
 MINUTES = 10.0
 SPENT = 0.85  # of the minutes on updates; the rest are validation
 START_UP = {"cpu": 0.0, "cuda": 8.0}  # seconds until the first update: kernels are compiled
-ENOUGH = 0.5  # of its updates that a larger network must get in the time, to be taken
 SHORT = 3  # minutes
 SHORT_FOR_CTC = 0.01  # of the recordings: more of them make the subsampling smaller
 LEAST_FRAMES, MOST_FRAMES = 300, 100 * LONG  # of a recording that is not skipped
@@ -595,7 +594,7 @@ def _plan(
         fitting = [INFLECTION]  # more minutes are for further seeds
     for plan in reversed(fitting):
         timed = _fit(plan, tokens, row, machine, minutes)
-        if timed.possible >= ENOUGH * timed.updates:
+        if timed.possible >= timed.plan.enough * timed.updates:
             return timed
     return _fit(fitting[0], tokens, row, machine, minutes)
 

@@ -440,6 +440,30 @@ def test_words_are_read_often_and_forms_less() -> None:
     assert choose(forms, CPU, 10.0).get("train.steps") < 1500
 
 
+def test_a_wider_network_for_words_has_time_for_all_its_updates() -> None:
+    """With half of them it is no better than the narrow one, and of few words it was not seen."""
+
+    def width(rows: int, minutes: float, speed: float = 4.0, **changes: Any) -> int:
+        sides = {"source": side("words"), "target": side("phones"), **changes}
+        it = found(rows=rows, **sides)
+        choice = choose(it, Machine("cpu", speed), minutes)
+        if choice.get("model.width") == 192:
+            assert choice.expected == choice.get("train.steps")
+        found_width: int = choice.get("model.width")
+        return found_width
+
+    assert [width(800, minutes) for minutes in (1.0, 2.0, 10.0)] == [128, 128, 192]
+    assert width(3600, 10.0) == 192
+    assert width(3600, 10.0, speed=1.0) == 128
+    assert width(200, 10.0) == 128
+    assert width(800, 10.0, target=side("words"), tags=30, features=True) == 128  # forms
+
+
+def test_on_a_gpu_words_are_read_often() -> None:
+    words = found(rows=800, source=side("words"), target=side("phones"))
+    assert choose(words, GPU, 10.0).get("train.steps") == 4000
+
+
 def test_the_rate_is_lower_for_smaller_batches() -> None:
     words = {"source": side("words"), "target": side("phones")}
     for rows, batch, rate in ((100, 192, 0.0024), (100_000, 512, 0.004)):
