@@ -129,6 +129,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "bidirectional": {"data": {"bidirectional": True}},
     # The network.
     "width64": _model(width=64),
+    "width128": _model(width=128),
     "width192": _model(width=192),
     "width256": _model(width=256),
     "width384": _model(width=384),

@@ -551,26 +551,31 @@ def pronounced() -> list[str]:
     return table(["words wrong, %", *languages, f"mean of {len(languages)}"], lines)
 
 
-def few_words() -> list[str]:
-    """Words right of SIGMORPHON 2020, each language alone on a core, by rows and settings."""
-    found: dict[tuple[int, bool, str], dict[str, float]] = {}
+def few_words(results: str) -> list[str]:
+    """Words right of SIGMORPHON 2020, each language alone, by rows and settings: the mean of the
+    seeds, and that of the languages where all are there."""
+    found: dict[tuple[int, bool, str], dict[str, list[float]]] = {}
     whole = 3600  # of a language, where no rows are asked for
-    for row in read_lines("words_few_cpu"):
+    for row in read_lines(results):
         size = row["size"] if isinstance(row["size"], int) else whole
         key = size, row["part"] == "test", row["setting"]
-        found.setdefault(key, {})[row["language"]] = row["exact"]
+        found.setdefault(key, {}).setdefault(row["language"], []).append(row["exact"])
     languages = list(dict.fromkeys(one for of in found.values() for one in of))
-    rows = [
-        [
-            f"{size:,}",
-            "test" if test else "validation",
-            ", ".join(re.sub(r"([a-z]+)(\d+)", r"\1 \2", one) for one in parts[1:] or parts),
-            *(_percent(of.get(one)) for one in languages),
-        ]
-        for (size, test, setting), of in sorted(found.items())
-        for parts in [setting.split("+")]
-    ]
-    return table(["words", "measured on", "setting", *languages], rows)
+    rows = []
+    for (size, test, setting), of in sorted(found.items()):
+        parts = setting.split("+")
+        means = {one: statistics.mean(values) for one, values in of.items()}
+        rows.append(
+            [
+                f"{size:,}",
+                "test" if test else "validation",
+                ", ".join(re.sub(r"([a-z]+)(\d+)", r"\1 \2", one) for one in parts[1:] or parts),
+                str(max(map(len, of.values()))),
+                *(_percent(means.get(one)) for one in languages),
+                _percent(statistics.mean(means.values()) if len(means) == len(languages) else None),
+            ]
+        )
+    return table(["words", "measured on", "setting", "seeds", *languages, "mean"], rows)
 
 
 def reached() -> list[str]:
@@ -712,7 +717,12 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "stems": ("guides/words.md", stems),
     "tag attention": ("guides/words.md", tag_attention),
     "search of letters": ("guides/words.md", search_of_letters),
-    "few words": ("reference/chosen-recipes.md", few_words),
+    "few words": ("reference/chosen-recipes.md", partial(few_words, "words_few_cpu")),
+    "few words, widths": (
+        "reference/chosen-recipes.md",
+        partial(few_words, "words_widths_cpu"),
+    ),
+    "few words on a GPU": ("reference/chosen-recipes.md", partial(few_words, "words_few_cuda")),
     "reached": ("guides/your-own-file.md", reached),
     "inflected": ("reference/chosen-recipes.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("reference/chosen-recipes.md", partial(inflected, "large")),

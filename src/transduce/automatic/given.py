@@ -12,7 +12,7 @@ from typing import Any
 from transduce.automatic.columns import format_by_name
 from transduce.automatic.elsewhere import with_paths
 from transduce.automatic.inspect import TABLES, format_of, refuse
-from transduce.automatic.rewrite import PREFIX, rewritten, rewritten_pair
+from transduce.automatic.rewrite import PREFIX, SENTENCES, rewritten, rewritten_pair
 from transduce.automatic.sample import sample_table
 from transduce.data.audio.read import place_of
 from transduce.data.text.columns import csv_records, read_rows, without_header
@@ -42,6 +42,8 @@ class Given:
     """tsv, csv, jsonl or parquet; None: lines of text."""
     made_of: Path | None = None
     """The file itself, if a table was written beside it."""
+    header: bool | None = None
+    """Whether that table begins with one; None: its first lines decide."""
 
     @property
     def name(self) -> str:
@@ -69,7 +71,10 @@ def given_file(
     first, ending = path, format_by_name(path).lower()
     refuse(path, ending)
     as_table = pairs or ending not in LINES or (trained is not None and _was_text(trained))
-    table = rewritten(path, {}, parts=False, as_table=as_table, commas=commas)
+    words = None
+    if trained is not None and any(one.endswith(SENTENCES) for one in _files(trained)):
+        words = str(source_of(trained))
+    table = rewritten(path, {}, parts=False, as_table=as_table, commas=commas, words=words)
     if table is not None:
         for sentence in table.seen:
             say(sentence)
@@ -84,7 +89,7 @@ def given_file(
         if listed is not None:
             say(f"{path.name}: its recordings are elsewhere; with their paths it is {listed.name}.")
             return Given(listed, "tsv", first)
-    return Given(path, kind, None if table is None else first)
+    return Given(path, kind) if table is None else Given(path, kind, first, table.header)
 
 
 def given_pair(first: Path, second: Path) -> Columns | None:
@@ -104,8 +109,12 @@ def given_pair(first: Path, second: Path) -> Columns | None:
 def _was_text(trained: Trained) -> bool:
     """Whether the table of training was made of a file of another form, or its name does not say
     that it is one."""
-    files = [trained.file] if isinstance(trained.file, str) else trained.file
-    return trained.format is not None or any(Path(one).name.startswith(PREFIX) for one in files)
+    made = any(Path(one).name.startswith(PREFIX) for one in _files(trained))
+    return trained.format is not None or made
+
+
+def _files(trained: Trained) -> Sequence[str]:
+    return [trained.file] if isinstance(trained.file, str) else trained.file
 
 
 def _by_its_lines(path: Path) -> str:
@@ -208,7 +217,15 @@ def read_as_trained(
     asked = [*found, *times.values(), *([] if column is None else [column])]
     name = given.path.name
     for line, (source, *rest) in read_rows(
-        place, None, asked, given.kind, numbers=True, labels=named, say=warn, advice=ADVICE
+        place,
+        None,
+        asked,
+        given.kind,
+        given.header,
+        numbers=True,
+        labels=named,
+        say=warn,
+        advice=ADVICE,
     ):
         of_row = () if column is None else tags_in(rest.pop(), name, line, known)
         cells, rest = rest[len(rest) - len(times) :], rest[: len(rest) - len(times)]
@@ -256,7 +273,7 @@ def _columns_of(given: Given) -> tuple[bool, list[str]]:
         if given.kind == "csv"
         else ((number, line.split("\t")) for number, line in numbered)
     )
-    header, rows = without_header(given.path.name, records)
+    header, rows = without_header(given.path.name, records, given.header)
     return header is not None, next(rows)[1] if header is None else header
 
 

@@ -1,6 +1,6 @@
 """Files in forms that are read once and written as a table beside them: translation memories (TMX,
 XLIFF, gettext), subtitles, SGML, sheets (.xlsx, .ods), one JSON array, pronunciation lexicons,
-fastText's labels, UTF-16.
+fastText's labels, a word and its tag in each row, UTF-16.
 
 A recipe can then name the table, and it is read as any other. It is made anew each time.
 """
@@ -31,6 +31,7 @@ from transduce.automatic.forms import (
 )
 from transduce.automatic.found import Side
 from transduce.automatic.siblings import siblings
+from transduce.automatic.word_rows import sentences, word_rows
 from transduce.corpora.unpack import DAMAGED, open_compressed
 from transduce.data.text.columns import LOOKED_AT as SEPARATED
 from transduce.data.text.columns import SEPARATORS, csv_records, first_line, separator_of
@@ -56,6 +57,7 @@ SUBTITLES, SGML = ("srt", "vtt"), ("sgm", "sgml")
 XML = ("tmx", "xlf", "xliff", "sdlxliff")
 JSON = ("json", "jsonl", "ndjson")
 TABLES = ("", "txt", "tsv", "dict", "lex", "lexicon", "pron")
+SENTENCES = "-sentences.tsv"  # how the name of a table ends that was made of rows of words
 LOOKED_AT = 2000  # lines
 
 
@@ -90,6 +92,8 @@ class _Form:
     header: bool | None = True
     suffix: str = ".tsv"
     about: list[str] = field(default_factory=list)
+    words: str = ""
+    """The column of the file that has a word in each row."""
 
 
 def rewritten(
@@ -98,23 +102,27 @@ def rewritten(
     parts: bool = True,
     as_table: bool = True,
     commas: bool = False,
+    words: str | None = "",
 ) -> Rewritten | None:
     """The table that is written beside a file of such a form; None: it is of another form, or the
     person has said its format. Raises DataError.
 
     parts: whether to write those of the other parts, too. as_table: whether plain lines may be
     columns, such as a word and its phones. commas: whether CSV with another separator is written
-    anew.
+    anew. words: the name of the column of a model whose rows are words, each with its tag; "": a
+    table may be one; None: it is none.
     """
     if "format" in hints or not path.is_file():
         return None
-    form = _form_of(path, as_table, commas)
+    words = None if hints.get("task") not in (None, "tag") else words
+    form = _form_of(path, as_table, commas, words)
     if form is None:
         return None
     place = _written(path, form)
+    words = form.words or words  # parts of it may be too short to look so
     others = siblings(path, {"file": path.name}) if parts else {}
     for name in {corpus["file"] for corpus in others.values()}:
-        if (other := _form_of(path.with_name(name))) is not None:
+        if (other := _form_of(path.with_name(name), words=words)) is not None:
             _written(path.with_name(name), other)
     return Rewritten(
         place, form.header, [f"{path.name}: {form.title}; written as {place.name}.", *form.about]
@@ -193,7 +201,9 @@ def line_of(cells: Iterable[str]) -> str:
     return "\t".join(" ".join(cell.split()) for cell in cells)
 
 
-def _form_of(path: Path, as_table: bool = True, commas: bool = False) -> _Form | None:
+def _form_of(
+    path: Path, as_table: bool = True, commas: bool = False, words: str | None = None
+) -> _Form | None:
     ending = format_by_name(path).lower()
     if ending in XML:
         return _translation_memory(path, ending)
@@ -228,6 +238,10 @@ def _form_of(path: Path, as_table: bool = True, commas: bool = False) -> _Form |
         return _array(path)
     if ending == "json" and beginning.removeprefix(BOM).lstrip()[:1] == b"{" and _is_one(path):
         return _array(path)
+    if words is not None and ending in ("csv", "tsv"):
+        form = _word_rows(path, ending, words)
+        if form is not None:
+            return form
     if commas and ending == "csv":
         return _other_csv(path)
     if not as_table or ending not in TABLES or b"\0" in beginning:
@@ -274,6 +288,20 @@ def _other_csv(path: Path) -> _Form | None:
     records = csv_records(read_lines(path.name, str(path.parent), table=True), path.name)
     rows = (line_of(cells) for _, cells in records)
     return _Form(f"CSV separated by {SEPARATORS[sign]}s", rows, None)
+
+
+def _word_rows(path: Path, kind: str, expected: str) -> _Form | None:
+    """A word and its tag in each row."""
+    try:
+        found = word_rows(path, kind, expected)
+    except DataError:
+        return None  # reading it as a table says what is wrong, and where
+    if found is None:
+        return None
+    lines = chain([line_of(found.columns)], map(line_of, sentences(path, kind, found)))
+    title = f"a word in each row; {found.ends}"
+    about = [] if expected else ["(If each row is an example of its own, say task=classify.)"]
+    return _Form(title, lines, suffix=SENTENCES, about=about, words=found.columns[0])
 
 
 BARS = " ||| "
