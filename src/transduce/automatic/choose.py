@@ -795,6 +795,7 @@ METRICS = {
     "sentences": ["bleu", "chrf"],
     "text to label": ["accuracy", "f1", "calibration"],
     "words to tags": ["accuracy", "known", "unknown", "f1"],
+    "entities": ["entity_f1", "accuracy", "known", "unknown"],
     "language model": ["bits_per_character", "perplexity"],
     "audio to text": ["cer", "wer"],
     "audio to label": ["accuracy", "f1", "calibration"],
@@ -806,6 +807,7 @@ METRICS_ARE = {
     "bleu": "n-grams of words",
     "chrf": "n-grams of characters, of phrases or of words without spaces",
     "accuracy": "labels that are right",
+    "entity_f1": "whole entities, such as names: most words are outside of one",
     "bits_per_character": "how well the next letter is predicted",
     "cer": "characters that are wrong",
     "per": "phones that are wrong",
@@ -816,6 +818,8 @@ def _metrics(choice: Choice, found: Found) -> list[str]:
     family = family_of(found)
     if family == "words" and choice.get("data.tokens.target.level") == "symbol":
         family = "phones"
+    if family == "words to tags" and found.target.entities:
+        family = "entities"
     if family in ("words", "sentences") and _is_unspaced(found.target):
         return ["chrf", "bleu"]
     if family == "words" and not found.target.is_words:  # phrases: few are right as a whole

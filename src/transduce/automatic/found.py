@@ -10,13 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from transduce.data.text.entities import mark_entities
 from transduce.data.text.split import in_part
 
 Task = Literal[
     "text to text", "text to label", "words to tags", "language model", "audio to text",
     "audio to label",
 ]  # fmt: skip
-FEW_PIECES = 400  # distinct symbols, such as phones: more of them are words
+FEW_PIECES = 400  # distinct symbols, such as phones, or tags: more of them are words
 SHORT_PIECE = 2.5  # mean characters of a symbol: 1.9 in ARPABET, words have more
 REPEATED = 10  # how often a symbol occurs in the mean: words repeat less
 REPEATED_OF_FEW = 3  # the same of FEW_TEXTS or fewer
@@ -77,6 +78,8 @@ class Side:
     repeated: int
     """Pieces that occur more than once."""
     texts: int
+    entities: bool = False
+    """Whether pieces are tags that mark entities: O, B-PER, I-PER."""
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Side:
@@ -96,6 +99,7 @@ class Side:
             total / max(len(counts), 1),
             sum(n > 1 for n in counts.values()),
             len(texts),
+            len(counts) <= FEW_PIECES and mark_entities(counts),
         )
 
     @property

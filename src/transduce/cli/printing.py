@@ -360,7 +360,7 @@ def _table(metric: Metric) -> list[str]:
         counts = [[f"{n:,}" for n in row] for row in metric.details["confusion"]]
         head = ["reference \\ prediction", *labels]
         return aligned([head, *([label, *row] for label, row in zip(labels, counts, strict=True))])
-    if metric.name == "f1" and 0 < len(labels) <= MAX_PRINTED["labels"]:
+    if metric.name in ("f1", "entity_f1") and 0 < len(labels) <= MAX_PRINTED["labels"]:
         rows = [["label", "precision", "recall", "F1", "count"]]
         for label, of_label in labels.items():
             shown = [f"{of_label[key]:.2f}" for key in ("precision", "recall", "f1")]

@@ -1,4 +1,5 @@
-"""Classification metrics: accuracy, F1, confusion matrix, calibration; known and unknown words."""
+"""Classification metrics: accuracy, F1, confusion matrix, calibration; known and unknown words;
+entities."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from transduce.data.text.entities import entities
 from transduce.data.text.unicode import composed
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.bootstrap import Statistics
@@ -52,6 +54,9 @@ def measure_labels(
     - exact: percentage of items with every label correct.
     - f1: macro F1, the mean over labels of 2PR / (P + R), however rare they are; precision, recall
       and F1 of each label are in `details`.
+    - entity_f1: 2PR / (P + R) over all entities that tags such as B-PER and I-PER mark: right are
+      those whose first and last word and kind are, as in the shared tasks of CoNLL; precision,
+      recall and F1 of each kind are in `details`. Without entities on either side it is 0.
     - calibration: expected calibration error (ECE) in per cent, Σ over bins of |accuracy −
       confidence|, weighted by their size (Guo et al. 2017, https://arxiv.org/abs/1706.04599);
       `details` has the reliability of each bin.
@@ -146,16 +151,38 @@ def _f1(items: Sequence[Labelled]) -> Measured:
         return float(100.0 * (2 * hit[there] / (predicted + reference)[there]).mean())
 
     of_labels = {}
-    for label, (hit, predicted, reference) in zip(
-        labels, statistics.sum(axis=0).reshape(3, -1).T, strict=True
-    ):
-        of_labels[label] = {
-            "precision": 100.0 * float(hit / predicted) if predicted else 0.0,
-            "recall": 100.0 * float(hit / reference) if reference else 0.0,
-            "f1": 100.0 * float(2 * hit / (predicted + reference)),
-            "count": int(reference),
-        }
+    for label, counts in zip(labels, statistics.sum(axis=0).reshape(3, -1).T, strict=True):
+        of_labels[label] = {**_precision_and_recall(*counts), "count": int(counts[2])}
     return Measured(statistics, score, {"labels": of_labels})
+
+
+def _entity_f1(items: Sequence[Labelled]) -> Measured:
+    counts: Counter[tuple[str, str]] = Counter()
+    rows = []
+    for item in items:
+        predicted, reference = entities(item.predicted), entities(item.reference)
+        hit = predicted & reference
+        rows.append([len(hit), len(predicted), len(reference)])
+        for name, found in (("hit", hit), ("predicted", predicted), ("reference", reference)):
+            counts.update((name, entity.kind) for entity in found)
+    kinds = sorted({kind for _, kind in counts}, key=lambda one: (-counts["reference", one], one))
+    of_kinds = {}
+    for kind in kinds:
+        of_kind = [counts[name, kind] for name in ("hit", "predicted", "reference")]
+        of_kinds[kind] = {**_precision_and_recall(*of_kind), "count": of_kind[2]}
+    statistics = np.array(rows, np.float64)
+    details = {**_precision_and_recall(*statistics.sum(axis=0)), "labels": of_kinds}
+    return Measured(statistics, lambda total: _precision_and_recall(*total)["f1"], details)
+
+
+def _precision_and_recall(hit: float, predicted: float, reference: float) -> dict[str, float]:
+    """With F1, in per cent; 0 where there is nothing."""
+    both = predicted + reference
+    return {
+        "precision": 100.0 * float(hit / predicted) if predicted else 0.0,
+        "recall": 100.0 * float(hit / reference) if reference else 0.0,
+        "f1": 100.0 * float(2 * hit / both) if both else 0.0,
+    }
 
 
 def _calibration(items: Sequence[Labelled]) -> Measured:
@@ -198,5 +225,6 @@ _MEASURES: dict[str, Callable[[Sequence[Labelled]], Measured]] = {
     "unknown": _of_words(False),
     "exact": _exact,
     "f1": _f1,
+    "entity_f1": _entity_f1,
     "calibration": _calibration,
 }

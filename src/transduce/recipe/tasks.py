@@ -66,7 +66,7 @@ TASK_RULES: dict[str, TaskRules] = {
     "tag": TaskRules(
         "tagger",
         unused_keys=("model.decoder", *HEAD_KEYS, "model.pooling", *TEXT_OUTPUT_KEYS),
-        metrics=("accuracy", "known", "unknown", "f1", "calibration", "exact"),
+        metrics=("accuracy", "known", "unknown", "f1", "entity_f1", "calibration", "exact"),
         default_metrics=("accuracy", "known", "unknown", "f1"),
         labels="words",
         source_level="symbol",

@@ -247,6 +247,7 @@ MetricName = Literal[
     "known",
     "unknown",
     "f1",
+    "entity_f1",
     "calibration",
     "perplexity",
     "bits_per_character",

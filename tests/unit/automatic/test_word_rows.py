@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transduce.automatic import inspect
+from transduce.automatic import Machine, choose, inspect
 from transduce.automatic.given import given_file, read_as_trained
 from transduce.automatic.rewrite import PREFIX, SENTENCES, rewritten
 from transduce.automatic.word_rows import LOOKED_AT, word_rows
@@ -63,7 +63,12 @@ def test_a_column_tells_sentences_apart(tmp_path: Path, every: bool) -> None:
         ["Word", *joined(SAID, 0)], ["Tag", *joined(SAID, 2)], ["POS", *joined(SAID, 1)]
     ]  # fmt: skip
     assert "Sentence # tells sentences apart" in it.seen[0]
+    # Most words are outside of an entity: whole entities are counted.
+    metrics = choose(it, Machine("cpu")).get("metrics")
+    assert metrics == ["entity_f1", "accuracy", "known", "unknown"]
+    assert choose(it, Machine("cpu")).get("validation.metric") == "entity_f1"
     asked = written(tmp_path, "ner.csv", numbered(SAID, every), target="POS")
+    assert choose(asked, Machine("cpu")).get("metrics")[0] == "accuracy"
     assert asked.corpora["train"]["target"] == "POS"
     assert asked.task == "words to tags"
 

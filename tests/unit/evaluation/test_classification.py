@@ -178,3 +178,30 @@ def test_labels_are_compared_in_one_unicode_form() -> None:
     found = measure_labels(["accuracy", "f1"], items, bootstrap=0)
     assert found["accuracy"].value == found["f1"].value == 100.0
     assert found["accuracy"].details["labels"] == ["négatif", "été"]
+
+
+ENTITIES = [
+    ("B-PER I-PER O B-LOC", "B-PER I-PER O B-LOC"),  # both right
+    ("B-PER O O B-LOC", "B-PER I-PER O B-ORG"),  # an end and a kind are wrong
+    ("O O", "O B-ORG"),  # one is missing
+    ("B-LOC", "O"),  # one is too many
+]
+
+
+def test_entity_f1_counts_whole_entities() -> None:
+    items = [Labelled(said.split(), right.split()) for said, right in ENTITIES]
+    found = measure_labels(["entity_f1"], items, bootstrap=0)["entity_f1"]
+    # 2 of 5 that were predicted, 2 of 5 that are there.
+    assert found.value == pytest.approx(100 * 2 * 2 / (5 + 5))
+    assert found.details["precision"] == found.details["recall"] == pytest.approx(40.0)
+    of = found.details["labels"]
+    assert list(of) == ["ORG", "PER", "LOC"]  # the most frequent first, then by name
+    assert of["PER"] == {"precision": 50.0, "recall": 50.0, "f1": 50.0, "count": 2}
+    assert of["LOC"] == pytest.approx({"precision": 100 / 3, "recall": 100, "f1": 50, "count": 1})
+    assert of["ORG"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "count": 2}
+
+
+def test_without_entities_nothing_is_right() -> None:
+    found = measure_labels(["entity_f1"], [Labelled(["O"], ["O"])], bootstrap=0)["entity_f1"]
+    assert found.value == 0.0
+    assert found.details["labels"] == {}
