@@ -563,13 +563,13 @@ def few_words(results: str) -> list[str]:
     languages = list(dict.fromkeys(one for of in found.values() for one in of))
     rows = []
     for (size, test, setting), of in sorted(found.items()):
-        parts = setting.split("+")
+        parts = [one for one in setting.split("+") if one != "chosen"] or ["chosen"]
         means = {one: statistics.mean(values) for one, values in of.items()}
         rows.append(
             [
                 f"{size:,}",
                 "test" if test else "validation",
-                ", ".join(re.sub(r"([a-z]+)(\d+)", r"\1 \2", one) for one in parts[1:] or parts),
+                ", ".join(re.sub(r"([a-z]+)(\d+)", r"\1 \2", one) for one in parts),
                 str(max(map(len, of.values()))),
                 *(_percent(means.get(one)) for one in languages),
                 _percent(statistics.mean(means.values()) if len(means) == len(languages) else None),
