@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -561,6 +562,7 @@ SHOWN = 5  # cells of a line in a message
 LONGEST_NAME = 40  # characters of a column name
 FEWEST = 2  # rows of numbers that tell their first cell from them
 FEWEST_SPACED = 10  # rows of several words that do
+MOST_LABELS, LEAST_OF_LABEL = 5, 5  # labels of a column, and rows of each, that do
 
 # Whole words only: a name such as source_text is split first.
 _USUAL = (
@@ -617,6 +619,8 @@ class FirstLine:
 def first_line(first: Sequence[str], following: Sequence[Sequence[str]]) -> FirstLine:
     """Whether the first record is a header, by its cells and the first of those that follow."""
     cells = [cell.strip() for cell in first]
+    while len(cells) > 1 and not cells[-1] and _is_blank(following, len(cells) - 1):
+        cells.pop()  # a spreadsheet's, with a name no more than a text
     numbers = [row[0] for row in following if row]
     numbered = len(numbers) >= FEWEST and all(map(NUMBER.fullmatch, numbers))
     if numbered and not cells[0]:
@@ -637,10 +641,25 @@ def first_line(first: Sequence[str], following: Sequence[Sequence[str]]) -> Firs
     # A row of data hardly has two of them (an inflected form may: name, names, N;PL).
     several = usual >= 2 and 2 * usual > len(cells) and all(map(_NAME.fullmatch, cells))
     header = several or usual == len(cells)
-    names = all(map(_NAME.fullmatch, cells))
-    return FirstLine(
-        header, not header and (usual > 0 or (names and _is_shorter(cells, following)))
-    )
+    shorter = all(map(_NAME.fullmatch, cells)) and _is_shorter(cells, following)
+    header = header or (shorter and _has_labels_below(cells, following))
+    return FirstLine(header, not header and (usual > 0 or shorter))
+
+
+def _is_blank(following: Sequence[Sequence[str]], place: int) -> bool:
+    """Whether a column is empty in nearly all rows."""
+    filled = sum(bool(row[place].strip()) for row in following if place < len(row))
+    return 10 * filled <= len(following)
+
+
+def _has_labels_below(cells: Sequence[str], following: Sequence[Sequence[str]]) -> bool:
+    """Whether a column has few labels, each again and again, and its first cell is none of them."""
+    for place, cell in enumerate(cells):
+        counts = Counter(row[place].strip() for row in following if place < len(row))
+        few = 1 < len(counts) <= MOST_LABELS and min(counts.values()) >= LEAST_OF_LABEL
+        if few and cell not in counts:
+            return True
+    return False
 
 
 def _is_shorter(cells: Sequence[str], following: Sequence[Sequence[str]]) -> bool:

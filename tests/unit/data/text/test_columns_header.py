@@ -19,6 +19,7 @@ from transduce.recipe import Columns, Recordings
 from transduce.storage.positions import version_of
 
 PAIRS = [["one", "un"], ["two", "deux"], ["three", "trois"]]
+MAIL = [["ham" if n % 4 else "spam", f"the text of mail {n}"] for n in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,28 @@ PAIRS = [["one", "un"], ["two", "deux"], ["three", "trois"]]
         (["source", "2"], PAIRS, False, False),
         (["the words of the text and its source", "target"], PAIRS, False, True),
         (["source " * 6, "target"], PAIRS, False, False),  # too long for a name
+        # Below is a label again and again, and none of them is v1.
+        (["v1", "v2"], MAIL, True, False),
+        (["v1", "v2"], MAIL[:16], False, True),  # spam four times
+        (["spam", "v2"], MAIL, False, True),
+        (["rare", "the text of another"], MAIL, False, False),
+        (
+            ["v1", "v2"],
+            [[f"{label}{n}", text] for n, (label, text) in enumerate(MAIL)],
+            False,
+            True,
+        ),
+        (["v1", "v2"], [["ham", text] for _, text in MAIL], False, True),  # one label
+        # Columns without a name at the end, as spreadsheets write them.
+        (["v1", "v2", "", ""], [[*row, "", ""] for row in MAIL], True, False),
+        (
+            ["v1", "v2", "", ""],
+            [[*row, "", "x" * (n < 2)] for n, row in enumerate(MAIL)],
+            True,
+            False,
+        ),
+        (["v1", "v2", ""], [[*row, "x" * (n < 3)] for n, row in enumerate(MAIL)], False, False),
+        (["text", "label", ""], [["a", "x", ""], ["b", "y", ""]], True, False),
     ],
 )
 def test_what_the_first_line_is_taken_for(
