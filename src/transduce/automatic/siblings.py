@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from transduce.automatic.columns import Column
-from transduce.automatic.sample import Table
+from transduce.automatic.sample import Table, sample_table
+from transduce.errors import DataError
 
 TRAIN = ("train", "training", "trn")
 OTHERS = {
@@ -82,7 +83,12 @@ def parts_of(path: Path, table: Table, corpus: dict[str, Any], column: Column | 
     }
     named = {part: found for part, found in values.items() if found}
     if column is None or "train" not in named or len(named) == 1:
-        return Parts(table, corpus, siblings(path, corpus), [])
+        others, lacking = siblings(path, corpus), []
+        for part, other in [*others.items()]:
+            if lacks := _lacking(path.with_name(other["file"]), table.format, corpus):
+                del others[part]
+                lacking.append(f"{other['file']} beside it {lacks}, so it is not used.")
+        return Parts(table, corpus, others, lacking)
     corpora = {
         part: {**corpus, "where": {"column": column.key, "value": _one_or_all(found)}}
         for part, found in named.items()
@@ -94,6 +100,25 @@ def parts_of(path: Path, table: Table, corpus: dict[str, Any], column: Column | 
     seen = [f"The parts are those of {column.title}: {shares} of the rows."]
     train = corpora.pop("train")
     return Parts(replace(table, rows=rows, total=total), train, corpora, seen)
+
+
+def _lacking(path: Path, kind: str, corpus: Mapping[str, Any]) -> str:
+    """What the table of another part has not, in words, such as the targets, which those that are
+    to be predicted do not have; empty: it has all columns, or is damaged, which is said later."""
+    wanted = {key: corpus[key] for key in ("source", "audio", "target", "tags") if key in corpus}
+    named = any(isinstance(name, str) for name in wanted.values())
+    try:
+        table = sample_table(path, kind, True if named else corpus.get("header"))
+    except DataError:
+        return ""
+    for key, name in wanted.items():
+        there = table.names or [] if isinstance(name, str) else range(table.width)
+        if name not in there:
+            return f"has no column {name}"
+        cells = table.column([*there].index(name))
+        if key == "target" and not any(map(str.strip, cells)):
+            return f"has no text in {name if isinstance(name, str) else f'column {name}'}"
+    return ""
 
 
 def _one_or_all(values: list[str]) -> str | list[str]:
@@ -116,6 +141,7 @@ def in_other_forms(path: Path, parts: Mapping[str, object]) -> list[str]:
         for word in words
         for other in _names(stem, word)
         for name in there.get(other, [])
+        if _without_ending(name)[1] != ending  # else it is of this form, and was not used
     ]
 
 

@@ -818,6 +818,39 @@ def test_files_of_other_parts_in_another_form_are_said(tmp_path: Path) -> None:
     assert "plain.dev.csv beside it" in found(tmp_path / "plain.tsv").warnings[0]
 
 
+ASKED = [sentence(n) for n in range(60)]
+ANSWERED = [(text, "xy"[n % 2]) for n, text in enumerate(ASKED)]
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "lacks"),
+    [
+        ("csv", "text,label\n" + "".join(f"{a},{b}\n" for a, b in ANSWERED),
+         "text\n" + "".join(f"{a}\n" for a in ASKED), "has no column label"),
+        ("csv", "text,label\n" + "".join(f"{a},{b}\n" for a, b in ANSWERED),
+         "text,label\n" + "".join(f"{a},\n" for a in ASKED), "has no text in label"),
+        ("tsv", "".join(f"{a}\t{b}\n" for a, b in ANSWERED),
+         "".join(f"{a}\n" for a in ASKED), "has no column 1"),
+        ("tsv", "".join(f"{a}\t{b}\n" for a, b in ANSWERED),
+         "".join(f"{a}\t\n" for a in ASKED), "has no text in column 1"),
+        ("jsonl", "".join(json.dumps({"text": a, "label": b}) + "\n" for a, b in ANSWERED),
+         "".join(json.dumps({"text": a}) + "\n" for a in ASKED), "has no column label"),
+    ],
+)  # fmt: skip
+def test_a_test_file_without_the_answers_is_not_measured_on(
+    name: str, train: str, test: str, lacks: str, tmp_path: Path
+) -> None:
+    """As those of competitions: its rows are to be labelled."""
+    for part, text in (("train", train), ("test", test), ("dev", train)):
+        (tmp_path / f"{part}.{name}").write_text(text, "utf-8")
+    it = found(tmp_path / f"train.{name}")
+    assert it.corpora.keys() == {"train", "valid"}
+    assert f"test.{name} beside it {lacks}, so it is not used." in it.seen
+    assert not it.warnings
+    (tmp_path / f"test.{name}").write_text(train, "utf-8")
+    assert found(tmp_path / f"train.{name}").corpora.keys() == {"train", "valid", "test"}
+
+
 def test_columns_without_a_name_of_their_own_have_numbers(tmp_path: Path) -> None:
     """Row numbers as pandas writes them, and two columns with one name."""
     (tmp_path / "a.csv").write_text(
