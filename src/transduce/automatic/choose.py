@@ -22,6 +22,7 @@ START_UP = {"cpu": 0.0, "cuda": 8.0}  # seconds until the first update: kernels 
 SHORT = 3  # minutes
 SHORT_FOR_CTC = 0.01  # of the recordings: more of them make the subsampling smaller
 LEAST_FRAMES, MOST_FRAMES = 300, 100 * LONG  # of a recording that is not skipped
+MOST_TOKENS = 512  # of a side of a pair
 MUCH = 0.05  # of the sound in longer ones: they are not skipped, where that paid
 FRAMES_IN_A_ROW = 400  # of recordings of words that are concatenated, as in digits-letters
 # Of spoken digits, which have 0.4 s in the median, 98.0 % of the validation labels are right in
@@ -259,6 +260,9 @@ def _tokens(choice: Choice, found: Found, machine: Machine) -> None:
         choice.set("data.max_length", *_max_length(choice, found))
     if found.task == "text to label":
         choice.set("data.overlong", "truncate", "the beginning of a long text says enough")
+    elif found.task == "text to text" and _are_summed_up(choice, found):
+        why = "targets are short, as of summaries: the beginning of a long source is read"
+        choice.set("data.overlong", "truncate", why)
 
 
 # As usual in published recipes; nothing was measured here between 4 hours, with letters, and this.
@@ -413,7 +417,16 @@ def _max_length(choice: Choice, found: Found) -> tuple[int, str]:
     # Some words have many subwords, and rows that were not looked at may be longer.
     factor = 2 if not found.whole or family_of(found) == "sentences" else 1
     tags = 48 if found.tags else 0  # a tag that training has not seen is read as letters
-    return min(max(32, _round_up(factor * longest + 10 + tags)), 512), "all pairs, with their tags"
+    wanted = max(32, _round_up(factor * longest + 10 + tags))
+    if longest > MOST_TOKENS:
+        return MOST_TOKENS, "attention costs the square of the length"
+    return min(wanted, MOST_TOKENS), "all pairs, with their tags"
+
+
+def _are_summed_up(choice: Choice, found: Found) -> bool:
+    """Whether many sources are too long, and hardly a target is."""
+    source, target = (lengths.percentile_95 for lengths in _sizes(choice, found))
+    return source > MOST_TOKENS >= target
 
 
 def _round_up(number: float) -> int:

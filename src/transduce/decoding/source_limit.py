@@ -22,7 +22,10 @@ Row = TypeVar("Row", list[int], Ids)
 
 
 def max_source_tokens(recipe: Recipe, minimum: int = MIN_GENERATE) -> int:
-    """The maximum tokens of a source, apart from the model's positions."""
+    """The maximum tokens of a source, apart from the model's positions. Outputs are of as much of
+    it as training has read where it cut longer ones."""
+    if minimum == MIN_GENERATE and recipe.data.overlong == "truncate":
+        return recipe.data.max_length
     return max(minimum, TIMES * recipe.data.max_length)
 
 

@@ -727,6 +727,22 @@ def test_long_phrases_are_read_in_subwords() -> None:
     )
 
 
+def test_of_long_sources_with_short_targets_the_beginning_is_read() -> None:
+    """As of articles and their summaries; where both are long, cut ends would not belong together."""
+    article, summary = texts(8000), texts(300)  # about 1,000 and 40 words
+    for source, target, overlong in (
+        (article, summary, "truncate"),
+        (article, article, None),
+        (summary, summary, None),
+        (summary, article, None),
+    ):
+        choice = choose(found(rows=5000, source=source, target=target), GPU)
+        assert choice.get("data.overlong") == overlong
+        long = article in (source, target)
+        assert choice.get("data.max_length") == 512 or not long
+        assert ("square" in choice.reasons["data.max_length"]) == long
+
+
 def test_every_word_has_its_letters_and_frequent_ones_an_embedding() -> None:
     words = [f"w{n}" for n in range(3000)]
     several = Side.of([" ".join(words), " ".join(words[:40])])

@@ -219,6 +219,16 @@ def test_a_source_of_two_thousand_characters(name: str) -> None:
     assert outputs[1].text == model("tea", beam=2)
 
 
+def test_sources_are_cut_where_training_has_cut_them() -> None:
+    model = make(data={"max_length": 20, "overlong": "truncate"})
+    output, other = model.run(["e" * 30, "e" * 20])
+    assert output.source_tokens == other.source_tokens
+    assert output.text == other.text
+    assert "30 tokens" in output.warning
+    assert "reads 20; it was truncated" in output.warning
+    assert other.warning == ""
+
+
 def test_where_positions_end_it_says_so_and_stops_there() -> None:
     learned = {**TRANSFORMER, "positions": "learned", "max_positions": 12}
     short = {"max_length": 11}
