@@ -728,7 +728,7 @@ def test_long_phrases_are_read_in_subwords() -> None:
 
 
 def test_of_long_sources_with_short_targets_the_beginning_is_read() -> None:
-    """As of articles and their summaries; where both are long, cut ends would not belong together."""
+    """As of articles and summaries; where both are long, cut ends would not belong together."""
     article, summary = texts(8000), texts(300)  # about 1,000 and 40 words
     for source, target, overlong in (
         (article, summary, "truncate"),
