@@ -56,9 +56,11 @@ def with_paths(path: Path, table: Table) -> Path | None:
         return None
     written = _written(path, table, place, known)
     for name in {one["file"] for one in siblings(path, {"file": path.name}).values()}:
-        other = sample_table(path.with_name(name), table.format)
+        beside = folder / name
+        other = sample_table(beside, table.format)
         if other.names == table.names and other.width == table.width:
-            _written(path.with_name(name), other, place, known)
+            its = known if beside.parent == folder else Places(beside.parent)
+            _written(beside, other, place, its)
     return written
 
 

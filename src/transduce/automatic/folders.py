@@ -25,7 +25,12 @@ from transduce.automatic.found import Found
 from transduce.automatic.pairs import pairs_found
 from transduce.automatic.rewrite import PREFIX
 from transduce.automatic.sample import Table
-from transduce.automatic.siblings import TRAIN, Parts, languages_beside, parts_of
+from transduce.automatic.siblings import (
+    Parts,
+    is_of_training,
+    languages_beside,
+    parts_of,
+)
 from transduce.automatic.sound import sounds_found
 from transduce.data.text.columns import FORMATS
 from transduce.errors import DataError
@@ -48,10 +53,14 @@ def inspect_folder(folder: Path, asked: str | None = None) -> Found | Path:
     training = _training(tables or [file for file in files if file.parent == folder])
     if training is not None and (not sounds or training in tables):
         return training
+    if len(tables) == 1 and sounds:
+        return tables[0]
+    within = [file for file in files if file.parent.parent == folder and _is_table(file)]
+    within = [table for table in within if is_of_training(table.parent)]
+    if len(within) == 1 and not tables:  # train/metadata.csv
+        return within[0]
     if not sounds:
         return _texts(folder, files)
-    if len(tables) == 1:
-        return tables[0]
     validated = [table for table in tables if table.name == "validated.tsv"]  # of Common Voice
     if validated:
         return validated[0]
@@ -92,14 +101,10 @@ def _is_table(file: Path) -> bool:
 
 def _training(files: list[Path]) -> Path | None:
     """The file of the training set, if its name says so."""
-    named = list(filter(_is_training, files))
+    named = list(filter(is_of_training, files))
     if len(named) == 2 and not any(map(_is_table, named)):
         return None
     return named[0] if len(named) == 1 else None
-
-
-def _is_training(file: Path) -> bool:
-    return bool(set(re.split(r"[._\-]", file.name.lower())) & set(TRAIN))
 
 
 def _texts_beside(sounds: list[Path]) -> dict[Path, str]:
@@ -225,7 +230,7 @@ def _texts(folder: Path, files: list[Path]) -> Found:
     texts = [file for file in files if file.suffix == ".txt" and file.parent != folder]
     labels = {file.parent.name for file in texts}
     if len(texts) < len(files) / 2 or len(labels) < 2:
-        named = [file.name for file in files if file.parent == folder and _is_training(file)]
+        named = [file.name for file in files if file.parent == folder and is_of_training(file)]
         if len(named) > 1:
             raise DataError(
                 f"{folder} has several files of a training set ({', '.join(named[:5])}); give the "

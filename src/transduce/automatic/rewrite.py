@@ -122,8 +122,8 @@ def rewritten(
     words = form.words or words  # parts of it may be too short to look so
     others = siblings(path, {"file": path.name}) if parts else {}
     for name in {corpus["file"] for corpus in others.values()}:
-        if (other := _form_of(path.with_name(name), words=words)) is not None:
-            _written(path.with_name(name), other)
+        if (other := _form_of(path.parent / name, words=words)) is not None:
+            _written(path.parent / name, other)
     return Rewritten(
         place, form.header, [f"{path.name}: {form.title}; written as {place.name}.", *form.about]
     )
@@ -139,7 +139,7 @@ def rewritten_pair(first: Path, second: Path, parts: bool = True) -> Rewritten |
     if parts and first.parent == second.parent:
         names = {"source": first.name, "target": second.name}
         for other in siblings(first, names).values():
-            sides = [first.with_name(other[side]) for side in names]
+            sides = [first.parent / other[side] for side in names]
             if (more := _pair_form(*sides)) is not None:
                 _written(_joint(*sides), more)
     title = f"{first.name} and {second.name}: {form.title}; written as {place.name}."

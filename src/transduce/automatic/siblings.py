@@ -2,7 +2,8 @@
 same table, by a column that says in which part each row is.
 
 train.tsv has valid.tsv or dev.tsv; x_train.tsv.gz has x_dev.tsv.gz; x.tsv has x.dev.tsv;
-x_small.train has x.dev and x.gold; train.en and train.de have valid.en and valid.de.
+x_small.train has x.dev and x.gold; train.en and train.de have valid.en and valid.de;
+train/metadata.csv has test/metadata.csv.
 """
 
 from __future__ import annotations
@@ -48,14 +49,16 @@ def languages_beside(path: Path) -> list[Path]:
 
 
 def siblings(path: Path, corpus: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The corpora valid and test, of those whose files are there; `corpus` is that of training."""
+    """The corpora valid and test, of those whose files are there; `corpus` is that of training.
+    Names of files in another folder begin with ../ there."""
     named = "file" if "file" in corpus else "text" if "text" in corpus else None
     keys = [named] if named is not None else ["source", "target"]
     found = {}
     for part, words in OTHERS.items():
-        for word in words:
-            names = {key: _sibling(path.parent, str(corpus[key]), word) for key in keys}
-            if all(names.values()):
+        for beside in (_sibling, _in_other_folder):
+            every = ({key: beside(path.parent, str(corpus[key]), w) for key in keys} for w in words)
+            names = next((names for names in every if all(names.values())), None)
+            if names is not None:
                 found[part] = {**corpus, **names}
                 break
     return found
@@ -85,7 +88,7 @@ def parts_of(path: Path, table: Table, corpus: dict[str, Any], column: Column | 
     if column is None or "train" not in named or len(named) == 1:
         others, lacking = siblings(path, corpus), []
         for part, other in [*others.items()]:
-            if lacks := _lacking(path.with_name(other["file"]), table.format, corpus):
+            if lacks := _lacking(path.parent / other["file"], table.format, corpus):
                 del others[part]
                 lacking.append(f"{other['file']} beside it {lacks}, so it is not used.")
         return Parts(table, corpus, others, lacking)
@@ -155,6 +158,20 @@ def _sibling(folder: Path, name: str, word: str) -> str | None:
     """The file of that name with another word in place of train; None: there is none."""
     tried = _names(name, word)
     return next((one for one in tried if one != name and (folder / one).is_file()), None)
+
+
+def _in_other_folder(folder: Path, name: str, word: str) -> str | None:
+    """The file of that name in a folder that has another word in place of train; None: there is
+    none, or this folder is not called so."""
+    if not is_of_training(folder):
+        return None
+    tried = (Path(other, name) for other in _names(folder.name, word) if other != folder.name)
+    return next((f"../{one.as_posix()}" for one in tried if (folder.parent / one).is_file()), None)
+
+
+def is_of_training(path: Path) -> bool:
+    """Whether the name of a file or folder says so."""
+    return bool(set(re.split(r"[._\-]", path.name.lower())) & set(TRAIN))
 
 
 def _names(name: str, word: str) -> list[str]:

@@ -28,7 +28,7 @@ from transduce.automatic.found import Side
 from transduce.data.text.columns import first_line
 from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
-from transduce.recipe import Columns
+from transduce.recipe import Columns, Recordings
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PHONES = ["K", "AE", "T", "D", "AO", "G", "S", "IH"]
@@ -325,6 +325,45 @@ def test_folders_of_labels_may_be_in_folders_of_parts(tmp_path: Path) -> None:
     (tmp_path / "words" / "other" / "no").mkdir(parents=True)
     (tmp_path / "words/train/no/3.wav").rename(tmp_path / "words/other/no/3.wav")
     assert "test" not in found(tmp_path / "words").corpora  # other/ is no part
+
+
+def test_each_part_may_have_a_table_in_its_folder(tmp_path: Path) -> None:
+    """As the audio folders of Hugging Face; recordings are beside their own table."""
+    pytest.importorskip("soundfile")
+    for part, count in (("train", 50), ("validation", 6), ("test", 8)):
+        rows = [["file_name", "transcription"]]
+        for n in range(count):
+            sound(tmp_path / "speech" / part / f"{part}{n}.wav")
+            rows.append([f"{part}{n}.wav", sentence(n)])
+        write(tmp_path / "speech" / part, "metadata.csv", rows, ",")
+        write_text = [["text", "label"], *([sentence(n), "xy"[n % 2]] for n in range(count))]
+        (tmp_path / "texts" / part).mkdir(parents=True)
+        write(tmp_path / "texts" / part, "data.csv", write_text, ",")
+    for place in (tmp_path / "speech", tmp_path / "speech" / "train"):
+        it = found(place)
+        assert (it.task, it.rows, it.name) == ("audio to text", 50, "speech")
+        assert {part: corpus["file"] for part, corpus in it.corpora.items()} == {
+            "train": "metadata.csv",
+            "valid": "../validation/metadata.csv",
+            "test": "../test/metadata.csv",
+        }
+        test = Recordings.model_validate(it.corpora["test"])
+        sources = [pair.source for pair in read_pairs(test, str(it.folder))]
+        assert len(sources) == 8
+        assert all(Path(source).is_file() for source in sources)
+    for given in (tmp_path / "texts", tmp_path / "texts" / "train" / "data.csv"):
+        it = found(given)
+        assert (it.task, it.rows) == ("text to label", 50)
+        assert it.corpora["test"]["file"] == "../test/data.csv"
+    (tmp_path / "texts" / "train" / "test.csv").write_bytes(
+        (tmp_path / "texts" / "test" / "data.csv").read_bytes()
+    )
+    (tmp_path / "texts" / "train" / "data.csv").rename(tmp_path / "texts" / "train" / "train.csv")
+    it = found(tmp_path / "texts" / "train" / "train.csv")  # beside it comes first
+    assert it.corpora["test"]["file"] == "test.csv"
+    other = tmp_path / "else"
+    (tmp_path / "texts" / "train").rename(other)
+    assert found(other / "train.csv").corpora.keys() == {"train", "test"}
 
 
 def test_spoken_words_that_repeat_are_labels_unless_the_person_says_otherwise(
