@@ -14,6 +14,8 @@ its validation and its test score alike: with --seeds 2 the chosen recipe and th
 once more, and the loss of these is shown too. Trainings run side by side, each in a process.
 Results are added to FILE as they come: a run that was stopped goes on, and several machines may
 share the work (--share 1/2). HELD_OUT corpora are reported apart: nothing was tuned on them.
+--changes "train.steps=x2 model.dropout=0.2" also trains the chosen recipe with such values, for
+one question: with --settings 'chosen*' these and the chosen recipe alone.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -380,6 +383,30 @@ def with_key(values: dict[str, Any], section: str, key: str, value: Any) -> dict
     return {**values, section: {**values[section], key: value}}
 
 
+def changed(values: dict[str, Any], changes: str) -> dict[str, Any]:
+    """The recipe with other values: `train.steps=x2 model.dropout=0.2`. x: that many times its own.
+
+    The warm-up stays the same share of the updates.
+    """
+    import yaml
+
+    values = deepcopy(values)
+    share = values["train"]["warmup"] / values["train"]["steps"]
+    for change in changes.split():
+        key, _, given = change.partition("=")
+        *above, last = key.split(".")
+        place = values
+        for one in above:
+            place = place[one]
+        if given.startswith("x"):
+            product = place[last] * float(given[1:])
+            place[last] = round(product) if isinstance(place[last], int) else product
+        else:
+            place[last] = yaml.safe_load(given)
+    values["train"]["warmup"] = round(share * values["train"]["steps"])
+    return values
+
+
 def train_one(recipe: dict[str, Any], seed: int, seconds: float, device: str) -> dict[str, Any]:
     """Train and score one recipe, in a process of its own."""
     import torch
@@ -428,6 +455,8 @@ def run(arguments: argparse.Namespace, folder: Path) -> None:
             continue
         settings = settings_of(cut, machine, arguments.seconds)
         whole[cut.name] = len(settings)
+        for changes in arguments.changes:
+            settings[f"chosen, {changes}"] = changed(settings["chosen"], changes)
         for name, recipe in settings.items():
             if name != "chosen" and recipe == settings["chosen"]:
                 same[cut.name] = name
@@ -613,6 +642,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="at most so many trainings")
     parser.add_argument("--only", nargs="*", help="cuts with such names: g2p-*-1000")
     parser.add_argument("--settings", nargs="*", default=["*"], help="with such names: chosen")
+    parser.add_argument("--changes", nargs="*", default=[], help="the chosen recipe with these")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--speed", type=float, help="of one training; default: measured here")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/choices.json"))
