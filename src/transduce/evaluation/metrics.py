@@ -89,6 +89,13 @@ def higher_is_better(name: str) -> bool:
     return HIGHER_IS_BETTER[name]
 
 
+def is_perfect(name: str, value: float) -> bool:
+    """Whether no output is wrong at all; of the metrics of plugins it is not known."""
+    if name in register.metric:
+        return False
+    return value == (100.0 if higher_is_better(name) else 0.0)
+
+
 class Measured(NamedTuple):
     """What a metric has counted: rows of which a corpus score is made, and how."""
 

@@ -20,7 +20,7 @@ from transduce.errors import TransduceError
 from transduce.evaluation.bootstrap import Difference, paired_difference
 from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import Item, items_of, measurable
-from transduce.evaluation.metrics import Measured
+from transduce.evaluation.metrics import Measured, is_perfect
 from transduce.recipe import Recipe, read_recipe
 from transduce.storage import write_json
 from transduce.tasks.folder import discard_run, holds_run
@@ -178,18 +178,25 @@ def discard_further(folder: Path) -> None:
     (folder / COMPARED).unlink(missing_ok=True)
 
 
+def is_flawless(run: Trained) -> bool:
+    """Whether all of the validation set is right."""
+    best = run.state.best
+    return best is not None and is_perfect(run.model.recipe.validation.metric, best)
+
+
 def spend(
     first: Trained, recipe: Recipe, minutes: float, print_line: Print, resume: bool = False
 ) -> Trained:
     """Use what is left of the minutes; returns what is best on the validation set.
 
     first: the first model. Models of labels, of tags and of running text have no ensembles, and
-    stay as they are. resume: runs that are there already are continued, or used as they ended.
+    stay as they are. So does one that has everything right: nothing could be seen to be better.
+    resume: runs that are there already are continued, or used as they ended.
     """
     state, model = first.state, first.model
     if recipe.task != "transduce" or not isinstance(model, GenerativeModel):
         return first
-    if state.step < recipe.train.steps:
+    if state.step < recipe.train.steps or is_flawless(first):
         return first
     shares = shares_of_tags(recipe)
     runs = runs_left(state, minutes)

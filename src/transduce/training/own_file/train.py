@@ -31,6 +31,7 @@ from transduce.training.own_file.recipe import (
 from transduce.training.own_file.tags import shares_of_tags
 from transduce.training.own_file.time_left import (
     discard_further,
+    is_flawless,
     read_compared,
     spend,
     steps_of,
@@ -172,6 +173,8 @@ def next_steps(recipe: Recipe, trained: Trained, minutes: float, chosen: Path) -
     from transduce.automatic.choose import MINUTES
 
     state, steps = trained.state, recipe.train.steps
+    if is_flawless(trained):
+        return ["  rows of another kind: everything in the validation set is right"]
     found = []
     if state.step < steps:
         whole = minutes * steps / max(state.step, 1)

@@ -175,6 +175,7 @@ def test_the_report_calls_nothing_better_than_it_is() -> None:
 class State:
     def __init__(self, step: int, elapsed: float) -> None:
         self.step, self.elapsed = step, elapsed
+        self.best: float | None = 99.0
 
 
 def run_of(folder: Path, recipe: Recipe, step: int, elapsed: float = 60.0) -> Trained:
@@ -455,6 +456,22 @@ def test_what_to_try_next(step: int, best: int, elapsed: float, said: list[str])
     assert len(lines) == len(said)
     assert all(expected in line for line, expected in zip(lines, said, strict=True))
     assert "transduce tune runs/x/chosen.yaml" in lines[-1]
+
+
+@pytest.mark.parametrize(("metric", "perfect"), [("exact", 100.0), ("per", 0.0)])
+def test_a_model_without_errors_gets_no_rivals(
+    metric: str, perfect: float, tmp_path: Path, runs: Runs
+) -> None:
+    validation = recipe_for(8).validation.model_copy(update={"metric": metric})
+    recipe = recipe_for(8).model_copy(update={"validation": validation})
+    first = run_of(tmp_path, recipe, 100)
+    first.state.best = perfect
+    assert spend(first, recipe, 8, lambda line: None) is first
+    assert not runs[0]
+    (line,) = next_steps(recipe, first, 8, Path("chosen.yaml"))
+    assert "everything in the validation set is right" in line
+    first.state.best, first.state.best_step = 100.0 - perfect, 100  # all are wrong
+    assert len(next_steps(recipe, first, 8, Path("chosen.yaml"))) > 1
 
 
 def test_after_few_rows_more_of_them_are_advised() -> None:
