@@ -628,6 +628,39 @@ def choices(results: str) -> list[str]:
     return [*(line for line in lines if line.startswith("|")), "", "; ".join(means)]
 
 
+def sentences(results: str) -> list[str]:
+    """English to German: the chosen recipe of then and changes of it, by pairs and seconds."""
+    found = read(results)
+    if found is None:
+        return []
+    rows = []
+    for row in sorted(found["rows"], key=lambda row: (_pairs_of(row), row["updates"])):
+        changes = row["changed"].replace("none", "").split()
+        others = [one for one in changes if "steps" not in one and "model.dropout" not in one]
+        rows.append(
+            [
+                f"{_pairs_of(row):,}",
+                f"{row['updates']:,} of {row['steps']:,}",
+                f"{row['seconds']:.0f}",
+                f"{row['dropout']:g}",
+                ", ".join(
+                    re.sub(r"^.*?(\w+)=", r"\1 ", one).replace("size", "subwords") for one in others
+                ),
+                str(row["seed"]),
+                f"{row['valid']:.1f}",
+                f"{row['test']:.1f}",
+                f"{row['finer']['valid']:.1f}",
+            ]
+        )
+    columns = ["pairs", "updates", "seconds", "dropout", "changed", "seed"]
+    return table([*columns, "BLEU, validation", "BLEU, test", "chrF, validation"], rows)
+
+
+def _pairs_of(row: dict[str, Any]) -> int:
+    rows = row["cut"].rpartition("-")[2]
+    return 29_000 if rows == "all" else int(rows)
+
+
 def one_command(results: str) -> list[str]:
     """The command beside shipped recipes, or with more minutes."""
     found = read(results)
@@ -723,6 +756,14 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
         partial(few_words, "words_widths_cpu"),
     ),
     "few words on a GPU": ("reference/chosen-recipes.md", partial(few_words, "words_few_cuda")),
+    "few words, held out": (
+        "reference/chosen-recipes.md",
+        partial(few_words, "words_held_out_cpu"),
+    ),
+    "few words on a GPU, held out": (
+        "reference/chosen-recipes.md",
+        partial(few_words, "words_held_out_cuda"),
+    ),
     "reached": ("guides/your-own-file.md", reached),
     "inflected": ("reference/chosen-recipes.md", partial(inflected, "small")),
     "inflected, 7,000 forms": ("reference/chosen-recipes.md", partial(inflected, "large")),
@@ -740,6 +781,16 @@ TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "choices on cores, 40 seconds": (
         "reference/chosen-recipes.md",
         partial(choices, "choices_longer_cpu"),
+    ),
+    "choices on cores, a minute": (
+        "reference/chosen-recipes.md",
+        partial(choices, "choices_minute_cpu"),
+    ),
+    "choices, a minute": ("reference/chosen-recipes.md", partial(choices, "choices_minute_cuda")),
+    "sentences": ("reference/chosen-recipes.md", partial(sentences, "choices_sentences_cuda")),
+    "sentences on a core": (
+        "reference/chosen-recipes.md",
+        partial(sentences, "choices_sentences_cpu"),
     ),
     "one command": ("reference/chosen-recipes.md", partial(one_command, "one_command_cuda")),
     "one command on a core": (

@@ -639,11 +639,15 @@ def _cut_to_time(choice: Choice, found: Found, timed: Timed) -> None:
 
 
 def _subwords(choice: Choice, timed: Timed) -> None:
-    for side, tokens in choice.get("data.tokens").items() if timed.plan.tokens else ():
+    plan = timed.plan
+    if not plan.tokens or timed.passes < plan.tokens_from:
+        return
+    why = "as the training set is seen often" if plan.tokens_from else plan.like
+    for side, tokens in choice.get("data.tokens").items():
         if tokens.get("level") == "subword":
             reason = choice.reasons.get(f"data.tokens.{side}", "")
-            more = f"split differently in each epoch, {timed.plan.like}"
-            choice.set(f"data.tokens.{side}", tokens | timed.plan.tokens, f"{reason}; {more}")
+            more = f"split differently in each epoch, {why}"
+            choice.set(f"data.tokens.{side}", tokens | plan.tokens, f"{reason}; {more}")
 
 
 # benchmarks/words.py, 700 forms: 44.4 % right in place of 38.3 with a Conformer in six languages,
