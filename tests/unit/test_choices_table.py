@@ -110,3 +110,18 @@ def test_where_hardly_an_output_is_right_the_finer_metric_is_compared(choices: A
     ]
     rows["corpus-100 | one | 1"]["valid"] = 10
     assert cells(choices, rows, {"corpus-100": 3})[0][1] == "exact"
+
+
+def test_the_chosen_recipe_with_other_values(choices: Any) -> None:
+    recipe = {
+        "model": {"dropout": 0.3},
+        "train": {"steps": 1000, "warmup": 100, "lr": 4e-3},
+        "data": {"tokens": {"both": {"size": 1000}}},
+    }
+    changes = "train.steps=x2 train.lr=x0.5 model.dropout=0.2 data.tokens.both.bpe_dropout=0.1"
+    assert choices.changed(recipe, changes) == {
+        "model": {"dropout": 0.2},
+        "train": {"steps": 2000, "warmup": 200, "lr": 2e-3},  # as long a warm-up, relatively
+        "data": {"tokens": {"both": {"size": 1000, "bpe_dropout": 0.1}}},
+    }
+    assert recipe["train"]["steps"] == 1000
