@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from lives import Lives
+from transduce.recipe import load_recipe
 from transduce.storage import read_tensors
+from transduce.training.train import finished_run
 
 # All that has a memory: dropout's generator, moments, the moving average, kept checkpoints.
 SETTINGS = [
@@ -114,3 +116,19 @@ def test_a_longer_run_may_follow(lives: Lives, task: Path, whole: Path, tmp_path
     assert "train.steps is now 70 (was 50)" in reported
     assert "warning: the training corpus had" in reported
     assert steps_logged(folder)[-1] == 70
+
+
+def test_whether_the_time_is_over_counts_the_longest_validation(
+    whole: Path, tmp_path: Path
+) -> None:
+    """The checkpoint was written within the last validation; the metrics know how long it took."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    metrics = json.loads((folder / "metrics.json").read_bytes())
+    assert metrics["training"]["longest_validation"] > 0
+    minutes = (metrics["training"]["elapsed"] + 60) / 60
+    recipe = load_recipe(folder / "recipe.yaml", ["train.steps=100", f"train.minutes={minutes}"])
+    for longest, ended in ((59.0, False), (61.0, True)):
+        metrics["training"]["longest_validation"] = longest
+        (folder / "metrics.json").write_text(json.dumps(metrics), "utf-8")
+        assert (finished_run(folder, recipe) is not None) == ended

@@ -230,7 +230,9 @@ def finished_run(folder: Path, recipe: Recipe) -> Trained | None:
     state, training = read_state(folder), read_metrics(folder).get("training")
     if state is None or not isinstance(training, dict) or training.get("steps") != state.step:
         return None
-    state.elapsed = float(training.get("elapsed", state.elapsed))  # with the last validation
+    # The checkpoint was written within the last validation, and does not know how long that took.
+    state.elapsed = float(training.get("elapsed", state.elapsed))
+    state.validation = float(training.get("longest_validation", state.validation))
     if end_of(state, recipe) is None:
         return None
     device = str(pick_device(recipe.train.device))
@@ -247,6 +249,7 @@ def _write_metrics(run: Run, print_line: Print) -> None:
         "best": {run.recipe.validation.metric: _number(state.best)},
         "seconds": round(state.seconds, 1),
         "elapsed": state.elapsed,
+        "longest_validation": state.validation,
         "parameters": sum(p.numel() for p in run.network.parameters()),
         "device": describe(run.device),
         "processes": run.ranks.count,
