@@ -409,8 +409,17 @@ def test_few_updates_have_little_dropout() -> None:
     assert choose(many, CPU, 0.3).get("model.dropout") == 0.0
 
 
+def test_sentences_in_little_time_have_a_narrow_network() -> None:
+    widths = [
+        choose(found(rows=10_000), Machine("cpu", 4.0), minutes).get("model.width")
+        for minutes in (1, 2, 4)
+    ]
+    assert widths == [64, None, None]  # None: that of the preset, 128
+    assert choose(found(rows=1000), Machine("cpu", 4.0), 0.5).get("model.width") == 64
+
+
 @pytest.mark.parametrize(
-    ("rows", "minutes", "dropout"), [(2000, 2, 0.2), (2000, 1, 0.1), (10_000, 4, 0.0)]
+    ("rows", "minutes", "dropout"), [(2000, 2, 0.2), (2000, 0.6, 0.1), (10_000, 4, 0.0)]
 )
 def test_sentences_that_are_seen_seldom_have_little_dropout(
     rows: int, minutes: float, dropout: float
