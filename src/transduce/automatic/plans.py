@@ -179,9 +179,9 @@ TINY = Plan(
     enough=0.14,
     overhead=0.03,
 )
-# English to German with width 64 and 128, BLEU of the validation set, one seed: from 10,000 pairs in
-# one, two and four minutes of a core 16.6 and 10.1, 22.0 and 23.0, 24.4 and 25.3; from 1,000 in 60
-# and 150 seconds 10.6 and 9.9, 13.9 and 13.9. Width 128 has 440 to 490 updates in a minute.
+# English to German with width 64 and 128, BLEU of the validation set, one seed: from 10,000 pairs
+# in one, two and four minutes of a core 16.6 and 10.1, 22.0 and 23.0, 24.4 and 25.3; from 1,000 in
+# 60 and 150 seconds 10.6 and 9.9, 13.9 and 13.9. Width 128 has 440 to 490 updates in a minute.
 NARROW = replace(
     TINY,
     name="a small and narrow Transformer",
