@@ -418,6 +418,17 @@ def test_sentences_in_little_time_have_a_narrow_network() -> None:
     assert choose(found(rows=1000), Machine("cpu", 4.0), 0.5).get("model.width") == 64
 
 
+def test_few_sentences_have_few_subwords_and_many_updates() -> None:
+    rows = (999, 1000, 9999, 10_000)  # fewer are read in letters
+    sizes = [choose(found(rows=n), CPU).get("data.tokens.both.size") for n in rows]
+    assert sizes == [None, 2000, 2000, 4000]
+    narrow, small = choose(found(rows=10_000), CPU, 0.5), choose(found(rows=10_000), CPU, 10)
+    assert (narrow.get("train.lr"), small.get("train.lr")) == (0.008, 0.004)
+    assert choose(found(rows=1000), CPU).get("train.steps") == 4000
+    large = choose(found(rows=1000), GPU, 1)
+    assert (large.get("model.width"), large.get("train.steps")) == (256, 8000)
+
+
 @pytest.mark.parametrize(
     ("rows", "minutes", "dropout"), [(2000, 2, 0.2), (2000, 0.6, 0.1), (10_000, 4, 0.0)]
 )
